@@ -12,6 +12,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from catalog.objects import condition
 from components.cluster_client import connection, in_thread, load_client, workloads
 from components.polling import Pauses, ProgressLog, poll_until
 from settings.model import Server
@@ -151,7 +152,7 @@ def stage(pod: Json, workloads: Sequence[Json]) -> tuple[int, str]:
         return 1, f"its container to start: {reason}"
     if containers(pod):
         return 0, "the model to be loaded: the container runs and does not pass its readiness probe yet"
-    scheduled = condition(pod, "PodScheduled") or {}
+    scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "True":
         return 2, f"its container to start on {pod['spec'].get('nodeName', 'its node')}"
     if pod["spec"].get("schedulingGates"):
@@ -175,9 +176,3 @@ def containers(pod: Json) -> list[Json]:
     """Statuses of the pod's containers."""
     statuses: list[Json] = pod.get("status", {}).get("containerStatuses") or []
     return statuses
-
-
-def condition(item: Json, condition_type: str) -> Json | None:
-    """A status condition by its type."""
-    conditions: list[Json] = item.get("status", {}).get("conditions") or []
-    return next((entry for entry in conditions if entry["type"] == condition_type), None)

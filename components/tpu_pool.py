@@ -3,20 +3,13 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.identities import DEFAULT_ACCOUNT
-from catalog.machines import boot_disk_type
 from catalog.tpus import VERSIONS
-from catalog.zones import node_zones
-from components.base import Component
-from components.cluster import NODE_SCOPES
-from components.gpu_pool import capacity, first_size, owned_by_others, upgrades
+from components.node_pool import NodePoolComponent, Place, whole_pool
 from settings.model import FlexStart, TpuPool
 
 
-class TpuPoolComponent(Component):
+class TpuPoolComponent(NodePoolComponent):
     """What a `TpuNodePool` and a `FlexStartTpuPool` share. They differ in the capacity modes that they accept."""
-
-    pool_name: pulumi.Output[str]
 
     # Whether its pools start from zero, and only the autoscaler sizes them.
     elastic = False
@@ -48,51 +41,20 @@ class TpuPoolComponent(Component):
         """
         super().__init__(name, opts)
         spec = self.checked(name, args)
-        tpu_slice = spec.slice
-        node_pool = gcp.container.NodePool(
-            spec.name,
+        place = Place(project, cluster, location, cluster_zones, node_service_account, private_nodes)
+        self.create_pool(
+            spec,
+            opts,
+            place,
             name=spec.name,
-            cluster=cluster,
-            project=project,
-            location=location,
-            node_locations=spec.zones or cluster_zones,
-            node_count=None if spec.grows else tpu_slice.hosts if tpu_slice.multi_host else spec.nodes_per_zone,
-            initial_node_count=first_size(spec, *spec.bounds, location) if spec.grows else None,
-            autoscaling=autoscaling(spec, location) if spec.grows else None,
-            # Always set, also when off: the provider keeps the current value of omitted fields.
-            network_config={"enable_private_nodes": private_nodes},
-            node_config={
-                "machine_type": tpu_slice.machine_type,
-                "disk_size_gb": spec.disk_size_gb,
-                "disk_type": spec.disk_type or boot_disk_type(tpu_slice.machine_type),
-                "labels": spec.labels,
-                "service_account": node_service_account or DEFAULT_ACCOUNT,
-                "oauth_scopes": NODE_SCOPES,
-                # No taint: GKE adds google.com/tpu to every TPU node.
-                "workload_metadata_config": {"mode": "GKE_METADATA"},
-                **capacity(spec),
-            },
-            placement_policy=placement(spec),
-            queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
-            upgrade_settings=upgrades(spec),
-            management={
-                "auto_repair": not spec.elastic if spec.auto_repair is None else spec.auto_repair,
-                "auto_upgrade": True,
-            },
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=opts.depends_on if opts else None,  # as in `GpuNodePool`
-                protect=spec.protect,
-                delete_before_replace=True,  # its name is taken until it is deleted
-                ignore_changes=owned_by_others(spec.grows),
-                # The provider plans an update of both. It then sends nothing for the topology, and GKE refuses the
-                # machine type: both are fixed at creation.
-                # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/update
-                replace_on_changes=["nodeConfig.machineType", "placementPolicy.tpuTopology"],
-            ),
+            accelerators={},  # no taint: GKE adds google.com/tpu to every TPU node
+            autoscaling=autoscaling(spec, place.zones_of(spec)) if spec.grows else None,
+            placement=placement(spec),
+            # The provider plans an update of both. It then sends nothing for the topology, and GKE refuses the
+            # machine type: both are fixed at creation.
+            # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools/update
+            replace_on_changes=["nodeConfig.machineType", "placementPolicy.tpuTopology"],
         )
-        self.pool_name = node_pool.name
-        self.register_outputs({"poolName": self.pool_name})
 
     @classmethod
     def checked(cls, name: str, pool: TpuPool) -> TpuPool:
@@ -154,13 +116,17 @@ def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | 
     return {"type": "COMPACT", "tpu_topology": spec.topology}
 
 
-def autoscaling(spec: TpuPool, location: str) -> gcp.container.NodePoolAutoscalingArgsDict:
+def autoscaling(
+    spec: TpuPool, zones: pulumi.Output[list[str]]
+) -> pulumi.Output[gcp.container.NodePoolAutoscalingArgsDict]:
     """Limits of an autoscaled pool: per zone if it has one zone, else for the whole pool.
 
-    The API does not accept both. For a multi-host slice, which has one zone, it reads only the limits per zone.
+    For a multi-host slice, which has one zone, the API reads only the limits per zone.
     """
     min_nodes, max_nodes = spec.bounds
-    # No even spread over zones: take TPUs wherever they are available.
-    if len(spec.zones or node_zones(location)) == 1:
-        return {"min_node_count": min_nodes, "max_node_count": max_nodes, "location_policy": "ANY"}
-    return {"total_min_node_count": min_nodes, "total_max_node_count": max_nodes, "location_policy": "ANY"}
+    per_zone: gcp.container.NodePoolAutoscalingArgsDict = {
+        "min_node_count": min_nodes,
+        "max_node_count": max_nodes,
+        "location_policy": "ANY",
+    }
+    return zones.apply(lambda names: per_zone if len(names) == 1 else whole_pool(spec))

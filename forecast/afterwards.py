@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from catalog.objects import condition
 from forecast.comparison import (
     AS_FORECAST,
     EVICTED,
@@ -24,7 +25,7 @@ from forecast.comparison import (
 from forecast.model import Forecast
 from forecast.outcome import outcome
 from forecast.queue import SERVER
-from forecast.timeline import Object, Observation, Timeline, condition
+from forecast.timeline import Object, Observation, Timeline
 
 # Conditions that were not true before their last transition.
 _WATCHED = ("Admitted", "Evicted", "Preempted", "Finished")

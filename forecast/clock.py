@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from forecast.timeline import Histories, History, annotation, holds
+from catalog.objects import holds
+from forecast.timeline import Histories, History, annotation
 
 # The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
 DELAY = "emulator.gke-ai/ready-after"

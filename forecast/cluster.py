@@ -16,6 +16,7 @@ from catalog.nodes import (
     NVIDIA_GPU,
     POOL,
 )
+from catalog.objects import condition, holds, label
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
 from forecast.clock import Clock
@@ -23,7 +24,7 @@ from forecast.model import Accelerators, Interruption, Nodes, Server, Wait
 from forecast.names import TEMPLATE_HASH, owner_of, pod_name
 from forecast.queue import SERVER
 from forecast.reasons import NO_NODE
-from forecast.timeline import Histories, History, Object, condition, holds, label
+from forecast.timeline import Histories, History, Object
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 PoolKey = tuple[str, str, str]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forecast.timeline import Object, label
+from catalog.objects import label
+from forecast.timeline import Object
 
 # Labels of Kubernetes and JobSet on pods.
 TEMPLATE_HASH = "pod-template-hash"

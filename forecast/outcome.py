@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from catalog.objects import condition, holds
 from forecast.clock import Clock, clock
 from forecast.cluster import (
     accelerators,
@@ -19,7 +20,7 @@ from forecast.cluster import (
 from forecast.model import Duration, Forecast, Lane
 from forecast.names import owner_of
 from forecast.queue import SERVER, Queue, queue
-from forecast.timeline import Histories, History, Timeline, condition, histories, holds
+from forecast.timeline import Histories, History, Timeline, histories
 
 HORIZON_SECONDS = 1800
 NODE_IDLE = "nodeIdle"

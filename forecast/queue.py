@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from catalog.objects import condition, holds
 from forecast.clock import Clock
 from forecast.model import End, Eviction, Start, Wait
 from forecast.names import owner_of, workload_name
 from forecast.reasons import preemptor_of, why_it_waits
-from forecast.timeline import Histories, History, Object, condition, holds
+from forecast.timeline import Histories, History, Object
 
 SERVER = "/deployment/"
 # How a run has ended, by the reason of its Workload's condition Finished. Deleted and replaced runs have other reasons:

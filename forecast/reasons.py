@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping
 
 from catalog.nodes import NVIDIA_GPU
+from catalog.objects import condition
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
-from forecast.timeline import Object, condition
+from forecast.timeline import Object
 
 NO_NODE = "NoNode"
 UNPROCESSED = "Unprocessed"

@@ -85,22 +85,6 @@ def histories(timeline: Timeline) -> Histories:
     }
 
 
-def condition(item: Object, condition_type: str) -> Object:
-    """Returns a status condition, or an empty one."""
-    conditions = (item.get("status") or {}).get("conditions") or []
-    return next((entry for entry in conditions if entry["type"] == condition_type), {})
-
-
-def holds(item: Object, condition_type: str) -> bool:
-    """Whether a status condition is true."""
-    return bool(condition(item, condition_type).get("status") == "True")
-
-
-def label(item: Object, key: str) -> str:
-    """Returns the value of a label, or an empty text."""
-    return str((item["metadata"].get("labels") or {}).get(key, ""))
-
-
 def annotation(item: Object, key: str) -> str:
     """Returns the value of an annotation, or an empty text."""
     return str((item["metadata"].get("annotations") or {}).get(key, ""))

@@ -64,7 +64,7 @@ class Revision:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Repair:
     """The decision about a release, with the records of Helm to delete or to mark as failed."""
 
     outcome: Outcome
@@ -72,30 +72,30 @@ class Plan:
     fail: Sequence[Revision] = field(default=())
 
 
-def plan_unrecorded(revisions: Sequence[Revision], inputs: Mapping[str, Any]) -> Plan:
+def plan_unrecorded(revisions: Sequence[Revision], inputs: Mapping[str, Any]) -> Repair:
     """Plans for a release whose creation was interrupted and that is not in the state; oldest revision first."""
     if not revisions:
-        return Plan("absent")
+        return Repair("absent")
     if any(revision.status in COMPLETED for revision in revisions):
         newest = revisions[-1]
         same = newest.status == "deployed" and len(revisions) == 1 and is_same(newest.release, inputs)
-        return Plan("adopt" if same else "foreign")
+        return Repair("adopt" if same else "foreign")
     # It was never deployed. The next install adopts its objects, because they carry the name of the release.
-    return Plan("discard", delete=revisions)
+    return Repair("discard", delete=revisions)
 
 
-def plan_recorded(revisions: Sequence[Revision]) -> Plan:
+def plan_recorded(revisions: Sequence[Revision]) -> Repair:
     """Plans for a release that is in the state; oldest revision first."""
     if not revisions:
-        return Plan("absent")
+        return Repair("absent")
     newest = revisions[-1]
     if newest.status == "deployed":
-        return Plan("whole")
+        return Repair("whole")
     if newest.status in PENDING and len(revisions) > 1:
-        return Plan("unfinished", delete=[newest])  # Helm compares the next upgrade with the previous revision
+        return Repair("unfinished", delete=[newest])  # Helm compares the next upgrade with the previous revision
     if newest.status in (*PENDING, "uninstalling"):
-        return Plan("unfinished", fail=[newest])
-    return Plan("unfinished")
+        return Repair("unfinished", fail=[newest])
+    return Repair("unfinished")
 
 
 def is_same(release: Mapping[str, Any], inputs: Mapping[str, Any]) -> bool:
@@ -142,7 +142,7 @@ def revisions_of(api: ApiClient, inputs: Mapping[str, Any]) -> list[Revision]:
         time.sleep(1)
 
 
-def carry_out(api: ApiClient, plan: Plan) -> None:
+def carry_out(api: ApiClient, plan: Repair) -> None:
     """Deletes and patches Helm's records as planned."""
     from kubernetes.client import CoreV1Api
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from catalog import nodes as labels
+from catalog.objects import condition, holds, label
 from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
@@ -36,7 +37,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 
 
 @dataclass
-class Snapshot:
+class ClusterObjects:
     """The objects of a cluster that the status shows, and the inputs of the stack's node pools."""
 
     nodes: list[Object] = field(default_factory=list)
@@ -71,13 +72,13 @@ def show(stack: Stack) -> None:
         console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
 
 
-def take(stack: Stack, api: ApiClient) -> Snapshot:
+def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     """Reads the cluster's objects of the kinds that the stack has. A missing kind has no objects."""
     has = {resource["type"] for resource in stack.resources}
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
-    return Snapshot(
+    return ClusterObjects(
         nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
@@ -95,7 +96,7 @@ def take(stack: Stack, api: ApiClient) -> Snapshot:
     )
 
 
-def report(stack: Stack, snapshot: Snapshot) -> list[Table | Text]:
+def report(stack: Stack, snapshot: ClusterObjects) -> list[Table | Text]:
     """Returns the status: the tables that have rows, and the next steps."""
     tables = [
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
@@ -131,7 +132,7 @@ def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]])
     return shown if shown.row_count else None
 
 
-def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per pool: its nodes, its maximum size, and the accelerators that pods use."""
     own = {pool["name"]: pool for pool in snapshot.pools}
     pools: dict[str, list[Object]] = defaultdict(list)
@@ -149,7 +150,7 @@ def pool_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
             yield name, machine, "", f"empty{at_most}", "–"
             continue
         first = members[0]
-        ready = sum(1 for node in members if condition(node, "Ready").get("status") == "True")
+        ready = sum(1 for node in members if holds(node, "Ready"))
         total = sum(
             int(node["status"].get("allocatable", {}).get(resource, 0)) for node in members for resource in ACCELERATORS
         )
@@ -169,7 +170,7 @@ def max_nodes(pool: Mapping[str, Any]) -> int:
     return bounds.maximum if bounds.autoscaled else 0
 
 
-def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def quota_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per queue, flavor and resource: used, borrowed from the cohort, and nominal quota."""
     for queue in snapshot.cluster_queues:
         reserved = {
@@ -193,7 +194,7 @@ def quota_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
                     )
 
 
-def workload_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def workload_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per workload: admitted, waiting, evicted or finished, with Kueue's reason."""
     for workload in sorted(snapshot.workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
         state, why = state_of(workload)
@@ -210,7 +211,7 @@ def state_of(workload: Object) -> tuple[str, str]:
     """Returns the state of a workload in Kueue, and the reason."""
     if (finished := condition(workload, "Finished")).get("status") == "True":
         return "Finished", finished.get("message", "")
-    if condition(workload, "Admitted").get("status") == "True":
+    if holds(workload, "Admitted"):
         return "Admitted", ""
     if (evicted := condition(workload, "Evicted")).get("status") == "True":
         return f"Evicted: {evicted.get('reason', '')}", plainly(evicted.get("message", ""))
@@ -222,14 +223,14 @@ def plainly(message: str) -> str:
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
-def run_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
     for found in snapshot.runs:
         running = f"{found.running(snapshot.pods)} of {found.wanted_pods}"
         yield (str(found), running, str(found.restarts), *saved(found), found.state)
 
 
-def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
     held = {owner(workload): state_of(workload) for workload in snapshot.workloads}
     for jobset in snapshot.jobsets:
@@ -255,7 +256,7 @@ def jobset_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         )
 
 
-def autoscaler_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def autoscaler_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
     for autoscaler in snapshot.autoscalers:
         metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
@@ -306,7 +307,7 @@ def hindrance(autoscaler: Object) -> str:
     return ""
 
 
-def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per Deployment with a queue or accelerators: its replicas, and how long one reads its model."""
     for deployment in snapshot.deployments:
         template = deployment["spec"]["template"]
@@ -318,7 +319,7 @@ def server_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
         yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
 
 
-def waiting_rows(snapshot: Snapshot) -> Iterator[tuple[str, ...]]:
+def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per pending pod: gated by its queue, or without a node that fits."""
     for pod in filter(waiting, snapshot.pods):
         scheduled = condition(pod, "PodScheduled")
@@ -343,7 +344,7 @@ def latest_event(pod: Object, events: list[Object]) -> Object | None:
     return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
 
 
-def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
+def next_steps(stack: Stack, snapshot: ClusterObjects) -> Iterator[str]:
     """Yields suggestions for next steps."""
     states = [state_of(workload)[0] for workload in snapshot.workloads]
     server = next(
@@ -365,17 +366,6 @@ def next_steps(stack: Stack, snapshot: Snapshot) -> Iterator[str]:
         yield f"send requests to the servers:  {stack.next('smoke')}"
     yield f"show the status again:  {stack.next('status')}"
     yield f"delete the stack:  {stack.next('down')}"
-
-
-def label(item: Object, key: str) -> str:
-    """Returns the value of a label, or an empty text."""
-    return str((item["metadata"].get("labels") or {}).get(key, ""))
-
-
-def condition(item: Object, condition_type: str) -> Object:
-    """Returns a status condition, or an empty one."""
-    conditions = item.get("status", {}).get("conditions") or []
-    return next((entry for entry in conditions if entry["type"] == condition_type), {})
 
 
 def owner(workload: Object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Policy:
     name: str
     description: str
     remedy: str
-    check: Callable[[Stack], Iterator[Violation]]
+    check: Callable[[RegisteredStack], Iterator[Violation]]
     whole_stack: bool
     only_mandatory: bool = False
 
-    def violations(self, stack: Stack) -> list[Violation]:
+    def violations(self, stack: RegisteredStack) -> list[Violation]:
         """Returns all violations in a stack."""
         return list(self.check(stack))
 
@@ -48,14 +48,14 @@ class Policy:
 
 
 Rule = Callable[[Resource], Iterator[str]]
-StackRule = Callable[[Stack], Iterator[tuple[Resource | None, str]]]
+StackRule = Callable[[RegisteredStack], Iterator[tuple[Resource | None, str]]]
 
 
 def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bool = False) -> Callable[[Rule], Policy]:
     """Creates a policy from a rule over one resource, which yields its violations."""
 
     def decorate(rule: Rule) -> Policy:
-        def check(stack: Stack) -> Iterator[Violation]:
+        def check(stack: RegisteredStack) -> Iterator[Violation]:
             return (Violation(resource, text) for resource in stack.resources for text in rule(resource))
 
         return Policy(name, description, remedy, check, False, only_mandatory)
@@ -69,7 +69,7 @@ def of_stacks(
     """Creates a policy from a rule over all resources, which yields resources with their violations."""
 
     def decorate(rule: StackRule) -> Policy:
-        def check(stack: Stack) -> Iterator[Violation]:
+        def check(stack: RegisteredStack) -> Iterator[Violation]:
             return (Violation(resource, text) for resource, text in rule(stack))
 
         return Policy(name, description, remedy, check, True, only_mandatory)

@@ -32,7 +32,7 @@ from pulumi_policy import policy as sdk
 
 from policy.base import Policy, Violation, Waiver, waived
 from policy.rules import POLICIES
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.values import SECRET, UNKNOWN
 
 NAME = "gke-ai"
@@ -135,11 +135,11 @@ def of_pulumi(policy: Policy, context: Context) -> PulumiPolicy:
     """Converts a policy of this pack to a policy of Pulumi's SDK."""
 
     def resources(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(Stack([context.inputs[args.urn]])):
+        for violation in policy.violations(RegisteredStack([context.inputs[args.urn]])):
             report_violation(policy, violation, context, report)
 
     def stacks(_: StackValidationArgs, report: ReportViolation) -> None:
-        for violation in policy.violations(Stack(context.resources, context.configuration)):
+        for violation in policy.violations(RegisteredStack(context.resources, context.configuration)):
             report_violation(policy, violation, context, report)
 
     steps = f"{policy.remedy}."

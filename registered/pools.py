@@ -11,7 +11,7 @@ from catalog.machines import MACHINES
 from catalog.nodes import NodeShape, node_labels
 from catalog.tpus import slice_on
 from catalog.zones import ZONES, is_zone, node_zones
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.types import CLUSTER, NODE_POOL
 from registered.values import items, list_at, mapping, number, value
 
@@ -102,7 +102,7 @@ def node_shape(pool: Resource) -> NodeShape | None:
     )
 
 
-def flavor_pools(flavor: Resource, stack: Stack) -> list[tuple[NodeShape, int]] | None:
+def flavor_pools(flavor: Resource, stack: RegisteredStack) -> list[tuple[NodeShape, int]] | None:
     """Returns the pools of a ResourceFlavor with their maximum sizes; None if the stack does not show all of them."""
     labels = mapping(flavor.props, "spec", "nodeLabels")
     if not labels:

@@ -69,7 +69,7 @@ class Resource:
 
 
 @dataclass(frozen=True)
-class Stack:
+class RegisteredStack:
     """All resources of a stack, and its configuration by full key, without secrets."""
 
     resources: Sequence[Resource]

@@ -39,7 +39,7 @@ _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 @dataclass
-class Plan:
+class Restoration:
     """What to write into a scratch cluster and what to delete from it, as whole objects."""
 
     put: list[Object] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Plan:
         return json.dumps({"put": self.put, "delete": self.delete})
 
 
-def plan(snapshot: Snapshot, scratch: Objects) -> Plan:
+def plan(snapshot: Snapshot, scratch: Objects) -> Restoration:
     """Returns what brings a scratch cluster with these objects to the state of a snapshot.
 
     An object that both have keeps its unlisted fields, such as images. An object of a controller takes them from its
@@ -67,7 +67,7 @@ def plan(snapshot: Snapshot, scratch: Objects) -> Plan:
 
 class _Planner:
     def __init__(self, snapshot: Snapshot, scratch: Objects) -> None:
-        self.plan = Plan()
+        self.plan = Restoration()
         self._snapshot = snapshot
         self._scratch = {kind: {_key(item): item for item in items} for kind, items in scratch.items()}
         self._by_uid: dict[str, tuple[str, Object]] = {}
@@ -187,7 +187,7 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
     return moved
 
 
-def forget_conditions(planned: Plan) -> None:
+def forget_conditions(planned: Restoration) -> None:
     """Removes the conditions of ClusterQueues from a plan. Kueue states them once it has read a queue."""
     for item in planned.put:
         if item["kind"] == "ClusterQueue":

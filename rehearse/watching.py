@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 from urllib3.exceptions import HTTPError
 
+from catalog.objects import holds
 from catalog.versions import KUEUE_API
-from forecast.timeline import Observation, Timeline, holds
+from forecast.timeline import Observation, Timeline
 from ops.stack import Stop, client_of
 from ops.status import AUTOSCALER_EVENTS
 

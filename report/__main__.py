@@ -20,7 +20,7 @@ from forecast import model as forecasts
 from forecast.model import Forecast
 from ops.stack import ROOT, Stack, Stop, add_stack, run
 from report import drawing, graph, prices
-from report.changes import Plan, plan
+from report.changes import PlannedUpdate, plan
 from report.page import COMMENT_LIMIT, Options, page, summary
 from report.policies import Verdict, verdict
 from report.preview import Preview, recorded, take
@@ -117,7 +117,7 @@ def read_rehearsal(path: Path | None) -> Forecast | None:
         raise Stop(str(bad)) from None
 
 
-def exit_code(planned: Plan, results: Verdict) -> int:
+def exit_code(planned: PlannedUpdate, results: Verdict) -> int:
     """Returns 1 if the preview failed or violates a mandatory policy, else 0."""
     return int(bool(planned.errors) or results.count(mandatory=True) > 0)
 

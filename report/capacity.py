@@ -26,7 +26,7 @@ from registered.pools import accelerators, capacity_mode, node_bounds
 from registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
 from registered.values import value
 from registered.workloads import accelerator_requests, class_choice, replica_bounds
-from report.changes import Plan, Resource
+from report.changes import PlannedUpdate, Resource
 from report.prices import Prices
 
 # GKE uses the first capacity mode that is available.
@@ -194,6 +194,6 @@ def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
     return sum_
 
 
-def before_and_after(plan: Plan) -> tuple[list[Supply], list[Supply]]:
+def before_and_after(plan: PlannedUpdate) -> tuple[list[Supply], list[Supply]]:
     """Returns the supplies of accelerators before and after a plan."""
     return supplies(plan.before), supplies(plan.after)

@@ -110,7 +110,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedUpdate:
     """Resources before and after by URN, the changes between them, and errors of the preview.
 
     `warnings` has the warnings of the program, `unchecked` what the program could not check, and
@@ -145,7 +145,7 @@ def component_of(resource: Resource, among: Mapping[str, Resource]) -> Resource 
     return outermost
 
 
-def plan(preview: Preview) -> Plan:
+def plan(preview: Preview) -> PlannedUpdate:
     """Returns the plan of a preview. Recorded resources without a step stay unchanged."""
     before = {state["urn"]: resource(state) for state in preview.resources if state["type"] != STACK}
     after = dict(before)
@@ -175,7 +175,7 @@ def plan(preview: Preview) -> Plan:
     warnings = dict.fromkeys(event["warning"].strip() for event in preview.events if "warning" in event)
     unchecked = sorted({event["unchecked"] for event in preview.events if "unchecked" in event})
     cold_starts = sorted({event["coldStart"] for event in preview.events if "coldStart" in event})
-    return Plan(
+    return PlannedUpdate(
         preview.stack,
         before,
         after,

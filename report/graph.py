@@ -14,7 +14,7 @@ from report.changes import (
     OPERATIONS,
     REPLACE,
     UPDATE,
-    Plan,
+    PlannedUpdate,
     Resource,
     component_of,
 )
@@ -64,7 +64,7 @@ class Graph:
     marked: bool = False
 
 
-def of_plan(plan: Plan) -> Graph:
+def of_plan(plan: PlannedUpdate) -> Graph:
     """Returns the graph of a plan, with deleted as well as created components."""
     return graph(
         {**plan.before, **plan.after}.values(), {change.resource.urn: change.operation for change in plan.changes}

@@ -32,7 +32,7 @@ from registered.types import (
 from registered.values import mapping
 from registered.workloads import accelerator_requests
 from report.capacity import pod_of, pools_of
-from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan, Resource
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
@@ -46,12 +46,12 @@ class Interruption:
     text: str
 
 
-def interruptions(plan: Plan) -> list[Interruption]:
+def interruptions(plan: PlannedUpdate) -> list[Interruption]:
     """Returns the interruptions of a plan, worst first, without duplicates."""
     return sorted({interruption for change in plan.changes for interruption in of_change(change, plan)})
 
 
-def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
+def of_change(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of one change."""
     if change.operation == CREATE or change.before is None:
         return
@@ -81,7 +81,7 @@ def of_change(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield Interruption(NOTE, text)
 
 
-def of_cluster(change: Change, plan: Plan) -> Iterator[Interruption]:
+def of_cluster(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of a cluster, which include everything in it."""
     inside = workload_names(workloads(plan.before)) or "nothing of this stack"
     if change.operation == REPLACE:
@@ -91,7 +91,7 @@ def of_cluster(change: Change, plan: Plan) -> Iterator[Interruption]:
         yield Interruption(OUTAGE, f"Cluster {change.resource.name} is deleted with everything in it ({inside}).")
 
 
-def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
+def of_pool(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of a pool and of the workloads on its nodes."""
     name = change.resource.name
     on_it = [
@@ -129,7 +129,7 @@ def of_pool(change: Change, plan: Plan) -> Iterator[Interruption]:
             yield Interruption(WORK, f"{text}{running}")
 
 
-def of_account(change: Change, plan: Plan) -> Iterator[Interruption]:
+def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruption of nodes that GKE created itself and that outlive their account."""
     of_nodes = ":NodeAccount::" in change.resource.parent
     cluster_stays = any(resource.type == CLUSTER for resource in plan.after.values())
@@ -197,7 +197,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
         yield Interruption(OUTAGE, f"{text} replica has loaded its model.")
 
 
-def of_run(change: Change, plan: Plan) -> Iterator[Interruption]:
+def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
     name = change.resource.name
     if mapping(change.resource.inputs, "metadata").get("namespace") == MODEL_CACHE:

@@ -10,7 +10,7 @@ from itertools import groupby
 from forecast.model import Forecast
 from report import graph, rehearsal
 from report.capacity import Supply, Total, before_and_after, total
-from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Plan
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from report.graph import MARKS
 from report.interruptions import NOTE, interruptions
 from report.policies import MANDATORY, Verdict
@@ -57,7 +57,7 @@ class Section:
         return [f"## {self.heading}", *body] if body else []
 
 
-def page(plan: Plan, verdict: Verdict, options: Options) -> str:
+def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
     """Returns the page, shortened to its limit."""
     judged = [policies(plan, verdict)]
     forbidden = verdict.count(mandatory=True) > 0  # then the policies come first
@@ -94,7 +94,7 @@ def cut(text: str, limit: int) -> str:
     return f"{begun}{closing}\n\n{SHORTENED}\n"
 
 
-def summary(plan: Plan, verdict: Verdict, forecast: Forecast | None = None) -> str:
+def summary(plan: PlannedUpdate, verdict: Verdict, forecast: Forecast | None = None) -> str:
     """Returns the summary in one line, with what a rehearsal says."""
     if plan.errors:
         return "**The preview failed, so there is no plan.** Nothing would change."
@@ -139,24 +139,24 @@ def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000
     return full if len(full) <= limit else "\n\n".join([*head, SHORTENED_REHEARSAL]) + "\n"
 
 
-def failed(plan: Plan) -> Section:
+def failed(plan: PlannedUpdate) -> Section:
     """Shows the errors of Pulumi and the program."""
     return Section("Why it failed", [f"```\n{error}\n```" for error in plan.errors])
 
 
-def not_checked(plan: Plan) -> Section:
+def not_checked(plan: PlannedUpdate) -> Section:
     """Lists what the program could not check, such as a model that the catalog does not have."""
     return Section("Not checked", ["\n".join(f"- {text(line)}" for line in plan.unchecked)] if plan.unchecked else [])
 
 
-def cold_starts(plan: Plan) -> Section:
+def cold_starts(plan: PlannedUpdate) -> Section:
     """Lists how long new replicas take to read their models."""
     return Section(
         "Cold starts", ["\n".join(f"- {text(line)}" for line in plan.cold_starts)] if plan.cold_starts else []
     )
 
 
-def interrupted(plan: Plan) -> Section:
+def interrupted(plan: PlannedUpdate) -> Section:
     """Lists the interruptions, worst first."""
     causes = interruptions(plan)
     lines = [
@@ -166,12 +166,12 @@ def interrupted(plan: Plan) -> Section:
     return Section("Interruptions", ["\n".join(lines)] if lines else [])
 
 
-def warnings(plan: Plan) -> Section:
+def warnings(plan: PlannedUpdate) -> Section:
     """Lists the warnings of the program, each with its remedy."""
     return Section("Warnings", ["\n".join(f"- {text(warning)}" for warning in plan.warnings)] if plan.warnings else [])
 
 
-def accelerators(plan: Plan, prices: Prices | None) -> Section:
+def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
     """Shows accelerators and cost by capacity mode before and after, then by pool and workload."""
     sides = before_and_after(plan)
     if not any(sides):
@@ -237,7 +237,7 @@ def cost(sum_: Total, prices: Prices | None) -> str:
     return f"{min_cost:,}" if min_cost == max_cost else f"{min_cost:,} – {max_cost:,}"
 
 
-def policies(plan: Plan, verdict: Verdict) -> Section:
+def policies(plan: PlannedUpdate, verdict: Verdict) -> Section:
     """Shows the results of the policy pack."""
     if not verdict.rules and not verdict.violations:
         return Section("Policies")
@@ -275,7 +275,7 @@ def without_name(message: str, name: str) -> str:
     return after if separator and " " not in before else message
 
 
-def changed(plan: Plan) -> Iterable[Section]:
+def changed(plan: PlannedUpdate) -> Iterable[Section]:
     """Yields a section per operation, worst first."""
     yield Section("Replaced", [], tables(plan, REPLACE, property_rows), 3)
     yield Section("Deleted", [], tables(plan, DELETE, name_rows), 4)
@@ -287,7 +287,7 @@ def changed(plan: Plan) -> Iterable[Section]:
 Rows = Callable[[Sequence[Change]], tuple[list[str], list[list[str]]]]
 
 
-def tables(plan: Plan, operation: str, rows: Rows) -> list[str]:
+def tables(plan: PlannedUpdate, operation: str, rows: Rows) -> list[str]:
     """Returns one table per component with changes of an operation, folded if they are long."""
     changes = plan.of(operation)
 
@@ -326,7 +326,7 @@ def name_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def picture(plan: Plan, address: str) -> Section:
+def picture(plan: PlannedUpdate, address: str) -> Section:
     """Shows the graph, with changes marked."""
     if not address or plan.errors:
         return Section("Graph")

@@ -11,7 +11,7 @@ import yaml
 from catalog.nodes import NodeShape, allocatable
 from catalog.quantities import parse_quantity
 from policy.rules.accelerators import quota_within_capacity
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from settings import BadConfiguration, load, plan
 from settings.calibration import Calibration, read
 from tests.test_bad_configuration import Configuration, good
@@ -160,8 +160,8 @@ def test_derived_quota_and_its_policy_use_measured_figures(tmp_path: Path) -> No
     ]
     named = {"gke-ai:calibration": values["calibration"]}
     rule = quota_within_capacity.check
-    assert list(rule(Stack(resources, named))) == []
-    assert "cpu" in str(next(iter(rule(Stack(resources)))))
+    assert list(rule(RegisteredStack(resources, named))) == []
+    assert "cpu" in str(next(iter(rule(RegisteredStack(resources)))))
 
 
 def _object(kind: str, spec: dict[str, Any]) -> Resource:

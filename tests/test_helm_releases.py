@@ -50,7 +50,7 @@ SUPERSEDED = revision(1, "superseded")
 
 # -------------------------------------------------------------------------------------- being created, and in no state
 def test_a_release_of_which_helm_knows_nothing_is_created_by_the_next_up() -> None:
-    assert plan_unrecorded([], INPUTS) == helm_releases.Plan("absent")
+    assert plan_unrecorded([], INPUTS) == helm_releases.Repair("absent")
 
 
 def test_an_installed_release_of_the_same_chart_version_and_values_is_adopted() -> None:
@@ -93,7 +93,7 @@ def test_a_release_with_a_history_is_not_one_that_was_being_created(status: str)
     ids=["gone", "installed", "upgraded"],
 )
 def test_a_complete_or_missing_release_is_left_to_the_refresh(revisions: list[Revision], outcome: str) -> None:
-    assert plan_recorded(revisions) == helm_releases.Plan(outcome)  # type: ignore[arg-type]
+    assert plan_recorded(revisions) == helm_releases.Repair(outcome)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("status", ["pending-upgrade", "pending-rollback"])
@@ -111,7 +111,7 @@ def test_a_release_without_a_whole_revision_is_marked_as_failed(status: str) -> 
 
 
 def test_a_failed_release_is_completed_by_the_next_up() -> None:
-    assert plan_recorded([SUPERSEDED, revision(2, "failed")]) == helm_releases.Plan("unfinished")
+    assert plan_recorded([SUPERSEDED, revision(2, "failed")]) == helm_releases.Repair("unfinished")
 
 
 def test_a_revision_that_is_marked_as_failed_is_so_in_label_and_content_and_else_the_same() -> None:
@@ -137,7 +137,7 @@ class Cluster:
         assert labelSelector == "owner=helm,name=jobset"
         return [revision.secret for revision in self.revisions]
 
-    def carry_out(self, _api: object, plan: helm_releases.Plan) -> None:
+    def carry_out(self, _api: object, plan: helm_releases.Repair) -> None:
         self.deleted += [revision.secret["metadata"]["name"] for revision in plan.delete]
         self.failed += [revision.secret["metadata"]["name"] for revision in plan.fail]
 

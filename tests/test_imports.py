@@ -32,6 +32,8 @@ MAY_IMPORT = {
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},
 }
+
+
 def test_every_folder_states_what_it_may_import() -> None:
     assert MAY_IMPORT.keys() == graph().keys()
 

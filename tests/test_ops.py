@@ -224,7 +224,7 @@ def workload(name: str, *conditions: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def printed(snapshot: status.Snapshot) -> str:
+def printed(snapshot: status.ClusterObjects) -> str:
     """The status as a person sees it, on a wide terminal."""
     out = io.StringIO()
     Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
@@ -240,7 +240,7 @@ def test_status_shows_what_waits_and_why() -> None:
     }
     waits = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota for nvidia.com/gpu"}
     text = printed(
-        status.Snapshot(
+        status.ClusterObjects(
             nodes=[node("a"), node("b", "False")],
             pods=[pod("runs", "a"), pod("gated", None, reason="SchedulingGated", message="blocked by gates")],
             workloads=[workload("old", evicted), workload("new", waits), workload("untouched")],
@@ -269,7 +269,7 @@ def test_empty_pool_is_shown_with_its_bound_and_a_full_one_as_full() -> None:
         },
         {"name": "fixed", "nodeConfig": {"machineType": "e2-standard-4"}},
     ]
-    text = printed(status.Snapshot(nodes=[node("a"), node("b")], pools=pools))
+    text = printed(status.ClusterObjects(nodes=[node("a"), node("b")], pools=pools))
     assert rows(text, "gpupool") == [["gpupool", "g2-standard-24", "standard", "2 of 2, at most 2", "0 of 4"]]
     assert rows(text, "slice") == [["slice", "ct6e-standard-4t", "empty, at most 4", "–"]]
     assert rows(text, "fixed") == [["fixed", "e2-standard-4", "empty", "–"]]
@@ -293,7 +293,7 @@ def test_waiting_pod_shows_the_last_event_of_the_autoscaler() -> None:
         event("1", "2026-01-01T00:00:01Z", "compute class c: spot is out"),
         event("2", "2026-01-01T00:00:03Z", "another pod's"),
     ]
-    text = printed(status.Snapshot(pods=[waits], events=events))
+    text = printed(status.ClusterObjects(pods=[waits], events=events))
     reason = "Unschedulable: compute class c: spot is out, flexStart is out (0/3 nodes are available)"
     assert rows(text, "llm/mixtral") == [["llm/mixtral", reason]]
     assert "emulator/run capacity" in text
@@ -320,7 +320,7 @@ def test_jobset_shows_what_it_waits_for_and_its_restarts() -> None:
         "status": {"conditions": [waits]},
     }
     failed = {"type": "Failed", "status": "True", "message": "reached max restarts"}
-    snapshot = status.Snapshot(
+    snapshot = status.ClusterObjects(
         workloads=[held],
         jobsets=[
             jobset("runs", replicatedJobsStatus=[{"name": "slice", "ready": 3}], restartsCountTowardsMax=1),
@@ -354,7 +354,7 @@ def autoscaler(**state: Any) -> dict[str, Any]:
 def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scale() -> None:
     name = "jetstream_prefill_backlog_size"
     backlog = {"type": "External", "external": {"metric": {"name": name}, "current": {"averageValue": "12500m"}}}
-    first = printed(status.Snapshot(autoscalers=[autoscaler(desiredReplicas=2, currentMetrics=[backlog])]))
+    first = printed(status.ClusterObjects(autoscalers=[autoscaler(desiredReplicas=2, currentMetrics=[backlog])]))
     assert rows(first, "default/jetstream-hpa") == [
         ["default/jetstream-hpa", "maxengine-server", name, "12.5 / 10", "1 → 2", "1 to 2"],
         ["default/jetstream-hpa", "maxengine-server", "memory_used", "unknown / 12Gi", "1 → 2", "1 to 2"],
@@ -366,7 +366,7 @@ def test_autoscaler_shows_each_metric_beside_its_target_and_why_it_does_not_scal
         "message": "no metrics returned",
     }
     able = {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale", "message": "fine"}
-    text = printed(status.Snapshot(autoscalers=[autoscaler(conditions=[able, inactive])]))
+    text = printed(status.ClusterObjects(autoscalers=[autoscaler(conditions=[able, inactive])]))
     assert "FailedGetExternalMetric: no metrics returned" in text
     assert "fine" not in text
 
@@ -401,7 +401,7 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_status_of_an_empty_cluster_has_next_steps() -> None:
-    assert "make status STACK=dev" in printed(status.Snapshot())
+    assert "make status STACK=dev" in printed(status.ClusterObjects())
 
 
 def test_on_google_cloud_nothing_points_to_the_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def test_on_google_cloud_nothing_points_to_the_emulator(monkeypatch: pytest.Monk
         "metadata": {"name": "gemma", "namespace": "llm"},
         "spec": {"template": {"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"containers": []}}},
     }
-    snapshot = status.Snapshot(deployments=[server], workloads=[workload("waits")])
+    snapshot = status.ClusterObjects(deployments=[server], workloads=[workload("waits")])
     assert "emulator/run kubectl -n llm scale" in printed(snapshot)
     monkeypatch.delenv("GKE_AI_STATE")
     text = printed(snapshot)

@@ -12,7 +12,7 @@ from pulumi_policy import EnforcementLevel
 from policy.base import Policy, Violation, Waiver, waived
 from policy.pack import Context, plain, resource, unused_waiver, waivers
 from policy.rules import POLICIES
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
 from registered.values import SECRET, UNKNOWN
 from settings import BadConfiguration, load
@@ -695,7 +695,7 @@ BY_NAME = {policy.name: policy for policy in POLICIES}
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.policy}: {case.name}")
 def test_policy_finds_only_the_violation(case: Case) -> None:
     policy = BY_NAME[case.policy]
-    messages = [policy.message(violation) for violation in policy.violations(Stack(case.stack))]
+    messages = [policy.message(violation) for violation in policy.violations(RegisteredStack(case.stack))]
     assert len(messages) == len(case.finds), messages
     for message, part in zip(messages, case.finds, strict=True):
         assert part in message
@@ -704,7 +704,7 @@ def test_policy_finds_only_the_violation(case: Case) -> None:
 def test_message_about_a_token_in_plain_text_does_not_contain_it() -> None:
     policy = BY_NAME["no-secrets-in-configuration"]
     violations = policy.violations(
-        Stack([], {"a:token": TOKEN, "a:hidden": SECRET, "a:name": "token", "a:b": f'{{"c":"{TOKEN}"}}'})
+        RegisteredStack([], {"a:token": TOKEN, "a:hidden": SECRET, "a:name": "token", "a:b": f'{{"c":"{TOKEN}"}}'})
     )
     assert [violation.text.split()[1] for violation in violations] == ["a:token", "a:b"]
     assert TOKEN not in "".join(map(policy.message, violations))
@@ -727,7 +727,7 @@ def test_messages_never_hold_the_secret_that_they_are_about() -> None:
         k8s("Secret", stringData={"a": TOKEN}),
         job(container(args=[TOKEN])),
     ]
-    messages = "".join(map(policy.message, policy.violations(Stack(leaks))))
+    messages = "".join(map(policy.message, policy.violations(RegisteredStack(leaks))))
     assert messages.count("plain") + messages.count("everyone") >= len(leaks)
     assert TOKEN not in messages
 
@@ -740,13 +740,13 @@ def test_nothing_known_is_no_reason_to_fail() -> None:
         for type_ in (NODE_POOL, CLUSTER, BUCKET, FIREWALL)
     ]
     for policy in POLICIES:
-        assert all(isinstance(violation, Violation) for violation in policy.violations(Stack(stack)))
+        assert all(isinstance(violation, Violation) for violation in policy.violations(RegisteredStack(stack)))
 
 
 # ------------------------------------------------------------------------------------------------ waivers and levels
 def test_waiver_is_for_its_policy_and_its_resource_alone() -> None:
     policy = BY_NAME["no-privileged-pods"]
-    (violation,) = policy.violations(Stack([job(hostNetwork=True)]))
+    (violation,) = policy.violations(RegisteredStack([job(hostNetwork=True)]))
     for waiver, passes in (
         (Waiver(policy.name, "Job llm/train", "why"), True),
         (Waiver(policy.name, "Job llm/tr*", "why"), True),

@@ -9,7 +9,7 @@ import pytest
 
 from policy.pack import Context, plain
 from policy.rules import POLICIES
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from tests import repository
 from tests.recorder import Record, configuration, shared_record
 
@@ -78,7 +78,7 @@ def violated(path: str, preview: bool) -> dict[str, list[str]]:
     context = Context()
     texts = {key: text if isinstance(text, str) else json.dumps(text) for key, text in values.items()}
     context.read("gke-ai", texts, [])
-    stack = Stack(resources(shared_record(values, preview)), context.configuration)
+    stack = RegisteredStack(resources(shared_record(values, preview)), context.configuration)
     active = [policy for policy in POLICIES if context.mandatory or not policy.only_mandatory]
     by_policy: dict[str, list[str]] = {}
     for policy in active:

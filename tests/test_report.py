@@ -17,7 +17,7 @@ from ops.stack import Stop
 from report import __main__ as command
 from report import drawing, graph, prices
 from report.capacity import supplies
-from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, Plan, Resource, plan
+from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, PlannedUpdate, Resource, plan
 from report.interruptions import OUTAGE, interruptions
 from report.layout import WIDEST, box_height, laid_out
 from report.page import COMMENT_LIMIT, SHORTENED, Options, page
@@ -139,7 +139,7 @@ def test_words_of_a_policy_can_not_break_the_page() -> None:
     message = Violation(
         "mandatory", "p", "urn", "a | b\nc <script>alert()</script> [x](https://example.com) @someone *d*"
     )
-    text = page(Plan("dev", {}, {}, ()), Verdict((message,), 1, 1), Options())
+    text = page(PlannedUpdate("dev", {}, {}, ()), Verdict((message,), 1, 1), Options())
     (row,) = (line for line in text.splitlines() if line.startswith("| **mandatory**"))
     assert row.replace("\\|", "").count("|") == 5
     assert "<script>" not in row
@@ -423,7 +423,7 @@ def messages(*changes: Change) -> list[str]:
     """The interruptions of these changes, in a stack with a pool, a server and a run."""
     before = {resource.urn: resource for resource in (POOL, SERVER, RUN, CLUSTER, BUCKET, SPACE)}
     after = {**before, **{change.after.urn: change.after for change in changes if change.after}}
-    return [interruption.text for interruption in interruptions(Plan("dev", before, after, changes))]
+    return [interruption.text for interruption in interruptions(PlannedUpdate("dev", before, after, changes))]
 
 
 def changed(operation: str, before: Resource, *differences: Difference, after: Resource | None = None) -> Change:
@@ -506,7 +506,7 @@ def test_harmless_changes_interrupt_nothing() -> None:
 
 def test_worst_comes_first() -> None:
     interruptions_found = interruptions(
-        Plan(
+        PlannedUpdate(
             "dev",
             {},
             {},
@@ -580,10 +580,11 @@ def test_removed_account_is_reported_if_gke_created_nodes() -> None:
     assert messages(change) == [], "node pools of the stack are replaced before their account goes"
     autopilot = resource("gcp:container/cluster:Cluster", "main", {"name": "main", "enableAutopilot": True})
     (text,) = (
-        interruption.text for interruption in interruptions(Plan("dev", {"c": autopilot}, {"c": autopilot}, (change,)))
+        interruption.text
+        for interruption in interruptions(PlannedUpdate("dev", {"c": autopilot}, {"c": autopilot}, (change,)))
     )
     assert "Service account gke-nodes is deleted. Nodes that GKE created itself keep running as it" in text
-    assert interruptions(Plan("dev", {"c": autopilot}, {}, (change,))) == [], "the cluster goes too"
+    assert interruptions(PlannedUpdate("dev", {"c": autopilot}, {}, (change,))) == [], "the cluster goes too"
 
 
 def test_zones_that_only_the_cluster_knows_count_as_those_that_gke_takes() -> None:

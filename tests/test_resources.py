@@ -9,7 +9,7 @@ import pytest
 from ops import status
 from policy.rules import accelerators
 from registered.pools import NodeBounds, node_bounds
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.types import NODE_POOL
 from registered.values import UNKNOWN
 from report import capacity
@@ -64,14 +64,14 @@ def test_policy_report_and_status_agree_on_the_size_of_a_pool(pool: dict[str, An
     assert node_bounds(props) == bounds
     (supply,) = capacity.of_pool(ReportResource("urn", NODE_POOL, inputs=props))
     assert (supply.min_count, supply.max_count) == (2 * bounds.minimum, 2 * bounds.maximum)
-    ((_, _, _, ready, _),) = status.pool_rows(status.Snapshot(pools=[props]))
+    ((_, _, _, ready, _),) = status.pool_rows(status.ClusterObjects(pools=[props]))
     assert ready == (f"empty, at most {bounds.maximum}" if bounds.autoscaled else "empty")
     assert not list(accelerators.quota_within_capacity.violations(stack_with(props, 2 * bounds.maximum)))
     (violation,) = accelerators.quota_within_capacity.violations(stack_with(props, 2 * bounds.maximum + 1))
     assert f"have {2 * bounds.maximum} for pods" in violation.text
 
 
-def stack_with(props: dict[str, Any], gpus: int) -> Stack:
+def stack_with(props: dict[str, Any], gpus: int) -> RegisteredStack:
     """A stack with a pool, and a queue with quota for this number of its GPUs."""
     flavor = {"kind": "ResourceFlavor", "metadata": {"name": "l4"}, "spec": {"nodeLabels": LABELS}}
     quota = {"name": "l4", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}
@@ -80,7 +80,7 @@ def stack_with(props: dict[str, Any], gpus: int) -> Stack:
         "metadata": {"name": "gpus"},
         "spec": {"resourceGroups": [{"coveredResources": ["nvidia.com/gpu"], "flavors": [quota]}]},
     }
-    return Stack(
+    return RegisteredStack(
         [
             Resource("p", NODE_POOL, "l4", props),
             Resource("f", "kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "l4", flavor),

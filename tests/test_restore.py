@@ -17,7 +17,7 @@ from ops.stack import Answer, Stop
 from rehearse import restore
 from rehearse.differences import EXPECTED, differences, is_expected
 from rehearse.graft import IMAGE, pod_specs
-from rehearse.restore import Plan, plan
+from rehearse.restore import Restoration, plan
 from tests.snapshots import TAKEN, synthetic
 
 Object = dict[str, Any]
@@ -48,7 +48,7 @@ def snapshot(**objects: list[Object]) -> Snapshot:
     return build("prod", {"Namespace": [{"metadata": {"name": "serving"}}], **objects}, TAKEN)
 
 
-def put(planned: Plan, kind: str, name: str) -> Object:
+def put(planned: Restoration, kind: str, name: str) -> Object:
     return next(item for item in planned.put if (item["kind"], item["metadata"]["name"]) == (kind, name))
 
 
@@ -168,7 +168,7 @@ def test_what_the_snapshot_does_not_have_is_deleted() -> None:
 
 def test_kinds_that_the_snapshot_misses_stay_as_they_are() -> None:
     taken = build("prod", {"Namespace": []}, TAKEN, missing=["Node"])
-    assert plan(taken, {"Node": [{"metadata": {"name": "node"}}]}) == Plan()
+    assert plan(taken, {"Node": [{"metadata": {"name": "node"}}]}) == Restoration()
 
 
 def test_an_owner_that_is_not_in_the_snapshot_is_forgotten() -> None:

@@ -252,7 +252,7 @@ def newest(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_status_shows_pods_restarts_checkpoint_and_step_of_a_run() -> None:
     out = io.StringIO()
     found = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=3, restartsCountTowardsMax=1)]})
-    snapshot = status.Snapshot(pods=[pod("a", 0), pod("b", 1, "Pending")], runs=found)
+    snapshot = status.ClusterObjects(pods=[pod("a", 0), pod("b", 1, "Pending")], runs=found)
     Console(file=out, width=240).print(*status.report(Stack("dev"), snapshot))
     (row,) = (line.split() for line in out.getvalue().splitlines() if line.startswith("llm/pretrain"))
     assert row == ["llm/pretrain-1a2b3c", "1", "of", "2", "1", "step-00000120-000002", "120", "Started"]

@@ -39,7 +39,7 @@ class NewNode(NamedTuple):
 
 
 @dataclass
-class Plan:
+class PlannedNodes:
     """The result of planning for the waiting pods.
 
     Attributes:
@@ -76,7 +76,7 @@ def plan(
     pods: Iterable[Object],
     classes: Mapping[str, Object] | None = None,
     out: Collection[str] = (),
-) -> Plan:
+) -> PlannedNodes:
     """Places each waiting pod, oldest first: on an existing node, on a planned node, else on a new node.
 
     Args:
@@ -87,7 +87,7 @@ def plan(
         classes: The cluster's ComputeClasses by name.
         out: The capacity modes that are unavailable.
     """
-    result = Plan()
+    result = PlannedNodes()
     pools, pods = list(pools), list(pods)
     placement = Placement(node for node in present if not _is_closed(node))
     for pod in filter(occupies, pods):

@@ -131,7 +131,7 @@ def test_a_pool_of_fixed_size_never_grows() -> None:
 def test_a_gated_pod_gets_no_node() -> None:
     gated = l4_pod("p")
     gated["status"]["conditions"][0]["reason"] = "SchedulingGated"
-    assert planner.plan(STANDARD, [GPU_POOL], [], [gated]) == planner.Plan()
+    assert planner.plan(STANDARD, [GPU_POOL], [], [gated]) == planner.PlannedNodes()
 
 
 def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
@@ -234,12 +234,12 @@ def class_pod(uid: str, **spec: Any) -> Object:
 
 def of_class(
     pods: list[Object], out: Iterable[str] = (), cluster: ClusterRecord = STANDARD, changes: Object | None = None
-) -> planner.Plan:
+) -> planner.PlannedNodes:
     classes = {"cheap": {"spec": CLASS["spec"] | (changes or {})}}
     return planner.plan(cluster, [SYSTEM_POOL], nodes_of(SYSTEM_POOL, 1), pods, classes, frozenset(out))
 
 
-def provisioning(plan: planner.Plan) -> list[str]:
+def provisioning(plan: planner.PlannedNodes) -> list[str]:
     return [nodes.label(new_node.node, GKE_PROVISIONING) for new_node in plan.new_nodes]
 
 

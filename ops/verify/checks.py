@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from catalog.quantities import format_quantity, readable
 from ops.verify.live import Live
-from registered.stack import Stack as Recorded
+from registered.stack import RegisteredStack
 from settings.calibration import Calibration
 
 PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"
@@ -29,7 +29,7 @@ class Check:
 class Comparison:
     """A recorded stack, its live cluster, and the calibration that the stack plans with."""
 
-    stack: Recorded
+    stack: RegisteredStack
     live: Live
     measured: Calibration = field(default_factory=Calibration)
 

@@ -10,17 +10,16 @@ from fractions import Fraction
 from catalog import features
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
+from catalog.objects import label
 from catalog.versions import KUEUE_CHART
 from ops.stack import kubectl
-from ops.status import label
 from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both
 from ops.verify.live import Grant, bucket_command, releases, secrets
 from ops.verify.node_claims import NodeClaims
 from ops.verify.nodes import amounts, free_of, is_ready
 from ops.verify.pod_claims import PodClaims
 from registered.pools import flavor_pools, node_shape
-from registered.stack import Resource
-from registered.stack import Stack as Recorded
+from registered.stack import RegisteredStack, Resource
 from registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
 from registered.values import items, mapping, value
 from registered.workloads import ACCELERATORS, class_choice, nominal_quotas
@@ -209,7 +208,7 @@ class Verification(NodeClaims, PodClaims):
                 yield Check(state, "quota", subject, f"at least {relied_on}", found)
 
 
-def features_of(stack: Recorded) -> list[str]:
+def features_of(stack: RegisteredStack) -> list[str]:
     """Returns the features of the recorded resources that not every version of GKE has."""
     pools = list(stack.of_type(NODE_POOL))
     elastic = [shape for pool in pools if (shape := node_shape(pool)) and MODES[shape.capacity].elastic]

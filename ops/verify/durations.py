@@ -13,13 +13,13 @@ from typing import Any
 
 from catalog.machines import MACHINES
 from catalog.nodes import INSTANCE_TYPE
+from catalog.objects import condition, label
 from catalog.quantities import format_quantity, round_up
 from ops.stack import Object
-from ops.status import condition, label
 from ops.verify.live import Live, moment, seconds_between
 from ops.verify.nodes import amounts, groups, requests_on
 from ops.verify.pod_claims import load_seconds, pods_of, startup_probes
-from registered.stack import Stack as Recorded
+from registered.stack import RegisteredStack
 from registered.types import CLUSTER, NODE_POOL
 from registered.values import items, mapping, value
 from settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
@@ -29,7 +29,9 @@ PULLED = re.compile(r'Successfully pulled image "(?P<image>[^"]+)" in (?P<time>[
 GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "µs": 0.000001, "us": 0.000001}
 
 
-def measure(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]], today: datetime.date) -> Calibration:
+def measure(
+    stack: RegisteredStack, live: Live, resources: Sequence[Mapping[str, Any]], today: datetime.date
+) -> Calibration:
     """Measures everything that the cluster of a stack shows now."""
     version = next((text for text in gke_versions(live)), live.version)
     observed: dict[tuple[Step, str], list[float]] = defaultdict(list)
@@ -56,7 +58,7 @@ def gke_versions(live: Live) -> Iterator[str]:
     yield from sorted({str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in live.nodes}, reverse=True)
 
 
-def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> list[NodeFigures]:
+def nodes(stack: RegisteredStack, live: Live, today: datetime.date, version: str) -> list[NodeFigures]:
     """Returns, by node type, the minimum allocatable and the maximum DaemonSet requests of its nodes."""
     node_types: dict[tuple[str, str | None, int, int | None], list[Object]] = defaultdict(list)
     for group in groups(stack, live.nodes):
@@ -91,7 +93,9 @@ def nodes(stack: Recorded, live: Live, today: datetime.date, version: str) -> li
     return sorted(node_figures, key=lambda figures: figures.key)
 
 
-def steps(stack: Recorded, live: Live, resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str, float]]:
+def steps(
+    stack: RegisteredStack, live: Live, resources: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Step, str, float]]:
     """Yields (step, subject, seconds) of each observation."""
     yield from _created(resources)
     for node in live.nodes:

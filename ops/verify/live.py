@@ -20,8 +20,7 @@ from catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from ops.doctor import requests
 from ops.stack import Answer, Object, objects_of, request
 from ops.verify.nodes import daemon_requests
-from registered.stack import Pod, Resource
-from registered.stack import Stack as Recorded
+from registered.stack import Pod, RegisteredStack, Resource
 from registered.types import BUCKET_GRANT, RELEASE
 from registered.values import is_unset, items, mapping, value
 
@@ -99,9 +98,9 @@ class Live:
         return daemon_requests(self.pods)
 
 
-def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
+def recorded(resources: Sequence[Mapping[str, Any]]) -> RegisteredStack:
     """Returns the recorded resources of a stack: their inputs, and names that the provider generated."""
-    return Recorded(
+    return RegisteredStack(
         [
             Resource(
                 resource["urn"],
@@ -116,7 +115,7 @@ def recorded(resources: Sequence[Mapping[str, Any]]) -> Recorded:
     )
 
 
-def take(stack: Recorded, call: Call) -> Live:
+def take(stack: RegisteredStack, call: Call) -> Live:
     """Reads the objects of the cluster that the claims of a stack need."""
     live = Live(
         version=str((call("GET /version").body or {}).get("gitVersion", "")),
@@ -172,7 +171,7 @@ def caller(api: ApiClient) -> Call:
 
 
 # ------------------------------------------------------------------------------------ what the recorded stack relies on
-def secrets(stack: Recorded) -> list[Secret]:
+def secrets(stack: RegisteredStack) -> list[Secret]:
     """Returns the Secrets that pods of the stack need to start, with the keys that they read."""
     wanted: dict[tuple[str, str], set[str]] = {}
     for pod in stack.pods:
@@ -198,7 +197,7 @@ def _secret_keys(pod: Pod) -> Iterator[tuple[str, str]]:
             yield from ((str(secret.get("secretName")), key) for key in keys or [""])
 
 
-def grants(stack: Recorded) -> list[Grant]:
+def grants(stack: RegisteredStack) -> list[Grant]:
     """Returns the permissions that RoleBindings of the stack give by its Roles: one verb per resource, create if the
     role allows it."""
     roles = {(role.namespace, role.object_name): role for role in stack.of_kind("Role")}
@@ -216,13 +215,13 @@ def grants(stack: Recorded) -> list[Grant]:
     return granted
 
 
-def releases(stack: Recorded) -> dict[str, Resource]:
+def releases(stack: RegisteredStack) -> dict[str, Resource]:
     """Returns the releases of Kueue and JobSet by chart."""
     charts = {str(release.props.get("chart")): release for release in stack.of_type(RELEASE)}
     return {chart: release for chart, release in charts.items() if chart in (KUEUE_CHART, JOBSET_CHART)}
 
 
-def probes(stack: Recorded) -> dict[str, tuple[str, dict[str, Any]]]:
+def probes(stack: RegisteredStack) -> dict[str, tuple[str, dict[str, Any]]]:
     """Returns, by chart, the path and body of a create that calls the webhook of the release. A dry run stores
     nothing."""
     queue = next(stack.of_kind("LocalQueue"), None)
@@ -255,7 +254,7 @@ def probes(stack: Recorded) -> dict[str, tuple[str, dict[str, Any]]]:
     return requests_by_chart
 
 
-def images(stack: Recorded) -> dict[str, str]:
+def images(stack: RegisteredStack) -> dict[str, str]:
     """Returns the images of the stack's pods, each with the first resource that uses it."""
     owners: dict[str, str] = {}
     for pod in stack.pods:

@@ -19,9 +19,9 @@ from catalog.nodes import (
     node_labels,
     node_taints,
 )
+from catalog.objects import label
 from catalog.quantities import parse_quantity
 from ops.stack import Object
-from ops.status import label
 from ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, on_nodes
 from ops.verify.nodes import NodeGroup, allocatable_of, amounts, groups, requests_on
 from registered.workloads import ACCELERATORS

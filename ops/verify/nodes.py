@@ -20,12 +20,12 @@ from catalog.nodes import (
     ZONE,
     NodeShape,
 )
+from catalog.objects import holds, label
 from catalog.quantities import parse_quantity
 from ops.stack import Object
-from ops.status import condition, ended, label
+from ops.status import ended
 from registered.pools import node_shape
-from registered.stack import Resource, resource_request, selects
-from registered.stack import Stack as Recorded
+from registered.stack import RegisteredStack, Resource, resource_request, selects
 from registered.types import NODE_POOL
 from registered.values import items, mapping, value
 from registered.workloads import class_choice
@@ -64,7 +64,7 @@ class NodeGroup:
         return sorted({label(node, INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
 
 
-def groups(stack: Recorded, nodes: list[Object]) -> list[NodeGroup]:
+def groups(stack: RegisteredStack, nodes: list[Object]) -> list[NodeGroup]:
     """Returns the groups of pools, of compute classes, and of accelerator nodes that GKE chose."""
     node_groups = [_pool(pool, nodes) for pool in stack.of_type(NODE_POOL)]
     node_groups += [_class(compute_class, nodes) for compute_class in stack.of_kind("ComputeClass")]
@@ -148,7 +148,7 @@ def shape_of(node: Object) -> NodeShape | None:
 
 def is_ready(node: Object) -> bool:
     """Whether pods can run on a node."""
-    return bool(condition(node, "Ready").get("status") == "True")
+    return holds(node, "Ready")
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:
@@ -164,7 +164,7 @@ def _machine_accelerator(node: Object) -> str:
     return own or label(node, GKE_ACCELERATOR)
 
 
-def _recorded_shapes(stack: Recorded) -> list[NodeShape]:
+def _recorded_shapes(stack: RegisteredStack) -> list[NodeShape]:
     return [shape for pool in stack.of_type(NODE_POOL) if (shape := node_shape(pool))]
 
 

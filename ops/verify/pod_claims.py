@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from catalog.objects import condition
 from ops.stack import Object, kubectl
-from ops.status import condition
 from ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison
 from ops.verify.live import images, seconds_between
 from registered.stack import Resource, selects

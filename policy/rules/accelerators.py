@@ -14,7 +14,7 @@ from catalog.quantities import readable
 from catalog.quota import QUEUE_LABEL
 from policy.base import Policy, of_resources, of_stacks
 from registered.pools import capacity_mode, flavor_pools
-from registered.stack import Pod, Resource, Stack
+from registered.stack import Pod, RegisteredStack, Resource
 from registered.types import CLUSTER, NODE_POOL
 from registered.values import Hidden, is_unset, items, list_at, mapping, value
 from registered.workloads import ACCELERATORS, amount, nominal_quotas
@@ -29,7 +29,7 @@ PROJECT_FOLDER = Path(__file__).resolve().parent.parent.parent
     f"Set the label {QUEUE_LABEL} to a LocalQueue of the namespace, or use a compute class or a pool that no "
     "ClusterQueue covers",
 )
-def accelerators_under_a_queue(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """A stack without queues may use its own pools and compute classes, whose bounds limit it.
 
     In an existing cluster, which others share, the policy always requires a queue.
@@ -62,7 +62,7 @@ def _queue_of(pod: Pod) -> Any:
     return pod.owner.labels.get(QUEUE_LABEL) or pod.labels.get(QUEUE_LABEL) or template.get(QUEUE_LABEL)
 
 
-def _rationed(pod: Pod, resource: str, stack: Stack) -> bool:
+def _rationed(pod: Pod, resource: str, stack: RegisteredStack) -> bool:
     """Whether a ClusterQueue has quota for this resource on nodes that the pod can select."""
     selected = mapping(pod.spec, "nodeSelector")
     flavors = {
@@ -89,7 +89,7 @@ def _may_be_on(selected: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
     "Quota of queues does not exceed the capacity of their nodes",
     "Lower the quota (gke-ai: quota: derive), or raise the maximum size of the pools",
 )
-def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size."""
     granted: dict[tuple[str, str], Fraction] = {}
     for queue in stack.of_kind("ClusterQueue"):
@@ -117,7 +117,7 @@ def quota_within_capacity(stack: Stack) -> Iterator[tuple[Resource, str]]:
                 )
 
 
-def _calibration(stack: Stack) -> calibration.Calibration:
+def _calibration(stack: RegisteredStack) -> calibration.Calibration:
     """Returns the calibration of the stack's cluster; an empty one without a valid file."""
     names = [text for key, text in stack.configuration.items() if key.endswith(":calibration")]
     try:

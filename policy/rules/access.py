@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.values import items, list_at, mapping, value
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
@@ -79,7 +79,7 @@ def gateways_encrypt(resource: Resource) -> Iterator[str]:
                 yield "it serves HTTP. Prompts, answers and API keys cross the network unencrypted"
 
 
-def tenant_namespaces(stack: Stack) -> dict[str, str]:
+def tenant_namespaces(stack: RegisteredStack) -> dict[str, str]:
     """Returns the namespaces that belong to tenants, each with the evidence for it."""
     tenants = {quota.namespace: "it has a ResourceQuota" for quota in stack.of_kind("ResourceQuota")}
     for binding in stack.of_kind("RoleBinding"):
@@ -94,7 +94,7 @@ def tenant_namespaces(stack: Stack) -> dict[str, str]:
     "Namespaces of tenants enforce a Pod Security level",
     f"Set the label {POD_SECURITY} to baseline or restricted (gke-ai: tenants[].podSecurity)",
 )
-def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """https://kubernetes.io/docs/concepts/security/pod-security-admission/"""
     tenants = tenant_namespaces(stack)
     for namespace in stack.of_kind("Namespace"):
@@ -115,7 +115,7 @@ def tenants_have_pod_security(stack: Stack) -> Iterator[tuple[Resource, str]]:
     "Pods of a tenant accept traffic only from the sources that the tenant allows",
     "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
 )
-def tenants_are_apart(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def tenants_are_apart(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     guarded = {
         policy.namespace
         for policy in stack.of_kind("NetworkPolicy")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
 from registered.pools import accelerators
-from registered.stack import Resource, Stack
+from registered.stack import RegisteredStack, Resource
 from registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
 from registered.values import Hidden, is_unset, items, list_at, mapping, value
 
@@ -129,7 +129,7 @@ def no_legacy_authentication(resource: Resource) -> Iterator[str]:
     "The cluster enforces the NetworkPolicies of the stack",
     "Enable Dataplane V2 (datapathProvider: ADVANCED_DATAPATH) or networkPolicy.enabled",
 )
-def network_policies_are_enforced(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def network_policies_are_enforced(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy"""
     if not any(stack.of_kind("NetworkPolicy")):
         return

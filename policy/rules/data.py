@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from registered.stack import Resource, Stack, pods_of
+from registered.stack import RegisteredStack, Resource, pods_of
 from registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
 from registered.values import Hidden, items, list_at, number, texts, value
 
@@ -75,7 +75,7 @@ def offline_servers_have_no_token(resource: Resource) -> Iterator[str]:
     "The configuration of the stack holds no token in plain text",
     "Revoke the token, create a new one, and run pulumi config set --secret KEY",
 )
-def no_secrets_in_configuration(stack: Stack) -> Iterator[tuple[None, str]]:
+def no_secrets_in_configuration(stack: RegisteredStack) -> Iterator[tuple[None, str]]:
     for key, text in stack.configuration.items():
         if isinstance(text, str) and TOKEN.search(text):
             yield (

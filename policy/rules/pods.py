@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from policy.base import Policy, of_resources, of_stacks
-from registered.stack import Resource, Stack, pods_of, resource_request, selects
+from registered.stack import RegisteredStack, Resource, pods_of, resource_request, selects
 from registered.values import is_unset, items, list_at, mapping, value
 from registered.workloads import replica_bounds
 
@@ -88,7 +88,7 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
     "Pods behind a Service have a readiness probe",
     "Add a readinessProbe to the container (gke-ai: probes: true)",
 )
-def servers_have_a_readiness_probe(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def servers_have_a_readiness_probe(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     services = [(service, mapping(service.props, "spec", "selector")) for service in stack.of_kind("Service")]
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS or any("readinessProbe" in container for container in pod.containers):
@@ -108,7 +108,7 @@ def servers_have_a_readiness_probe(stack: Stack) -> Iterator[tuple[Resource, str
     "Servers lose one replica at a time, and their nodes can be drained",
     "Add a PodDisruptionBudget with maxUnavailable: 1 (gke-ai: disruptionBudget: true)",
 )
-def servers_have_a_disruption_budget(stack: Stack) -> Iterator[tuple[Resource, str]]:
+def servers_have_a_disruption_budget(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """https://kubernetes.io/docs/tasks/run-application/configure-pdb/"""
     budgets = list(stack.of_kind("PodDisruptionBudget"))
     for pod in stack.pods:

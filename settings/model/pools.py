@@ -136,6 +136,22 @@ class Pool(Section):
         """Whether the section says how many nodes the pool has."""
         return self.autoscaling is not None or self.nodes_per_zone is not None
 
+    @property
+    def fixed_nodes_per_zone(self) -> int | None:
+        """Nodes in each zone of a pool that does not grow."""
+        return self.nodes_per_zone
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Minimum and maximum nodes of an autoscaled pool."""
+        assert self.autoscaling is not None
+        return self.autoscaling.min_nodes, self.autoscaling.max_nodes
+
+    @property
+    def repaired(self) -> bool:
+        """Whether GKE repairs nodes. With flex-start, a repair would delete a paid node before its run ends."""
+        return not self.elastic
+
     def zones_in(self, cluster: Cluster) -> tuple[str, ...]:
         """Zones of the pool: its own, else those of the cluster's nodes."""
         return tuple(self.zones or cluster.system_pool.zones or node_zones(cluster.location))
@@ -300,11 +316,17 @@ class TpuPool(Pool):
         return super().has_size or self.grows or self.slice.multi_host
 
     @property
+    def fixed_nodes_per_zone(self) -> int | None:
+        return self.slice.hosts if self.slice.multi_host else self.nodes_per_zone
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """Minimum and maximum nodes of an autoscaled pool. Default: zero to one slice."""
-        if self.autoscaling is not None:
-            return self.autoscaling.min_nodes, self.autoscaling.max_nodes
-        return 0, self.slice.hosts
+        return (0, self.slice.hosts) if self.autoscaling is None else super().bounds
+
+    @property
+    def repaired(self) -> bool:
+        return super().repaired if self.auto_repair is None else self.auto_repair
 
     def max_nodes(self, cluster: Cluster) -> int:
         if self.slice.multi_host:

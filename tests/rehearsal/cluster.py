@@ -14,10 +14,11 @@ import httpx
 import yaml
 
 from catalog.nodes import GKE_NODEPOOL
+from catalog.objects import label
 from catalog.versions import KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from components.kueue import NAMESPACE, RELEASE, chart_values, manager_configuration
 from emulator.tests.harness import Emulator, eventually
-from forecast.timeline import Timeline, label
+from forecast.timeline import Timeline
 from rehearse.watching import Recorder
 from tests.rehearsal.world import ACCELERATOR, Object, World, path_of
 

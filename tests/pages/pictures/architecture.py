@@ -17,7 +17,9 @@ def drawn() -> str:
     """The architecture as SVG."""
     imports = import_graph.graph()
     boxes = {name: box(name) for name in imports}
-    return svg(Graph(boxes, frozenset(edges(imports))), "The folders. Each arrow leads to a folder that imports another")
+    return svg(
+        Graph(boxes, frozenset(edges(imports))), "The folders. Each arrow leads to a folder that imports another"
+    )
 
 
 def box(name: str) -> Box:

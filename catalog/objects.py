@@ -1,0 +1,24 @@
+"""Reads Kubernetes objects, as the API returns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Object = Mapping[str, Any]
+
+
+def condition(item: Object, condition_type: str) -> Object:
+    """Returns a status condition, or an empty one."""
+    conditions = (item.get("status") or {}).get("conditions") or []
+    return next((entry for entry in conditions if entry["type"] == condition_type), {})
+
+
+def holds(item: Object, condition_type: str) -> bool:
+    """Whether a status condition is true."""
+    return bool(condition(item, condition_type).get("status") == "True")
+
+
+def label(item: Object, key: str) -> str:
+    """Returns the value of a label, or an empty text."""
+    return str((item["metadata"].get("labels") or {}).get(key, ""))
