@@ -10,7 +10,7 @@ from catalog.machines import machine
 from catalog.nodes import GPU_TAINT
 from components.cluster import NODE_SCOPES
 from components.draining import drain_old_pool
-from components.node_pool import NodePoolComponent, Place, capacity, whole_pool
+from components.node_pool import NodePoolComponent, Place, capacity
 from settings.model import GpuPool
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
@@ -82,14 +82,13 @@ class GpuNodePool(NodePoolComponent):
             args,
             opts,
             Place(project, cluster, location, cluster_zones, node_service_account, private_nodes),
-            name=f"{args.name}-{digits(args, node_service_account)}" if args.create_before_delete else args.name,
+            name=f"{args.name}-{digits(args, node_service_account)}" if args.create_before_delete else None,
             accelerators={
                 "guest_accelerators": guest_accelerators(args),
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [{"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]}],
                 **local_ssds(args),
             },
-            autoscaling=whole_pool(args) if args.grows else None,
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:

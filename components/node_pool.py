@@ -42,31 +42,31 @@ class NodePoolComponent(Component):
         opts: pulumi.ResourceOptions | None,
         place: Place,
         *,
-        name: str,
-        accelerators: gcp.container.NodePoolNodeConfigArgsDict,
-        autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None,
+        name: str | None = None,
+        accelerators: gcp.container.NodePoolNodeConfigArgsDict | None = None,
+        autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
         placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
         replace_on_changes: Sequence[str] = (),
     ) -> gcp.container.NodePool:
         """The pool as a child of this component.
 
         Args:
-            name: Name in Google Cloud.
-            accelerators: Node settings of the accelerators.
-            autoscaling: Limits of the autoscaler.
-            placement: Placement policy of the nodes.
+            name: Name in Google Cloud. Default: that of the pool.
+            accelerators: Node settings of the accelerators. Default: none.
+            autoscaling: Limits of the autoscaler, if the pool grows. Default: those of the whole pool.
+            placement: Placement policy of the nodes. Default: none.
             replace_on_changes: Inputs whose change replaces the pool although the provider plans an update.
         """
         node_pool = gcp.container.NodePool(
             spec.name,
-            name=name,
+            name=name or spec.name,
             cluster=place.cluster,
             project=place.project,
             location=place.location,
             node_locations=spec.zones or place.cluster_zones,
             node_count=None if spec.grows else spec.fixed_nodes_per_zone,
             initial_node_count=first_size(spec, place.zones_of(spec)) if spec.grows else None,
-            autoscaling=autoscaling,
+            autoscaling=(autoscaling or whole_pool(spec)) if spec.grows else None,
             # Always set, also when off: the provider keeps the current value of omitted fields.
             network_config={"enable_private_nodes": place.private_nodes},
             node_config={
@@ -77,7 +77,7 @@ class NodePoolComponent(Component):
                 "service_account": place.node_service_account or DEFAULT_ACCOUNT,
                 "oauth_scopes": NODE_SCOPES,
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
-                **accelerators,
+                **(accelerators or {}),
                 **capacity(spec),
             },
             placement_policy=placement,

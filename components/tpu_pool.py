@@ -46,9 +46,8 @@ class TpuPoolComponent(NodePoolComponent):
             spec,
             opts,
             place,
-            name=spec.name,
-            accelerators={},  # no taint: GKE adds google.com/tpu to every TPU node
-            autoscaling=autoscaling(spec, place.zones_of(spec)) if spec.grows else None,
+            # No taint: GKE adds google.com/tpu to every TPU node.
+            autoscaling=autoscaling(spec, place.zones_of(spec)),
             placement=placement(spec),
             # The provider plans an update of both. It then sends nothing for the topology, and GKE refuses the
             # machine type: both are fixed at creation.

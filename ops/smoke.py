@@ -139,7 +139,7 @@ def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | N
 
 def why_unready(pods: list[Object]) -> str:
     """Returns why the first of these pods is not ready, as far as its status says."""
-    for _, why in status.waiting_rows(status.Snapshot(pods=pods)):
+    for _, why in status.waiting_rows(status.ClusterObjects(pods=pods)):
         return why
     for pod in pods:
         for container in pod.get("status", {}).get("containerStatuses") or []:

@@ -25,6 +25,9 @@ from programs.hugging_face import FILLING, MARKER, FillError, Hub
 from tests.hub import COMMIT, MODEL, FakeHub, Request
 from tests.repository import ROOT
 
+# The programs find each other there as in their pods.
+PODS = str(ROOT / "components" / "pods")
+
 TOKEN = "hf_notatoken"
 RANDOM = random.Random(1)
 SHARD = "model-00001-of-00002.safetensors"
@@ -72,7 +75,7 @@ def start(folder: Path, hub: FakeHub, token: str = "", before: str = "") -> subp
         "sys.exit(fill_bucket.main())"
     )
     variables = {"MODEL": MODEL, "REVISION": "main", "MODEL_DIRECTORY": str(folder), "HF_ENDPOINT": hub.url}
-    environment = {**variables, "HF_TOKEN": token, "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    environment = {**variables, "HF_TOKEN": token, "PATH": os.environ["PATH"], "PYTHONPATH": PODS}
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdout=pipe, stderr=subprocess.STDOUT, text=True
@@ -458,7 +461,7 @@ def test_program_needs_only_the_standard_library() -> None:
         "-I",
         "-S",
         "-c",
-        f"import sys; sys.path[:0] = [{str(ROOT / 'components' / 'pods')!r}]; import programs.fill_bucket",
+        f"import sys; sys.path[:0] = [{PODS!r}]; import programs.fill_bucket",
     ]
     subprocess.run(command, check=True)
 
