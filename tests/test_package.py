@@ -38,7 +38,7 @@ QUEUES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def package() -> Any:
     """The package as its plugin serves it."""
-    served = runpy.run_path(str(ROOT / "package" / "__main__.py"))
+    served = runpy.run_path(str(ROOT / "components" / "plugin" / "__main__.py"))
     return served["Package"](served["every_component"]())
 
 
