@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from catalog.engines import ENGINES
-from settings.model import Settings
+from settings.model import Server, Settings
 from settings.problems import Problem
-from settings.rules.common import Rule
+from settings.rules.common import Rule, each
 
 PATH = "gke-ai:gatewayApiKey"
 # Long enough that nobody guesses it: https://cheatsheetseries.owasp.org/cheatsheets/Authentication_Cheat_Sheet.html
@@ -50,14 +50,14 @@ def missing_api_key(settings: Settings, stated: bool, given: bool) -> Iterator[P
         yield Problem(PATH, cause, f"Set gateway.apiKey: true, or run pulumi config rm {PATH}")
 
 
-def keys_are_secrets(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def keys_are_secrets(server: Server) -> Iterator[Problem]:
     """No server has an API key in plain text among its arguments or variables."""
-    for server in settings.serving:
-        variable = ENGINES[server.engine].api_key_variable
-        where = "arguments" if "api-key" in server.further_arguments else "env" if variable in server.env else ""
-        if variable and where:
-            cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
-            yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")
+    variable = ENGINES[server.engine].api_key_variable
+    where = "arguments" if "api-key" in server.further_arguments else "env" if variable in server.env else ""
+    if variable and where:
+        cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
+        yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")
 
 
 RULES: tuple[Rule, ...] = (keys_are_secrets,)

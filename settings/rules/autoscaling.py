@@ -22,7 +22,7 @@ from catalog.quantities import GI, parse_quantity
 from settings.model import Autoscaler, ScaledMetric, Settings
 from settings.plan import is_autopilot, jetstreams, pools_of
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs, repeated
+from settings.rules.common import Rule, each, join_names, needs, repeated
 from settings.scaling import known_metrics, scaled, server_of, values
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
@@ -59,13 +59,13 @@ def servers_exist(settings: Settings) -> Iterator[Problem]:
                 yield Problem(path, cause, "Rename all but one of them")
 
 
-def engines_are_known(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.autoscaling)
+def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
     """The engine of an existing Deployment is known."""
-    for autoscaler in settings.autoscaling:
-        deployment = autoscaler.deployment
-        if deployment is not None and deployment.engine not in ENGINES:
-            cause = f"engine {deployment.engine} is unknown. The names of its metrics would be unknown too"
-            yield Problem(autoscaler.at("deployment.engine"), cause, nearest(deployment.engine, ENGINES))
+    deployment = autoscaler.deployment
+    if deployment is not None and deployment.engine not in ENGINES:
+        cause = f"engine {deployment.engine} is unknown. The names of its metrics would be unknown too"
+        yield Problem(autoscaler.at("deployment.engine"), cause, nearest(deployment.engine, ENGINES))
 
 
 @needs("gke-ai:serving")
@@ -185,15 +185,15 @@ def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
             yield Problem(autoscaler.at("deployment.namespace"), cause, "Run the server in a namespace of your own")
 
 
-def bounds_are_in_order(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.autoscaling)
+def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
     """minReplicas is at most maxReplicas."""
-    for autoscaler in settings.autoscaling:
-        if autoscaler.min_replicas > autoscaler.max_replicas:
-            cause = f"minReplicas is {autoscaler.min_replicas}, and maxReplicas is only {autoscaler.max_replicas}. "
-            cause += "Kubernetes would refuse the autoscaler"
-            yield Problem(
-                autoscaler.at("minReplicas"), cause, f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
-            )
+    if autoscaler.min_replicas > autoscaler.max_replicas:
+        cause = f"minReplicas is {autoscaler.min_replicas}, and maxReplicas is only {autoscaler.max_replicas}. "
+        cause += "Kubernetes would refuse the autoscaler"
+        yield Problem(
+            autoscaler.at("minReplicas"), cause, f"Write {autoscaler.max_replicas} or less, or raise maxReplicas"
+        )
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
@@ -229,13 +229,13 @@ def replicas_are_left_to_the_autoscaler(settings: Settings) -> Iterator[Problem]
             yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
 
 
-def metrics_are_named_once(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.autoscaling)
+def metrics_are_named_once(autoscaler: Autoscaler) -> Iterator[Problem]:
     """An autoscaler names each metric once."""
-    for autoscaler in settings.autoscaling:
-        for index, metric in enumerate(autoscaler.metrics):
-            if metric.metric in (earlier.metric for earlier in autoscaler.metrics[:index]):
-                cause = f"{metric.metric} is listed twice. Only the target that requests more replicas would count"
-                yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, "Remove one of them")
+    for index, metric in enumerate(autoscaler.metrics):
+        if metric.metric in (earlier.metric for earlier in autoscaler.metrics[:index]):
+            cause = f"{metric.metric} is listed twice. Only the target that requests more replicas would count"
+            yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, "Remove one of them")
 
 
 @needs("gke-ai:cluster.mode")

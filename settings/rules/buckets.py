@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from settings import tenancy
-from settings.model import Settings
+from settings.model import Bucket, Settings
 from settings.plan import bucket_mounts
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, needs, repeated
+from settings.rules.common import Rule, each, needs, repeated
 
 # https://cloud.google.com/storage/docs/buckets#naming
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
@@ -47,46 +47,46 @@ def names_follow_the_rules_of_cloud_storage(settings: Settings) -> Iterator[Prob
             yield Problem(bucket.at("name"), cause, "Choose another name")
 
 
-def locations_exist(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.buckets)
+def locations_exist(bucket: Bucket) -> Iterator[Problem]:
     """A bucket's location is a region or a multi-region, not a zone."""
-    for bucket in settings.buckets:
-        location = bucket.location
-        if location is None or location.lower() in ZONES or location.upper() in BUCKET_MULTI_REGIONS:
-            continue
-        path = bucket.at("location")
-        if is_zone(location):
-            cause = f"{location} is a zone, and a bucket needs a region. Cloud Storage would refuse it"
-            yield Problem(path, cause, f"Write {region_of(location)}")
-        else:
-            cause = f"{location} is not a location of Cloud Storage. It would refuse the bucket"
-            yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
+    location = bucket.location
+    if location is None or location.lower() in ZONES or location.upper() in BUCKET_MULTI_REGIONS:
+        return
+    path = bucket.at("location")
+    if is_zone(location):
+        cause = f"{location} is a zone, and a bucket needs a region. Cloud Storage would refuse it"
+        yield Problem(path, cause, f"Write {region_of(location)}")
+    else:
+        cause = f"{location} is not a location of Cloud Storage. It would refuse the bucket"
+        yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
 
 
-def soft_delete_is_off_or_a_week(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.buckets)
+def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
     """Soft delete keeps objects for 7 to 90 days, or is off: https://cloud.google.com/storage/docs/soft-delete"""
-    for bucket in settings.buckets:
-        if 0 < bucket.soft_delete_days < 7:
-            yield Problem(
-                bucket.at("softDeleteDays"),
-                f"soft delete keeps objects for 7 to 90 days, not {bucket.soft_delete_days}. Cloud Storage would "
-                "refuse the bucket",
-                "Set it to 7, or to 0 to turn soft delete off",
-            )
+    if 0 < bucket.soft_delete_days < 7:
+        yield Problem(
+            bucket.at("softDeleteDays"),
+            f"soft delete keeps objects for 7 to 90 days, not {bucket.soft_delete_days}. Cloud Storage would "
+            "refuse the bucket",
+            "Set it to 7, or to 0 to turn soft delete off",
+        )
 
 
-def grants_are_roles(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.buckets)
+def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
     """A grant names a valid role, and no grant repeats another."""
-    for bucket in settings.buckets:
-        seen = set()
-        for index, grant in enumerate(bucket.grants):
-            path = bucket.at(f"grants[{index}].role")
-            if not _ROLE.fullmatch(grant.role):
-                cause = f'"{grant.role}" is not a valid role name. IAM would refuse the grant'
-                yield Problem(path, cause, "Write for example roles/storage.objectUser")
-            if (key := (grant.namespace, grant.service_account, grant.role)) in seen:
-                cause = f"{grant.role} is granted twice to {grant.namespace}/{grant.service_account}"
-                yield Problem(path, cause, "Remove one of the grants")
-            seen.add(key)
+    seen = set()
+    for index, grant in enumerate(bucket.grants):
+        path = bucket.at(f"grants[{index}].role")
+        if not _ROLE.fullmatch(grant.role):
+            cause = f'"{grant.role}" is not a valid role name. IAM would refuse the grant'
+            yield Problem(path, cause, "Write for example roles/storage.objectUser")
+        if (key := (grant.namespace, grant.service_account, grant.role)) in seen:
+            cause = f"{grant.role} is granted twice to {grant.namespace}/{grant.service_account}"
+            yield Problem(path, cause, "Remove one of the grants")
+        seen.add(key)
 
 
 def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
@@ -123,15 +123,15 @@ def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def an_adopted_bucket_is_kept(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.buckets)
+def an_adopted_bucket_is_kept(bucket: Bucket) -> Iterator[Problem]:
     """An adopted bucket has onDestroy: keep. To delete it with the stack is a later, separate decision."""
-    for bucket in settings.buckets:
-        if bucket.adopt and bucket.on_destroy == "delete":
-            yield Problem(
-                bucket.at("onDestroy"),
-                "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over",
-                "Set it to keep. After the next up you can change it to delete",
-            )
+    if bucket.adopt and bucket.on_destroy == "delete":
+        yield Problem(
+            bucket.at("onDestroy"),
+            "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over",
+            "Set it to keep. After the next up you can change it to delete",
+        )
 
 
 RULES: tuple[Rule, ...] = (

@@ -6,6 +6,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from catalog.engines import CURRENT, ENGINES
 from catalog.nodes import NVIDIA_GPU
@@ -13,6 +14,7 @@ from settings.model import Queues, Section, Server, Settings, Workload
 from settings.problems import Problem, sentence
 
 Rule = Callable[[Settings], Iterator[Problem]]
+Item = TypeVar("Item")
 
 # Names of Services and JobSets: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
 BEGINS_WITH_A_LETTER = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -32,6 +34,22 @@ def needs(*sections: str) -> Callable[[Rule], Rule]:
                 yield from rule(settings)
 
         return guarded
+
+    return decorate
+
+
+def each(
+    items: Callable[[Settings], Iterable[Item]],
+) -> Callable[[Callable[[Item], Iterator[Problem]]], Rule]:
+    """Decorates a rule on one item: as a rule of the settings, it checks each of these."""
+
+    def decorate(rule: Callable[[Item], Iterator[Problem]]) -> Rule:
+        @functools.wraps(rule)
+        def of_all(settings: Settings) -> Iterator[Problem]:
+            for item in items(settings):
+                yield from rule(item)
+
+        return of_all
 
     return decorate
 

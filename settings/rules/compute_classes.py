@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from catalog.capacity import MAX_RUN_SECONDS
 from catalog.machines import MACHINES, NOT_BUILT
-from settings.model import ClassFlexStart, Settings
+from settings.model import ClassFlexStart, ComputeClass, Settings
 from settings.plan import gpu_workloads, is_autopilot
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, needs, repeated
+from settings.rules.common import Rule, each, needs, repeated
 from settings.rules.pools import RESERVATION, not_built, offered
 
 # Prefixes that GKE reserves for its own classes:
@@ -29,77 +29,77 @@ def names_are_unique_and_free(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def machines_are_known(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.compute_classes)
+def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
     """Each choice names a known machine type without TPUs, and a driver only for a machine with GPUs."""
-    for compute_class in settings.compute_classes:
-        for index, priority in enumerate(compute_class.priorities):
-            path = compute_class.at(f"priorities[{index}]")
-            machine_type = MACHINES.get(priority.machine_type)
-            if machine_type is None:
-                cause = f"{priority.machine_type} is not a machine type of the catalog. GKE would create no node"
-                candidates = [name for name, other in MACHINES.items() if other.tpu is None]
-                yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
-            elif machine_type.tpu is not None:
-                cause = f"{machine_type.name} has TPUs, and compute classes support only GPUs or no accelerator. "
-                cause += "GKE would create no node"
-                yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
-            elif machine_type.name in NOT_BUILT:
-                yield not_built(f"{path}.machineType", machine_type)
-            elif priority.driver is not None and machine_type.gpu is None:
-                cause = f"{machine_type.name} has no GPU, and driver is for GPUs. GKE would refuse the class"
-                yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
+    for index, priority in enumerate(compute_class.priorities):
+        path = compute_class.at(f"priorities[{index}]")
+        machine_type = MACHINES.get(priority.machine_type)
+        if machine_type is None:
+            cause = f"{priority.machine_type} is not a machine type of the catalog. GKE would create no node"
+            candidates = [name for name, other in MACHINES.items() if other.tpu is None]
+            yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
+        elif machine_type.tpu is not None:
+            cause = f"{machine_type.name} has TPUs, and compute classes support only GPUs or no accelerator. "
+            cause += "GKE would create no node"
+            yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
+        elif machine_type.name in NOT_BUILT:
+            yield not_built(f"{path}.machineType", machine_type)
+        elif priority.driver is not None and machine_type.gpu is None:
+            cause = f"{machine_type.name} has no GPU, and driver is for GPUs. GKE would refuse the class"
+            yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
 
 
-def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.compute_classes)
+def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
     """Google offers the machine of each choice in its capacity mode."""
-    for compute_class in settings.compute_classes:
-        for index, priority in enumerate(compute_class.priorities):
-            machine_type = MACHINES.get(priority.machine_type)
-            if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
-                path = compute_class.at(f"priorities[{index}].capacity.mode")
-                yield from offered(path, machine_type, priority.capacity.mode)
+    for index, priority in enumerate(compute_class.priorities):
+        machine_type = MACHINES.get(priority.machine_type)
+        if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
+            path = compute_class.at(f"priorities[{index}].capacity.mode")
+            yield from offered(path, machine_type, priority.capacity.mode)
 
 
-def choices_differ(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.compute_classes)
+def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
     """No choice repeats an earlier one."""
-    for compute_class in settings.compute_classes:
-        for index, priority in enumerate(compute_class.priorities):
-            if priority in compute_class.priorities[:index]:
-                first = compute_class.priorities.index(priority)
-                cause = f"it is the same choice as priorities[{first}]. GKE would try the same capacity again"
-                yield Problem(
-                    compute_class.at(f"priorities[{index}]"), cause, "Remove it, or change its machine type or capacity"
-                )
+    for index, priority in enumerate(compute_class.priorities):
+        if priority in compute_class.priorities[:index]:
+            first = compute_class.priorities.index(priority)
+            cause = f"it is the same choice as priorities[{first}]. GKE would try the same capacity again"
+            yield Problem(
+                compute_class.at(f"priorities[{index}]"), cause, "Remove it, or change its machine type or capacity"
+            )
 
 
-def nodes_are_recycled_while_they_live(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.compute_classes)
+def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[Problem]:
     """The lead time for recycling a flex-start node is shorter than its lifetime."""
-    for compute_class in settings.compute_classes:
-        for index, priority in enumerate(compute_class.priorities):
-            capacity = priority.capacity
-            if not isinstance(capacity, ClassFlexStart) or capacity.recycle_lead_time_seconds is None:
-                continue
-            lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
-            if capacity.recycle_lead_time_seconds >= lives:
-                yield Problem(
-                    compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
-                    f"a node lives for {lives} seconds, and its recycling would begin "
-                    f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
-                    f"Set it below {lives}, for example 3600",
-                )
+    for index, priority in enumerate(compute_class.priorities):
+        capacity = priority.capacity
+        if not isinstance(capacity, ClassFlexStart) or capacity.recycle_lead_time_seconds is None:
+            continue
+        lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
+        if capacity.recycle_lead_time_seconds >= lives:
+            yield Problem(
+                compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
+                f"a node lives for {lives} seconds, and its recycling would begin "
+                f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
+                f"Set it below {lives}, for example 3600",
+            )
 
 
-def reservations_are_named(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.compute_classes)
+def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
-    for compute_class in settings.compute_classes:
-        for index, priority in enumerate(compute_class.priorities):
-            name = priority.capacity.reservation_name
-            if name is not None and not RESERVATION.fullmatch(name):
-                yield Problem(
-                    compute_class.at(f"priorities[{index}].capacity.reservation"),
-                    f'"{name}" is not a valid reservation name. GKE would create no node',
-                    "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
-                )
+    for index, priority in enumerate(compute_class.priorities):
+        name = priority.capacity.reservation_name
+        if name is not None and not RESERVATION.fullmatch(name):
+            yield Problem(
+                compute_class.at(f"priorities[{index}].capacity.reservation"),
+                f'"{name}" is not a valid reservation name. GKE would create no node',
+                "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
+            )
 
 
 @needs("gke-ai:cluster.mode")

@@ -8,7 +8,7 @@ from catalog.machines import GPUS, NOT_BUILT, machines_with
 from settings.model import ClusterQueue, Flavor, Settings, Workload
 from settings.plan import flavor_pools, is_autopilot, pools_of
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs, queues_of
+from settings.rules.common import Rule, each, join_names, needs, queues_of
 from settings.rules.pools import not_built
 
 
@@ -37,23 +37,23 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def gpu_flavors_are_of_a_type(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: queues_of(settings).flavors)
+def gpu_flavors_are_of_a_type(flavor: Flavor) -> Iterator[Problem]:
     """The GPU type of a flavor exists, and such a flavor has no pools and no slice."""
-    for flavor in queues_of(settings).flavors:
-        if flavor.accelerator is None:
-            continue
-        if flavor.pools or flavor.tpu is not None:
-            other = "pools" if flavor.pools else "tpu"
-            cause = f"flavor {flavor.name} has {other} and an accelerator. They could contradict each other"
-            yield Problem(flavor.at("accelerator"), cause, f"Remove accelerator or {other}")
-        elif flavor.accelerator not in GPUS:
-            cause = f"{flavor.accelerator} is not a GPU type of the catalog. No node would belong to this flavor"
-            yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
-        else:
-            for unbuilt in (
-                machine_type for machine_type in machines_with(flavor.accelerator) if machine_type.name in NOT_BUILT
-            ):
-                yield not_built(flavor.at("accelerator"), unbuilt)
+    if flavor.accelerator is None:
+        return
+    if flavor.pools or flavor.tpu is not None:
+        other = "pools" if flavor.pools else "tpu"
+        cause = f"flavor {flavor.name} has {other} and an accelerator. They could contradict each other"
+        yield Problem(flavor.at("accelerator"), cause, f"Remove accelerator or {other}")
+    elif flavor.accelerator not in GPUS:
+        cause = f"{flavor.accelerator} is not a GPU type of the catalog. No node would belong to this flavor"
+        yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
+    else:
+        for unbuilt in (
+            machine_type for machine_type in machines_with(flavor.accelerator) if machine_type.name in NOT_BUILT
+        ):
+            yield not_built(flavor.at("accelerator"), unbuilt)
 
 
 @needs("gke-ai:queues")

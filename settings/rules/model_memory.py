@@ -17,7 +17,7 @@ from settings.model import AnyServer, Server, Settings, TpuWorkload
 from settings.model_memory import Load, Place, Unchecked, load_of, places
 from settings.plan import tpu_servers, workload_slice
 from settings.problems import Problem
-from settings.rules.common import Rule
+from settings.rules.common import Rule, each
 
 # Shorter sequences are not useful; the remedy is then another one.
 _MIN_USEFUL_TOKENS = 1024
@@ -25,22 +25,22 @@ _MIN_USEFUL_TOKENS = 1024
 _MAX_GPUS_SUGGESTED = 8
 
 
-def shapes_are_consistent(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def shapes_are_consistent(server: Server) -> Iterator[Problem]:
     """The dimensions of a model do not contradict each other."""
-    for server in settings.serving:
-        shape = server.model_shape
-        if shape is None:
-            continue
-        if shape.attention_heads % shape.kv_heads:
-            cause = f"{shape.attention_heads} attention heads cannot share {shape.kv_heads} key-value heads evenly"
-            yield Problem(server.at("modelShape.kvHeads"), cause, "Copy num_key_value_heads from config.json")
-        if shape.sliding_layers > shape.layers:
-            cause = f"the model has {shape.layers} layers, and {shape.sliding_layers} of them have a sliding window"
-            yield Problem(server.at("modelShape.slidingLayers"), cause, f"Set it to {shape.layers} or less")
-        if bool(shape.sliding_layers) != (shape.sliding_window is not None):
-            missing = "slidingWindow" if shape.sliding_layers else "slidingLayers"
-            cause = f"{missing} is missing, and a sliding window needs its length and its layers"
-            yield Problem(server.at(f"modelShape.{missing}"), cause, "Set both, or neither")
+    shape = server.model_shape
+    if shape is None:
+        return
+    if shape.attention_heads % shape.kv_heads:
+        cause = f"{shape.attention_heads} attention heads cannot share {shape.kv_heads} key-value heads evenly"
+        yield Problem(server.at("modelShape.kvHeads"), cause, "Copy num_key_value_heads from config.json")
+    if shape.sliding_layers > shape.layers:
+        cause = f"the model has {shape.layers} layers, and {shape.sliding_layers} of them have a sliding window"
+        yield Problem(server.at("modelShape.slidingLayers"), cause, f"Set it to {shape.layers} or less")
+    if bool(shape.sliding_layers) != (shape.sliding_window is not None):
+        missing = "slidingWindow" if shape.sliding_layers else "slidingLayers"
+        cause = f"{missing} is missing, and a sliding window needs its length and its layers"
+        yield Problem(server.at(f"modelShape.{missing}"), cause, "Set both, or neither")
 
 
 def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:

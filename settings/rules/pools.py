@@ -11,7 +11,7 @@ from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
 from settings.model import GpuPool, Pool, Settings
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, join_names, kubernetes_labels, needs, repeated
+from settings.rules.common import Rule, each, join_names, kubernetes_labels, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
@@ -81,10 +81,10 @@ def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
     )
 
 
-def capacity_is_offered(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.gpu_pools)
+def capacity_is_offered(pool: GpuPool) -> Iterator[Problem]:
     """Google offers the machine of a GPU pool in the pool's capacity mode."""
-    for pool in settings.gpu_pools:
-        yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
+    yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
 
 
 def _built_in(pool: GpuPool) -> Iterator[Problem]:
@@ -164,114 +164,112 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
             yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
 
 
-def pools_have_one_size(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.pools)
+def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
     """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
-    for pool in settings.pools:
-        bounds = pool.autoscaling
-        if bounds is not None and pool.nodes_per_zone is not None:
-            cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
-            yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
-        elif not (pool.elastic or pool.has_size):
-            cause = "the pool has no size. Its number of nodes would be unknown"
-            yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
-        if bounds is not None and bounds.min_nodes > bounds.max_nodes:
-            cause = (
-                f"minNodes is {bounds.min_nodes}, and maxNodes is only {bounds.max_nodes}. GKE would refuse the pool"
-            )
-            yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
+    bounds = pool.autoscaling
+    if bounds is not None and pool.nodes_per_zone is not None:
+        cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
+        yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
+    elif not (pool.elastic or pool.has_size):
+        cause = "the pool has no size. Its number of nodes would be unknown"
+        yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
+    if bounds is not None and bounds.min_nodes > bounds.max_nodes:
+        cause = f"minNodes is {bounds.min_nodes}, and maxNodes is only {bounds.max_nodes}. GKE would refuse the pool"
+        yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
 
-def elastic_capacity_is_autoscaled(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.pools)
+def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
     """Flex-start pools start with no nodes, and only the autoscaler sizes them.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws
     """
-    for pool in settings.pools:
-        mode = pool.capacity.mode
-        if not MODES[mode].elastic:
-            continue
-        if pool.nodes_per_zone is not None and pool.autoscaling is None:
-            cause = f"a {mode} pool cannot have a fixed size, as its nodes start only when capacity is free"
-            remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
-            if pool.is_one_slice:
-                remedy = "Remove nodesPerZone. The slice sets the number of nodes"
-            yield Problem(pool.at("nodesPerZone"), f"{cause}. GKE would refuse the pool", remedy)
-        elif not pool.has_size:
-            cause = f"a {mode} pool needs autoscaling. GKE would refuse the pool"
-            yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
+    mode = pool.capacity.mode
+    if not MODES[mode].elastic:
+        return
+    if pool.nodes_per_zone is not None and pool.autoscaling is None:
+        cause = f"a {mode} pool cannot have a fixed size, as its nodes start only when capacity is free"
+        remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+        if pool.is_one_slice:
+            remedy = "Remove nodesPerZone. The slice sets the number of nodes"
+        yield Problem(pool.at("nodesPerZone"), f"{cause}. GKE would refuse the pool", remedy)
+    elif not pool.has_size:
+        cause = f"a {mode} pool needs autoscaling. GKE would refuse the pool"
+        yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
-def reservation_is_named(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.pools)
+def reservation_is_named(pool: Pool) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
-    for pool in settings.pools:
-        name = pool.capacity.reservation_name
-        if name is not None and not RESERVATION.fullmatch(name):
-            yield Problem(
-                pool.at("capacity.reservation"),
-                f'"{name}" is not a valid reservation name. GKE would refuse the pool',
-                "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
-            )
+    name = pool.capacity.reservation_name
+    if name is not None and not RESERVATION.fullmatch(name):
+        yield Problem(
+            pool.at("capacity.reservation"),
+            f'"{name}" is not a valid reservation name. GKE would refuse the pool',
+            "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
+        )
 
 
 # GKE's maximum, minus the suffix that createBeforeDelete adds.
 _MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
-def create_before_delete_is_possible(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.gpu_pools)
+def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
-    for pool in settings.gpu_pools:
-        if not pool.create_before_delete:
-            continue
-        if len(pool.name) > _MAX_NAME_LENGTH:
-            cause = (
-                f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
-                f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
-            )
-            yield Problem(
-                pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
-            )
-        if pool.elastic:
-            cause = (
-                f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
-                "The old nodes would be drained without a replacement"
-            )
-            yield Problem(
-                pool.at("createBeforeDelete"),
-                cause,
-                "Remove createBeforeDelete. Let the runs finish, then change the pool",
-            )
+    if not pool.create_before_delete:
+        return
+    if len(pool.name) > _MAX_NAME_LENGTH:
+        cause = (
+            f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
+            f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
+        )
+        yield Problem(
+            pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
+        )
+    if pool.elastic:
+        cause = (
+            f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
+            "The old nodes would be drained without a replacement"
+        )
+        yield Problem(
+            pool.at("createBeforeDelete"),
+            cause,
+            "Remove createBeforeDelete. Let the runs finish, then change the pool",
+        )
 
 
-def disks_suit_the_machine(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.pools)
+def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
     """The type of the boot disk exists and suits the machine family."""
-    for pool in settings.pools:
-        machine_type = pool.shape("").machine_type
-        wanted = boot_disk_type(machine_type)
-        if pool.disk_type is None or pool.disk_type == wanted:
-            continue
-        if pool.disk_type not in _DISK_TYPES:
-            cause = f"{pool.disk_type} is not a boot disk type. GKE would refuse the pool"
-            yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
-        elif wanted == "hyperdisk-balanced":
-            cause = f"{machine_type} boots only from {wanted}, not from {pool.disk_type}. GKE would refuse the pool"
-            yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {wanted}")
+    machine_type = pool.shape("").machine_type
+    wanted = boot_disk_type(machine_type)
+    if pool.disk_type is None or pool.disk_type == wanted:
+        return
+    if pool.disk_type not in _DISK_TYPES:
+        cause = f"{pool.disk_type} is not a boot disk type. GKE would refuse the pool"
+        yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
+    elif wanted == "hyperdisk-balanced":
+        cause = f"{machine_type} boots only from {wanted}, not from {pool.disk_type}. GKE would refuse the pool"
+        yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {wanted}")
 
 
-def labels_are_not_reserved(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.pools)
+def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
     """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
-    for pool in settings.pools:
-        yield from kubernetes_labels(pool, "labels", pool.labels)
-        for key in pool.labels:
-            if key == POOL:
-                cause = f"{key} is a label of this program, which finds pools with createBeforeDelete by it"
-                yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
-            prefix = key.rpartition("/")[0]
-            if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
-                yield Problem(
-                    pool.at("labels"),
-                    f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
-                    "Use a prefix of your own, or none",
-                )
+    yield from kubernetes_labels(pool, "labels", pool.labels)
+    for key in pool.labels:
+        if key == POOL:
+            cause = f"{key} is a label of this program, which finds pools with createBeforeDelete by it"
+            yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
+        prefix = key.rpartition("/")[0]
+        if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
+            yield Problem(
+                pool.at("labels"),
+                f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
+                "Use a prefix of your own, or none",
+            )
 
 
 RULES: tuple[Rule, ...] = (

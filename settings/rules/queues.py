@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
-from settings.model import Settings
+from settings.model import ClusterQueue, Settings
 from settings.plan import is_autopilot, quota, waits_for_flex_start
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs, queues_of, repeated
+from settings.rules.common import Rule, each, join_names, needs, queues_of, repeated
 
 # Resources with quota, besides extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
@@ -83,25 +83,25 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: queues_of(settings).cluster_queues)
+def quotas_are_of_resources(queue: ClusterQueue) -> Iterator[Problem]:
     """Quota is for resources that pods request; accelerators are whole numbers."""
-    for queue in queues_of(settings).cluster_queues:
-        for index, flavor_quota in enumerate(queue.flavors):
-            path = queue.at(f"flavors[{index}].quota")
-            if isinstance(flavor_quota.quota, str):
-                continue
-            if not flavor_quota.quota:
-                cause = f"the quota of flavor {flavor_quota.flavor} is empty. Nothing would ever be admitted"
-                yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
-            for resource, text in flavor_quota.quota.items():
-                if "/" not in resource and resource not in (*_KNOWN, "pods"):
-                    cause = f"{resource} is not a Kubernetes resource. No pod would request it"
-                    meant = NVIDIA_GPU if "gpu" in resource.lower() else None
-                    remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
-                    yield Problem(f'{path}["{resource}"]', cause, remedy)
-                elif "/" in resource and parse_quantity(text).denominator != 1:
-                    cause = f"{text} of {resource} is not a whole number. Kubernetes assigns only whole GPUs"
-                    yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
+    for index, flavor_quota in enumerate(queue.flavors):
+        path = queue.at(f"flavors[{index}].quota")
+        if isinstance(flavor_quota.quota, str):
+            continue
+        if not flavor_quota.quota:
+            cause = f"the quota of flavor {flavor_quota.flavor} is empty. Nothing would ever be admitted"
+            yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
+        for resource, text in flavor_quota.quota.items():
+            if "/" not in resource and resource not in (*_KNOWN, "pods"):
+                cause = f"{resource} is not a Kubernetes resource. No pod would request it"
+                meant = NVIDIA_GPU if "gpu" in resource.lower() else None
+                remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
+                yield Problem(f'{path}["{resource}"]', cause, remedy)
+            elif "/" in resource and parse_quantity(text).denominator != 1:
+                cause = f"{text} of {resource} is not a whole number. Kubernetes assigns only whole GPUs"
+                yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")

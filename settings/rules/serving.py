@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
-from settings.model import Settings, VllmTpu
+from settings.model import JetStream, Server, Settings, VllmTpu
 from settings.plan import jetstreams, pools_of, tpu_servers, workload_slice
 from settings.problems import TOKEN, Problem, nearest
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import Rule, each, join_names, needs
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
 
-def servers_have_one_slice(settings: Settings) -> Iterator[Problem]:
+@each(tpu_servers)
+def servers_have_one_slice(server: JetStream | VllmTpu) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
-    for server in tpu_servers(settings):
-        if server.pool is not None and server.tpu is not None:
-            cause = "the server names a pool and a slice. The slice could contradict that of the pool"
-            yield Problem(server.at("tpu"), cause, "Remove one of them")
+    if server.pool is not None and server.tpu is not None:
+        cause = "the server names a pool and a slice. The slice could contradict that of the pool"
+        yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
 def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
@@ -54,94 +54,92 @@ def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def ports_are_apart(settings: Settings) -> Iterator[Problem]:
+@each(jetstreams)
+def ports_are_apart(server: JetStream) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
-    for server in jetstreams(settings):
-        if server.port == JETSTREAM_GRPC_PORT:
-            cause = f"port {server.port} is JetStream's own gRPC port. Kubernetes would refuse the Service"
-            yield Problem(server.at("port"), cause, f"Choose another port, for example {JETSTREAM_HTTP_PORT}")
-        if server.metrics_port in (JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT):
-            cause = f"JetStream already listens on port {server.metrics_port}. The server would not start"
-            yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
+    if server.port == JETSTREAM_GRPC_PORT:
+        cause = f"port {server.port} is JetStream's own gRPC port. Kubernetes would refuse the Service"
+        yield Problem(server.at("port"), cause, f"Choose another port, for example {JETSTREAM_HTTP_PORT}")
+    if server.metrics_port in (JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT):
+        cause = f"JetStream already listens on port {server.metrics_port}. The server would not start"
+        yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
 
 
-def jetstream_gets_what_it_reads(settings: Settings) -> Iterator[Problem]:
+@each(jetstreams)
+def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
-    for server in jetstreams(settings):
-        if not _MAXTEXT_NAME.fullmatch(server.model):
-            cause = f'"{server.model}" is not a MaxText model name. The server would not start'
-            yield Problem(server.at("model"), cause, "Write the name in MaxText, for example gemma-7b")
-        if not _BUCKET_ADDRESS.fullmatch(server.checkpoint):
-            cause = f'"{server.checkpoint}" is not a gs:// URI of a checkpoint. The server would find no model'
-            remedy = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
-            yield Problem(server.at("checkpoint"), cause, remedy)
-        if server.max_prefill_length >= server.max_target_length:
-            cause = (
-                f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
-                f"{server.max_target_length}. The answer could have no tokens"
-            )
-            yield Problem(server.at("maxPrefillLength"), cause, f"Set it below {server.max_target_length}")
+    if not _MAXTEXT_NAME.fullmatch(server.model):
+        cause = f'"{server.model}" is not a MaxText model name. The server would not start'
+        yield Problem(server.at("model"), cause, "Write the name in MaxText, for example gemma-7b")
+    if not _BUCKET_ADDRESS.fullmatch(server.checkpoint):
+        cause = f'"{server.checkpoint}" is not a gs:// URI of a checkpoint. The server would find no model'
+        remedy = "Write gs://BUCKET/PATH, the folder of the converted checkpoint"
+        yield Problem(server.at("checkpoint"), cause, remedy)
+    if server.max_prefill_length >= server.max_target_length:
+        cause = (
+            f"prompts may have {server.max_prefill_length} tokens, and prompt and answer together "
+            f"{server.max_target_length}. The answer could have no tokens"
+        )
+        yield Problem(server.at("maxPrefillLength"), cause, f"Set it below {server.max_target_length}")
 
 
-def arguments_are_free_to_set(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
-    for server in settings.serving:
-        set_by = server.set_arguments
-        for name, text in server.argument_texts:
-            if TOKEN.search(text):
-                cause = "the argument contains a token in plain text. Everyone who can read this file or the cluster "
-                cause += "could read it"
-                remedy = "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken"
-                yield Problem(server.at("arguments"), cause, remedy)
-            elif name in set_by:
-                cause = f"{set_by[name]} sets {name}. The server would get it twice"
-                yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
+    set_by = server.set_arguments
+    for name, text in server.argument_texts:
+        if TOKEN.search(text):
+            cause = "the argument contains a token in plain text. Everyone who can read this file or the cluster "
+            cause += "could read it"
+            remedy = "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken"
+            yield Problem(server.at("arguments"), cause, remedy)
+        elif name in set_by:
+            cause = f"{set_by[name]} sets {name}. The server would get it twice"
+            yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
 
 
-def quantization_is_known(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def quantization_is_known(server: Server) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
-    for server in settings.serving:
-        if server.quantization is None:
-            continue
-        engine = ENGINES[server.engine]
-        if server.quantization in engine.quantize or (engine.quantize_of_own_images and server.image is not None):
-            continue
-        cause = f"{server.quantization} is not a quantization method of {engine.title}. The server would not start"
-        yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
+    if server.quantization is None:
+        return
+    engine = ENGINES[server.engine]
+    if server.quantization in engine.quantize or (engine.quantize_of_own_images and server.image is not None):
+        return
+    cause = f"{server.quantization} is not a quantization method of {engine.title}. The server would not start"
+    yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
 
 
-def scratch_volumes_have_a_mount_path(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
     """The mount path of a scratch volume is valid."""
-    for server in settings.serving:
-        if server.scratch is None:
-            continue
-        path = PurePosixPath(server.scratch.mount_path)
-        if not path.is_absolute() or ".." in path.parts or str(path) in ("/", "/dev/shm"):
-            cause = f"{path} is not a valid mount path. It must be absolute, and not / or /dev/shm"
-            yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
+    if server.scratch is None:
+        return
+    path = PurePosixPath(server.scratch.mount_path)
+    if not path.is_absolute() or ".." in path.parts or str(path) in ("/", "/dev/shm"):
+        cause = f"{path} is not a valid mount path. It must be absolute, and not / or /dev/shm"
+        yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
 
 
-def xla_caches_have_a_path(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def xla_caches_have_a_path(server: Server) -> Iterator[Problem]:
     """The folder for compiled programs is a path of the container."""
-    for server in settings.serving:
-        if not isinstance(server, VllmTpu) or server.xla_cache is None:
-            continue
-        path = PurePosixPath(server.xla_cache)
-        if not path.is_absolute() or ".." in path.parts or path.is_relative_to("/dev/shm"):
-            cause = (
-                f"{server.xla_cache} is not an absolute path of a folder, or uses memory. Programs would not be kept"
-            )
-            yield Problem(server.at("xlaCache"), cause, "Write for example /tmp/xla-cache")
+    if not isinstance(server, VllmTpu) or server.xla_cache is None:
+        return
+    path = PurePosixPath(server.xla_cache)
+    if not path.is_absolute() or ".." in path.parts or path.is_relative_to("/dev/shm"):
+        cause = f"{server.xla_cache} is not an absolute path of a folder, or uses memory. Programs would not be kept"
+        yield Problem(server.at("xlaCache"), cause, "Write for example /tmp/xla-cache")
 
 
-def pods_have_time_to_end(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.serving)
+def pods_have_time_to_end(server: Server) -> Iterator[Problem]:
     """The grace period is longer than the time for which a terminating pod still answers."""
-    for server in settings.serving:
-        if server.drain_seconds >= server.termination_grace_period_seconds:
-            cause = f"a terminating pod answers for {server.drain_seconds} s, and is killed after "
-            cause += f"{server.termination_grace_period_seconds} s. Its open requests would be cut off"
-            remedy = f"Set it above {server.drain_seconds}, or lower drainSeconds"
-            yield Problem(server.at("terminationGracePeriodSeconds"), cause, remedy)
+    if server.drain_seconds >= server.termination_grace_period_seconds:
+        cause = f"a terminating pod answers for {server.drain_seconds} s, and is killed after "
+        cause += f"{server.termination_grace_period_seconds} s. Its open requests would be cut off"
+        remedy = f"Set it above {server.drain_seconds}, or lower drainSeconds"
+        yield Problem(server.at("terminationGracePeriodSeconds"), cause, remedy)
 
 
 RULES: tuple[Rule, ...] = (

@@ -12,7 +12,7 @@ from settings import tenancy
 from settings.model import Settings, Tenant, Workload
 from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs, repeated
+from settings.rules.common import Rule, each, join_names, needs, repeated
 
 _MEMBER_TYPES = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")
@@ -56,33 +56,33 @@ def names_are_namespaces_of_their_own(settings: Settings) -> Iterator[Problem]:
             yield Problem(tenant.at("name"), cause, "Choose another name")
 
 
-def members_can_be_known(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tenants)
+def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
     """A member is a type and an e-mail address, and occurs once."""
-    for tenant in settings.tenants:
-        for index, member in enumerate(tenant.members):
-            path = tenant.at(f"members[{index}]")
-            member_type, colon, address = member.partition(":")
-            is_account = address.endswith(_ACCOUNT_SUFFIX)
-            if not colon:
-                cause = f"{member} has no type: user, group or serviceAccount. It would get no access"
-                yield Problem(path, cause, "Write for example user:ada@example.com")
-            elif member_type not in _MEMBER_TYPES:
-                cause = f"{member_type} is not a type of member. It would get no access"
-                yield Problem(path, cause, nearest(member_type, _MEMBER_TYPES))
-            elif not _ADDRESS.fullmatch(address):
-                cause = f'"{address}" is not an e-mail address, by which GKE identifies members. It would get no access'
-                yield Problem(
-                    path,
-                    cause,
-                    f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}",
-                )
-            elif (member_type == _MEMBER_TYPES[2]) != is_account:
-                cause = f"{address} is not a {member_type}. Only addresses of Google service accounts end in "
-                cause += _ACCOUNT_SUFFIX
-                yield Problem(
-                    path, cause, f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
-                )
-        yield from _twice(tenant, "members", tenant.members, "member")
+    for index, member in enumerate(tenant.members):
+        path = tenant.at(f"members[{index}]")
+        member_type, colon, address = member.partition(":")
+        is_account = address.endswith(_ACCOUNT_SUFFIX)
+        if not colon:
+            cause = f"{member} has no type: user, group or serviceAccount. It would get no access"
+            yield Problem(path, cause, "Write for example user:ada@example.com")
+        elif member_type not in _MEMBER_TYPES:
+            cause = f"{member_type} is not a type of member. It would get no access"
+            yield Problem(path, cause, nearest(member_type, _MEMBER_TYPES))
+        elif not _ADDRESS.fullmatch(address):
+            cause = f'"{address}" is not an e-mail address, by which GKE identifies members. It would get no access'
+            yield Problem(
+                path,
+                cause,
+                f"Write {member_type}:NAME@{_ACCOUNT_DOMAIN if member_type == _MEMBER_TYPES[2] else 'example.com'}",
+            )
+        elif (member_type == _MEMBER_TYPES[2]) != is_account:
+            cause = f"{address} is not a {member_type}. Only addresses of Google service accounts end in "
+            cause += _ACCOUNT_SUFFIX
+            yield Problem(
+                path, cause, f"Write {'serviceAccount' if is_account else 'user or group'}, or another address"
+            )
+    yield from _twice(tenant, "members", tenant.members, "member")
 
 
 def groups_are_of_one_domain(settings: Settings) -> Iterator[Problem]:
@@ -106,20 +106,20 @@ def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterat
             yield Problem(tenant.at(key), cause, "List it once")
 
 
-def service_accounts_differ(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tenants)
+def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
     """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
-    for tenant in settings.tenants:
-        if tenant.service_account == tenant.deployer:
-            yield Problem(
-                tenant.at("deployer"),
-                f"{tenant.deployer} is also the service account of the workloads. "
-                "Any pod could submit, change and delete workloads",
-                "Rename one of them",
-            )
-        for key, account in (("serviceAccount", tenant.service_account), ("deployer", tenant.deployer)):
-            if account == "default":
-                cause = "Kubernetes creates a service account default in every namespace. A second could not be created"
-                yield Problem(tenant.at(key), cause, "Choose another name")
+    if tenant.service_account == tenant.deployer:
+        yield Problem(
+            tenant.at("deployer"),
+            f"{tenant.deployer} is also the service account of the workloads. "
+            "Any pod could submit, change and delete workloads",
+            "Rename one of them",
+        )
+    for key, account in (("serviceAccount", tenant.service_account), ("deployer", tenant.deployer)):
+        if account == "default":
+            cause = "Kubernetes creates a service account default in every namespace. A second could not be created"
+            yield Problem(tenant.at(key), cause, "Choose another name")
 
 
 @needs("gke-ai:queues.priorityClasses")
@@ -158,24 +158,24 @@ def buckets_exist(settings: Settings) -> Iterator[Problem]:
         yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 
-def quotas_are_of_resources(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tenants)
+def quotas_are_of_resources(tenant: Tenant) -> Iterator[Problem]:
     """A quota limits resources that Kubernetes counts; objects and devices are whole numbers."""
-    for tenant in settings.tenants:
-        for resource, text in tenant.quota.items():
-            path = f'{tenant.at("quota")}["{resource}"]'
-            if _is_counted(resource):
-                whole = resource in _COUNTS or resource.startswith("count/") or _DEVICES.fullmatch(resource)
-                if whole and parse_quantity(text).denominator != 1:
-                    yield Problem(path, f"{text} of {resource} is not a whole number", "Write a whole number")
-                continue
-            cause = f"{resource} is not a resource that a quota can limit. Kubernetes would refuse the quota"
-            if "/" in resource and not resource.startswith("count/"):
-                device = resource.removeprefix("limits.").removeprefix("requests.")
-                yield Problem(path, cause, f"Kubernetes counts only requests of devices. Write requests.{device}")
-            elif "gpu" in resource.lower():
-                yield Problem(path, cause, "Did you mean requests.nvidia.com/gpu?")
-            else:
-                yield Problem(path, cause, nearest(resource, (*_COMPUTE, *_COUNTS)))
+    for resource, text in tenant.quota.items():
+        path = f'{tenant.at("quota")}["{resource}"]'
+        if _is_counted(resource):
+            whole = resource in _COUNTS or resource.startswith("count/") or _DEVICES.fullmatch(resource)
+            if whole and parse_quantity(text).denominator != 1:
+                yield Problem(path, f"{text} of {resource} is not a whole number", "Write a whole number")
+            continue
+        cause = f"{resource} is not a resource that a quota can limit. Kubernetes would refuse the quota"
+        if "/" in resource and not resource.startswith("count/"):
+            device = resource.removeprefix("limits.").removeprefix("requests.")
+            yield Problem(path, cause, f"Kubernetes counts only requests of devices. Write requests.{device}")
+        elif "gpu" in resource.lower():
+            yield Problem(path, cause, "Did you mean requests.nvidia.com/gpu?")
+        else:
+            yield Problem(path, cause, nearest(resource, (*_COMPUTE, *_COUNTS)))
 
 
 def _is_counted(resource: str) -> bool:
@@ -183,14 +183,14 @@ def _is_counted(resource: str) -> bool:
     return resource in (*_COMPUTE, *_COUNTS) or any(pattern.fullmatch(resource) for pattern in patterns)
 
 
-def ingress_is_from_other_namespaces(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tenants)
+def ingress_is_from_other_namespaces(tenant: Tenant) -> Iterator[Problem]:
     """ingressFrom does not list the tenant's own namespace, which is always allowed."""
-    for tenant in settings.tenants:
-        if tenant.name in tenant.ingress_from:
-            cause = f"{tenant.name} is the tenant's own namespace, whose pods may always connect to each other"
-            remedy = "Remove it, or name another namespace"
-            yield Problem(tenant.at(f"ingressFrom[{tenant.ingress_from.index(tenant.name)}]"), cause, remedy)
-        yield from _twice(tenant, "ingressFrom", tenant.ingress_from, "namespace")
+    if tenant.name in tenant.ingress_from:
+        cause = f"{tenant.name} is the tenant's own namespace, whose pods may always connect to each other"
+        remedy = "Remove it, or name another namespace"
+        yield Problem(tenant.at(f"ingressFrom[{tenant.ingress_from.index(tenant.name)}]"), cause, remedy)
+    yield from _twice(tenant, "ingressFrom", tenant.ingress_from, "namespace")
 
 
 def _inside(settings: Settings) -> Iterator[tuple[Tenant, Workload]]:

@@ -15,10 +15,10 @@ from pydantic.alias_generators import to_camel
 from catalog.capacity import MODES
 from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice, slice_of
 from catalog.zones import region_of
-from settings.model import Flavor, Section, Settings, TpuPool, TpuSlice, TpuWorkload
+from settings.model import Flavor, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice, TpuWorkload
 from settings.plan import is_autopilot, pools_of, tpu_runs, tpu_workloads, workload_slice
 from settings.problems import Problem, unknown
-from settings.rules.common import Rule, join_names, needs, of_another_engine
+from settings.rules.common import Rule, each, join_names, needs, of_another_engine
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
@@ -97,12 +97,12 @@ def has_a_slice(workload: TpuWorkload, settings: Settings) -> bool:
     return True
 
 
-def runs_have_one_slice(settings: Settings) -> Iterator[Problem]:
+@each(tpu_runs)
+def runs_have_one_slice(workload: Multislice | TpuBatch) -> Iterator[Problem]:
     """A Job or a JobSet names TPU pools of this stack or a slice, not both."""
-    for workload in tpu_runs(settings):
-        if workload.tpu is not None and workload.named_pools:
-            cause = f"{workload.name} names a pool and a slice. The slice could contradict that of the pool"
-            yield Problem(workload.at("tpu"), cause, "Remove one of them")
+    if workload.tpu is not None and workload.named_pools:
+        cause = f"{workload.name} names a pool and a slice. The slice could contradict that of the pool"
+        yield Problem(workload.at("tpu"), cause, "Remove one of them")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
@@ -158,41 +158,40 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def slices_are_whole(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tpu_pools)
+def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none."""
-    for pool in settings.tpu_pools:
-        tpu_slice, bounds = pool.slice, pool.autoscaling
-        if not tpu_slice.multi_host:
-            continue
-        slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} nodes"
-        if bounds is None and not pool.elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
-            yield Problem(
-                pool.at("nodesPerZone"),
-                f"{slice_}, not {pool.nodes_per_zone}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
-                f"Remove nodesPerZone, or set it to {tpu_slice.hosts}",
-            )
-        if bounds is not None and bounds.max_nodes != tpu_slice.hosts:
-            yield Problem(
-                pool.at("autoscaling.maxNodes"),
-                f"{slice_}, not {bounds.max_nodes}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
-                f"Set it to {tpu_slice.hosts}, and add a pool for each further slice",
-            )
-        elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
-            yield Problem(
-                pool.at("autoscaling.minNodes"),
-                f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. "
-                "GKE would refuse the pool",
-                f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
-            )
+    tpu_slice, bounds = pool.slice, pool.autoscaling
+    if not tpu_slice.multi_host:
+        return
+    slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} nodes"
+    if bounds is None and not pool.elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
+        yield Problem(
+            pool.at("nodesPerZone"),
+            f"{slice_}, not {pool.nodes_per_zone}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
+            f"Remove nodesPerZone, or set it to {tpu_slice.hosts}",
+        )
+    if bounds is not None and bounds.max_nodes != tpu_slice.hosts:
+        yield Problem(
+            pool.at("autoscaling.maxNodes"),
+            f"{slice_}, not {bounds.max_nodes}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
+            f"Set it to {tpu_slice.hosts}, and add a pool for each further slice",
+        )
+    elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
+        yield Problem(
+            pool.at("autoscaling.minNodes"),
+            f"{slice_}, which start and stop together, and minNodes is {bounds.min_nodes}. GKE would refuse the pool",
+            f"Set it to 0, or to {tpu_slice.hosts} to keep the slice",
+        )
 
 
-def flex_start_has_no_min_nodes(settings: Settings) -> Iterator[Problem]:
+@each(lambda settings: settings.tpu_pools)
+def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
     """Flex-start pools have no minimum, as they have nodes only while pods need them."""
-    for pool in settings.tpu_pools:
-        if pool.elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
-            cause = f"a {pool.capacity.mode} pool has nodes only while pods need them, and cannot keep "
-            cause += f"{pool.autoscaling.min_nodes} nodes. GKE would refuse the pool"
-            yield Problem(pool.at("autoscaling.minNodes"), cause, "Remove it, or set it to 0")
+    if pool.elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
+        cause = f"a {pool.capacity.mode} pool has nodes only while pods need them, and cannot keep "
+        cause += f"{pool.autoscaling.min_nodes} nodes. GKE would refuse the pool"
+        yield Problem(pool.at("autoscaling.minNodes"), cause, "Remove it, or set it to 0")
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")

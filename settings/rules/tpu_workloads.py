@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from settings.model import Multislice, Settings, TpuRun, TrainingRun
+from settings.model import Multislice, Run, Settings, TpuBatch, TpuRun, TrainingRun
 from settings.plan import (
     DEFAULT_NAMESPACE,
     cluster_queue_of,
@@ -21,13 +21,14 @@ from settings.plan import (
     pool_of_slice,
     pools_of,
     run_name,
+    runs,
     service_name,
     tpu_runs,
     workload_slice,
     workloads,
 )
 from settings.problems import Problem
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, needs
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
@@ -99,17 +100,17 @@ def autopilot_pods_are_not_privileged(settings: Settings) -> Iterator[Problem]:
             yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
 
-def host_network_has_no_identity(settings: Settings) -> Iterator[Problem]:
+@each(multislices)
+def host_network_has_no_identity(run: Multislice) -> Iterator[Problem]:
     """Pods on the host network have the node's identity, not that of their service account."""
-    for run in multislices(settings):
-        if run.host_network and run.service_account != "default":
-            cause = f"the pods are on the host network, where service account {run.service_account} has no "
-            cause += "workload identity. They would have the node's identity, and the grants would have no effect"
-            yield Problem(run.at("serviceAccount"), cause, "Remove hostNetwork or serviceAccount")
-        elif run.host_network and run.volume is not None:
-            cause = "the pods are on the host network, where they have no workload identity. "
-            cause += "They could not mount the bucket"
-            yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
+    if run.host_network and run.service_account != "default":
+        cause = f"the pods are on the host network, where service account {run.service_account} has no "
+        cause += "workload identity. They would have the node's identity, and the grants would have no effect"
+        yield Problem(run.at("serviceAccount"), cause, "Remove hostNetwork or serviceAccount")
+    elif run.host_network and run.volume is not None:
+        cause = "the pods are on the host network, where they have no workload identity. "
+        cause += "They could not mount the bucket"
+        yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
 
 
 def services_are_for_several_pods(settings: Settings) -> Iterator[Problem]:
@@ -167,28 +168,28 @@ def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
         yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
 
 
-def ports_are_valid(settings: Settings) -> Iterator[Problem]:
+@each(tpu_runs)
+def ports_are_valid(run: Multislice | TpuBatch) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
-    for run in tpu_runs(settings):
-        for index, port in enumerate(run.ports):
-            if not 1 <= port <= 65535:
-                cause = f"{port} is not a port number. Kubernetes would refuse the pods"
-                yield Problem(run.at(f"ports[{index}]"), cause, "Write a number from 1 to 65535")
-            elif port in run.ports[:index]:
-                cause = f"port {port} is listed twice. Kubernetes would refuse the pods"
-                yield Problem(run.at(f"ports[{index}]"), cause, "List it once")
+    for index, port in enumerate(run.ports):
+        if not 1 <= port <= 65535:
+            cause = f"{port} is not a port number. Kubernetes would refuse the pods"
+            yield Problem(run.at(f"ports[{index}]"), cause, "Write a number from 1 to 65535")
+        elif port in run.ports[:index]:
+            cause = f"port {port} is listed twice. Kubernetes would refuse the pods"
+            yield Problem(run.at(f"ports[{index}]"), cause, "List it once")
 
 
-def runs_in_the_default_namespace_have_fixed_names(settings: Settings) -> Iterator[Problem]:
+@each(runs)
+def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
-    for run in [*settings.training, *settings.batch]:
-        if isinstance(run, TrainingRun):
-            continue  # training_jobs.namespaces_can_be_deleted
-        if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
-            cause = "an old version of a run stays until its namespace is deleted, and namespace "
-            cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"
-            remedy = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
-            yield Problem(run.at("namespace"), cause, remedy)
+    if isinstance(run, TrainingRun):
+        return  # training_jobs.namespaces_can_be_deleted
+    if run.namespace == DEFAULT_NAMESPACE and not run.fixed_name:
+        cause = "an old version of a run stays until its namespace is deleted, and namespace "
+        cause += f"{DEFAULT_NAMESPACE} is never deleted. Nobody could tell old runs from those of others"
+        remedy = "Set fixedName: true, or choose a namespace of the stack's own, for example llm"
+        yield Problem(run.at("namespace"), cause, remedy)
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")

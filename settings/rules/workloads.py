@@ -30,7 +30,7 @@ from settings.plan import (
     workloads,
 )
 from settings.problems import TOKEN, Problem, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, kubernetes_labels, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, kubernetes_labels, repeated
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -141,25 +141,25 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def environment_is_free_to_set(settings: Settings) -> Iterator[Problem]:
+@each(workloads)
+def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
-    for workload in workloads(settings):
-        set_by = workload.set_variables
-        for name, value in workload.env.items():
-            path = workload.at(f"env.{name}")
-            if name in _TOKEN_VARIABLES or TOKEN.search(value):
-                yield Problem(
-                    path,
-                    "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
-                    "read it",
-                    "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken",
-                )
-            elif name in set_by:
-                cause = f"{set_by[name]} sets {name}. The container would have it twice"
-                yield Problem(path, cause, f"Remove it and set {workload.at(set_by[name])}")
-            elif not _ENV_NAME.fullmatch(name):
-                cause = f'"{name}" is not a valid name of an environment variable. No shell could read it'
-                yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
+    set_by = workload.set_variables
+    for name, value in workload.env.items():
+        path = workload.at(f"env.{name}")
+        if name in _TOKEN_VARIABLES or TOKEN.search(value):
+            yield Problem(
+                path,
+                "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
+                "read it",
+                "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken",
+            )
+        elif name in set_by:
+            cause = f"{set_by[name]} sets {name}. The container would have it twice"
+            yield Problem(path, cause, f"Remove it and set {workload.at(set_by[name])}")
+        elif not _ENV_NAME.fullmatch(name):
+            cause = f'"{name}" is not a valid name of an environment variable. No shell could read it'
+            yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
 
 
 def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
