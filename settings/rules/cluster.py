@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from catalog.machines import MACHINES
 from catalog.zones import ZONES, is_zone, region_of
-from settings.model import MaintenanceExclusion, MaintenanceWindow, Settings
+from settings.model import Cluster, MaintenanceExclusion, MaintenanceWindow, Settings
 from settings.plan import is_autopilot
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, join_names, needs, repeated
+from settings.rules.common import Rule, each, join_names, needs, repeated, the_cluster
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -36,9 +36,9 @@ def location_exists(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-def autopilot_is_regional(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
     """Autopilot clusters are regional."""
-    cluster = settings.cluster
     if cluster.mode == "autopilot" and is_zone(cluster.location):
         yield Problem(
             cluster.at("location"),
@@ -48,9 +48,9 @@ def autopilot_is_regional(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
     """An Autopilot cluster has no system pool."""
-    cluster = settings.cluster
     if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
         yield Problem(
             cluster.at("systemPool"),
@@ -60,9 +60,9 @@ def autopilot_has_no_system_pool(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def existing_cluster_is_left_as_it_is(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     """Keys that change the cluster are refused for an existing cluster, which the stack only looks up."""
-    cluster = settings.cluster
     if cluster.mode != "existing":
         if "existing_mode" in cluster.model_fields_set:
             yield Problem(
@@ -91,12 +91,13 @@ _MAX_EXCLUSIONS = 20
 
 
 @needs("gke-ai:cluster")
-def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def maintenance_leaves_time_for_upgrades(cluster: Cluster) -> Iterator[Problem]:
     """Maintenance windows are long enough, and exclusions are short enough."""
-    maintenance = settings.cluster.maintenance
+    maintenance = cluster.maintenance
     if maintenance is None:
         return
-    at = settings.cluster.at
+    at = cluster.at
     refused = "GKE would refuse the cluster"
     length = _length(maintenance.window)
     if length is None or length < _SHORTEST_WINDOW:
@@ -109,7 +110,7 @@ def maintenance_leaves_time_for_upgrades(settings: Settings) -> Iterator[Problem
         cause = f"the cluster has {len(maintenance.exclusions)} exclusions, and the maximum is {_MAX_EXCLUSIONS}"
         remedy = f"Remove exclusions until {_MAX_EXCLUSIONS} are left"
         yield Problem(at("maintenance.exclusions"), f"{cause}. {refused}", remedy)
-    named = ((settings.cluster, "maintenance.exclusions", exclusion.name) for exclusion in maintenance.exclusions)
+    named = ((cluster, "maintenance.exclusions", exclusion.name) for exclusion in maintenance.exclusions)
     yield from repeated(named, "exclusion", refused)
     for index, exclusion in enumerate(maintenance.exclusions):
         path = at(f"maintenance.exclusions[{index}].endTime")
@@ -131,9 +132,10 @@ def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None
 
 
 @needs("gke-ai:cluster.mode")
-def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's machine exists and has neither GPUs nor TPUs."""
-    cluster, pool = settings.cluster, settings.cluster.system_pool
+    pool = cluster.system_pool
     if cluster.mode != "standard":
         return
     machine_type = MACHINES.get(pool.machine_type)
@@ -149,9 +151,9 @@ def system_pool_runs_controllers(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's zones are zones of the cluster's region."""
-    cluster = settings.cluster
     if cluster.mode != "standard":
         return
     region = region_of(cluster.location)
@@ -162,9 +164,9 @@ def system_pool_is_in_the_region(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def labels_are_google_cloud_labels(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
-    cluster = settings.cluster
     for key, value in cluster.labels.items():
         if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
             yield Problem(

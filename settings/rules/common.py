@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from catalog.engines import CURRENT, ENGINES
 from catalog.nodes import NVIDIA_GPU
-from settings.model import Queues, Section, Server, Settings, Workload
+from settings.model import Cluster, Gateway, Monitoring, Queues, Section, Server, Settings, Workload
 from settings.problems import Problem, sentence
 
 Rule = Callable[[Settings], Iterator[Problem]]
@@ -52,6 +52,21 @@ def each(
         return of_all
 
     return decorate
+
+
+def the_cluster(settings: Settings) -> list[Cluster]:
+    """Returns the cluster, as the only one of a list."""
+    return [settings.cluster]
+
+
+def the_gateway(settings: Settings) -> list[Gateway]:
+    """Returns the gateway, if the stack has one."""
+    return [settings.gateway] if settings.gateway else []
+
+
+def the_monitoring(settings: Settings) -> list[Monitoring]:
+    """Returns the monitoring, if the stack has it."""
+    return [settings.monitoring] if settings.monitoring else []
 
 
 def queues_of(settings: Settings) -> Queues:

@@ -8,10 +8,10 @@ from ipaddress import IPv4Network
 
 from catalog.engines import ENGINES
 from catalog.gateways import LONGEST_PROXY_PREFIX
-from settings.model import Route, Settings
+from settings.model import Gateway, Route, Settings
 from settings.plan import autoscaler_of, gateway_servers, picker_name, route_namespace, route_servers
 from settings.problems import Problem, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, join_names, needs, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, needs, repeated, the_gateway
 from settings.rules.network import of_new_clusters
 from settings.tenancy import tenant_of
 
@@ -46,11 +46,9 @@ def gateway_has_routes(settings: Settings) -> Iterator[Problem]:
         seen.add(route.name)
 
 
-def certificate_is_chosen(settings: Settings) -> Iterator[Problem]:
+@each(the_gateway)
+def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     """A gateway has one certificate, or states plain HTTP and is internal."""
-    gateway = settings.gateway
-    if gateway is None:
-        return
     stated = {
         "certificate": gateway.certificate is not None,
         "tlsSecret": gateway.tls_secret is not None,
@@ -71,10 +69,10 @@ def certificate_is_chosen(settings: Settings) -> Iterator[Problem]:
         yield Problem(gateway.at("plainHttp"), cause, "Remove it and set certificate")
 
 
-def public_gateways_require_a_key(settings: Settings) -> Iterator[Problem]:
+@each(the_gateway)
+def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
     """A public gateway requires an API key: nothing else would keep strangers from the servers."""
-    gateway = settings.gateway
-    if gateway is not None and gateway.public and not gateway.api_key:
+    if gateway.public and not gateway.api_key:
         cause = "the gateway is public and requires no API key. Everyone on the Internet could use the servers"
         yield Problem(gateway.at("apiKey"), cause, "Set apiKey: true, or remove public: true")
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from settings import monitoring_targets
-from settings.model import Settings
+from settings.model import Monitoring, Settings
 from settings.problems import Problem
-from settings.rules.common import Rule, needs
+from settings.rules.common import Rule, each, needs, the_monitoring
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")
@@ -23,11 +23,9 @@ _FIELDS = {
 }
 
 
-def channels_are_named_in_full(settings: Settings) -> Iterator[Problem]:
+@each(the_monitoring)
+def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
     """Channels have their full resource names, occur once, and are no more than Google allows."""
-    monitoring = settings.monitoring
-    if monitoring is None:
-        return
     for index, channel in enumerate(monitoring.channels):
         path = monitoring.at(f"channels[{index}]")
         if not _CHANNEL.fullmatch(channel):
@@ -44,18 +42,18 @@ def channels_are_named_in_full(settings: Settings) -> Iterator[Problem]:
         yield Problem(monitoring.at("channels"), f"{cause}. It would refuse the alerts", "Combine channels")
 
 
-def section_creates_something(settings: Settings) -> Iterator[Problem]:
+@each(the_monitoring)
+def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
     """Monitoring creates dashboards, alerts or both."""
-    monitoring = settings.monitoring
-    if monitoring is not None and not monitoring.dashboards and not monitoring.alerts:
+    if not monitoring.dashboards and not monitoring.alerts:
         cause = "dashboards and alerts are both false. This section would create nothing"
         yield Problem(monitoring.at("dashboards"), cause, "Remove gke-ai:monitoring, or set one of them to true")
 
 
-def alert_keys_need_alerts(settings: Settings) -> Iterator[Problem]:
+@each(the_monitoring)
+def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
     """With alerts: false, no key of an alert is set."""
-    monitoring = settings.monitoring
-    if monitoring is None or monitoring.alerts or not monitoring.dashboards:
+    if monitoring.alerts or not monitoring.dashboards:
         return
     for key in _OF_ALERTS:
         if _FIELDS[key] in monitoring.model_fields_set:

@@ -18,10 +18,10 @@ from catalog.addresses import (
 )
 from catalog.identities import is_account_email, is_account_id
 from catalog.zones import region_of
-from settings.model import Settings
+from settings.model import Cluster, Settings
 from settings.plan import internet, is_autopilot, max_stack_nodes
 from settings.problems import Problem
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import Rule, each, join_names, needs, the_cluster
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -51,9 +51,9 @@ def _cidrs(settings: Settings) -> list[tuple[str, str]]:
 
 
 @of_new_clusters
-def network_is_created_or_named(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
     """A cluster has a VPC of its own, or names an existing network."""
-    cluster = settings.cluster
     named = [
         type(cluster).model_fields[field].alias or field
         for field in ("network", "subnetwork", "pods_range", "services_range")
@@ -69,9 +69,9 @@ def network_is_created_or_named(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def network_names_are_of_compute_engine(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
     """Names of networks and ranges are valid in Compute Engine, and the subnetwork is in the cluster's region."""
-    cluster = settings.cluster
     forms = {"network": _NETWORK, "subnetwork": _SUBNETWORK, "podsRange": re.compile(_NAME)}
     forms["servicesRange"] = forms["podsRange"]
     values = (cluster.network, cluster.subnetwork, cluster.pods_range, cluster.services_range)
@@ -94,9 +94,9 @@ def network_names_are_of_compute_engine(settings: Settings) -> Iterator[Problem]
 
 
 @of_new_clusters
-def ranges_are_of_a_subnetwork(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
     """Ranges of pods and Services are two different ranges of a named subnetwork."""
-    cluster = settings.cluster
     for key, value in (("podsRange", cluster.pods_range), ("servicesRange", cluster.services_range)):
         if value is not None and cluster.subnetwork is None and cluster.vpc is None:
             yield Problem(
@@ -113,9 +113,9 @@ def ranges_are_of_a_subnetwork(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def vpc_is_not_called_default(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def vpc_is_not_called_default(cluster: Cluster) -> Iterator[Problem]:
     """A new VPC is not called default, as a project already has a network of this name."""
-    cluster = settings.cluster
     if cluster.vpc is not None and (cluster.vpc.name or cluster.name) == "default":
         key = "vpc.name" if cluster.vpc.name else "name"
         cause = "the project already has a network called default. The VPC could not be created"
@@ -197,9 +197,9 @@ def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def control_plane_can_be_reached(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
     """The control plane has an IP address or a DNS name by which this program reaches it."""
-    cluster = settings.cluster
     if not cluster.public_endpoint and not cluster.dns_endpoint:
         yield Problem(
             cluster.at("publicEndpoint"),
@@ -210,9 +210,9 @@ def control_plane_can_be_reached(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def authorized_networks_are_on_the_internet(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Problem]:
     """Authorized networks are public ranges, and restrict a public endpoint."""
-    cluster = settings.cluster
     if not cluster.authorized_networks:
         return
     if not cluster.public_endpoint:
@@ -242,9 +242,10 @@ def authorized_networks_are_on_the_internet(settings: Settings) -> Iterator[Prob
 
 
 @needs("gke-ai:cluster")
-def nodes_run_as_a_service_account(settings: Settings) -> Iterator[Problem]:
+@each(the_cluster)
+def nodes_run_as_a_service_account(cluster: Cluster) -> Iterator[Problem]:
     """The nodes' service account is a valid account name, or the e-mail address of an account."""
-    cluster, account = settings.cluster, settings.cluster.node_service_account
+    account = cluster.node_service_account
     if account is None:
         return
     path = cluster.at("nodeServiceAccount")
