@@ -27,7 +27,7 @@ from components.workload import (
     shared_memory,
 )
 from settings.model import FineTune
-from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name, service_name
+from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name
 
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
@@ -89,7 +89,7 @@ class FinetuneJob(Component):
         run = args
         job = run_name(run)
         # The old run keeps its own Service, through which its pods find each other.
-        service = service_name(run) + job.removeprefix(run.name)
+        service = run.service_name + job.removeprefix(run.name)
 
         headless = k8s.core.v1.Service(
             f"{run.namespace}/{service}",

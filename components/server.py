@@ -25,7 +25,6 @@ from components.workload import (
     shared_memory,
 )
 from settings.model import GpuServer, ScratchVolume, Server
-from settings.plan import service_name
 
 PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
@@ -89,7 +88,7 @@ class ModelServer(Component, Generic[S_co]):
         """
         super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
         server = self.server = args
-        namespace, service = server.namespace, service_name(server)
+        namespace, service = server.namespace, server.service_name
         selector = {"app": server.app or server.name}
         inside = pulumi.ResourceOptions(parent=self)
         containers = self.containers()

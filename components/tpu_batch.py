@@ -20,7 +20,7 @@ from components.runs import (
 )
 from components.workload import SKIP_AWAIT
 from settings.model import TpuBatch
-from settings.plan import backoff_limit, run_name, service_name
+from settings.plan import backoff_limit, run_name
 
 
 class TpuBatchJob(Component):
@@ -80,7 +80,7 @@ class TpuBatchJob(Component):
         services: list[pulumi.Resource] = []
         if hosts > 1:
             # The old run keeps its own Service, through which its pods find each other.
-            service = service_name(run) + job.removeprefix(run.name)
+            service = run.service_name + job.removeprefix(run.name)
             headless = k8s.core.v1.Service(
                 f"{run.namespace}/{service}",
                 metadata={"name": service, "namespace": run.namespace},

@@ -25,7 +25,7 @@ def create_gateway(
     section, gateway_namespace = stack.gateway, plan.gateway_namespace(stack)
     if section is None or gateway_namespace is None:
         return None
-    components = {server.name: component for server, component in zip(stack.serving, servers, strict=True)}
+    components = {component.server.name: component for component in servers}
     namespaces = prerequisites.namespaces
     pools = {server.name: create_pool(server, stack, cluster, prerequisites) for server in plan.gateway_servers(stack)}
     route_namespaces = {route.name: plan.route_namespace(route, stack) or "" for route in section.routes}

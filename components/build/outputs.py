@@ -16,12 +16,12 @@ from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
 from gke_ai_outputs.version import VERSION
 from settings import Settings, cold_start, plan, scaling, tenancy
-from settings.model import Flavor, FlavorQuota, Run
+from settings.model import Bucket, Flavor, FlavorQuota, Run, Server
 
 
 @dataclass(frozen=True)
 class ComponentOutputs:
-    """Outputs of the components. Lists have the order of the settings."""
+    """Outputs of the components, each with the section of its component."""
 
     cluster_name: pulumi.Input[str]
     cluster_location: pulumi.Input[str]
@@ -32,10 +32,12 @@ class ComponentOutputs:
     node_service_account: str | None = None
     project_number: str | None = None
     """None if the stack grants nothing. It then never looks up the number."""
-    server_urls: Sequence[pulumi.Input[str]] = ()
-    job_names: Sequence[pulumi.Input[str]] = ()
-    buckets: Sequence[tuple[pulumi.Input[str], pulumi.Input[str]]] = ()
-    """Name and URL of each bucket."""
+    servers: Sequence[tuple[Server, pulumi.Input[str]]] = ()
+    """Each server with its URL."""
+    jobs: Sequence[tuple[Run, pulumi.Input[str]]] = ()
+    """Each run with the name of its Job or JobSet."""
+    buckets: Sequence[tuple[Bucket, pulumi.Input[str], pulumi.Input[str]]] = ()
+    """Each bucket with its name and URL."""
     dashboards: pulumi.Input[Sequence[str]] = ()
     gateway_address: pulumi.Input[str] = ""
     gateway_url: pulumi.Input[str] = ""
@@ -64,14 +66,14 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
             {
                 "name": server.name,
                 "namespace": server.namespace,
-                "service": plan.service_name(server),
+                "service": server.service_name,
                 "port": server.port,
                 "url": url,
                 "engine": server.engine,
                 "model": server.model,
                 "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
             }
-            for server, url in zip(stack.serving, components.server_urls, strict=True)
+            for server, url in components.servers
         ],
         "jobs": [
             {
@@ -81,11 +83,10 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
                 "runKind": run.run_kind,
                 "checkpoints": checkpoints_url(run),
             }
-            for run, name in zip(plan.runs(stack), components.job_names, strict=True)
+            for run, name in components.jobs
         ],
         "buckets": [
-            {"name": name, "url": url, "onDestroy": bucket.on_destroy}
-            for bucket, (name, url) in zip(stack.buckets, components.buckets, strict=True)
+            {"name": name, "url": url, "onDestroy": bucket.on_destroy} for bucket, name, url in components.buckets
         ],
         "identities": identities(stack, project, components.project_number),
         "tenants": tenants(stack),

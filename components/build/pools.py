@@ -43,12 +43,12 @@ def create_pool(pool: model.Pool, stack: Settings, project: str, cluster: GkeClu
     drain = {"kubeconfig": cluster.kubeconfig} if pool.drains_old_nodes else {}
     return component_of(pool)(
         pool.name,
-        pool.model_copy(update={"zones": pool.zones or stack.cluster.system_pool.zones}),
+        pool,
         opts,
         project=project,
         cluster=cluster.cluster_name,
         location=stack.cluster.location,
-        cluster_zones=cluster.node_zones,
+        cluster_zones=stack.cluster.system_pool.zones or cluster.node_zones,
         node_service_account=cluster.node_service_account,
         private_nodes=stack.cluster.private_nodes,
         **drain,

@@ -14,14 +14,15 @@ from settings import Settings, model, plan
 RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob | TrainingJob
 
 
-def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites) -> list[RunComponent]:
+def create_runs(
+    stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites
+) -> list[tuple[model.Run, RunComponent]]:
     """The runs, each after the previous run of its queue, or of its section without a queue."""
-    runs = plan.runs(stack)
-    queues = [plan.cluster_queue_of(run, stack) for run in runs]
-    last_runs = {queue.name: run for queue, run in zip(queues, runs, strict=True) if queue}
-    components: list[RunComponent] = []
+    runs = [(run, plan.cluster_queue_of(run, stack)) for run in plan.runs(stack)]
+    last_runs = {queue.name: run for run, queue in runs if queue}
+    components: list[tuple[model.Run, RunComponent]] = []
     latest: dict[object, RunComponent] = {}
-    for run, queue in zip(runs, queues, strict=True):
+    for run, queue in runs:
         line = queue.name if queue else type(run)
         before: list[pulumi.Input[pulumi.Resource]] = [
             *prerequisites.of(run),
@@ -29,7 +30,7 @@ def create_runs(stack: Settings, cluster: GkeCluster, prerequisites: Prerequisit
         ]
         last_in_queue = queue is not None and last_runs[queue.name] is run
         latest[line] = create_run(run, stack, cluster, in_cluster(cluster, *before), last_in_queue)
-        components.append(latest[line])
+        components.append((run, latest[line]))
     return components
 
 

@@ -92,9 +92,7 @@ def create_autoscaling(
         engines=scaling.scaled_engines(stack),
     )
     for autoscaler in stack.autoscaling:
-        targets = [
-            server for section, server in zip(stack.serving, servers, strict=True) if section.name == autoscaler.server
-        ]
+        targets = [server for server in servers if server.server.name == autoscaler.server]
         target = scaling.server_of(autoscaler, stack)
         ServerAutoscaling(
             autoscaler.name,

@@ -95,6 +95,10 @@ class FineTune(GpuWorkload):
         return self.volume
 
     @property
+    def service_name(self) -> str:
+        return self.service or self.name
+
+    @property
     def images(self) -> list[str]:
         return [self.image]
 
@@ -288,6 +292,10 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
     @property
     def has_named_service(self) -> bool:
         return self.service is not None
+
+    @property
+    def service_name(self) -> str:
+        return self.service or self.name
 
     @property
     def max_seconds(self) -> int | None:

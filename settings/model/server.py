@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -92,6 +92,10 @@ class Server(Workload):
     shares_memory: ClassVar[bool] = False
     # Kueue counts its pods, which have their sidecars by then.
     queue_counts_sidecar: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+        # A key of every engine, each with its own description.
+        model: str
 
     engine: str = Field(description="Engine that serves the model.")
     app: str | None = Field(
@@ -291,10 +295,13 @@ class Server(Workload):
         return {**super().set_labels, "app": "app"}
 
     @property
+    def service_name(self) -> str:
+        return self.service or self.name
+
+    @property
     def served_model(self) -> str:
         """The model as clients name it in requests."""
-        name: str = getattr(self, "model", "")
-        return name
+        return self.model
 
     @property
     def quantization(self) -> str | None:

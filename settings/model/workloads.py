@@ -125,6 +125,11 @@ class Workload(Section):
         return True
 
     @property
+    def service_name(self) -> str:
+        """Name of the workload's Service."""
+        return self.name
+
+    @property
     def is_privileged(self) -> bool:
         """Whether its containers are privileged."""
         return False

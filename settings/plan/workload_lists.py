@@ -102,12 +102,6 @@ def runs(settings: Settings) -> list[Run]:
     return [*settings.training, *settings.batch]
 
 
-def service_name(workload: Workload) -> str:
-    """Name of the workload's Service. Default: the workload's name."""
-    service: str | None = getattr(workload, "service", None)
-    return service or workload.name
-
-
 def autoscaler_of(server: Server, settings: Settings) -> Autoscaler | None:
     """The autoscaler of the server, if it has one."""
     return next((autoscaler for autoscaler in settings.autoscaling if autoscaler.server == server.name), None)

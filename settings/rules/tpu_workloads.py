@@ -22,7 +22,6 @@ from settings.plan import (
     pools_of,
     run_name,
     runs,
-    service_name,
     tpu_runs,
     workload_slice,
     workloads,
@@ -125,7 +124,7 @@ def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
     jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in fine_tunes(settings)}
     named = [workload for workload in workloads(settings) if workload.has_named_service]
-    services = {(workload.namespace, service_name(workload)): workload.name for workload in named}
+    services = {(workload.namespace, workload.service_name): workload.name for workload in named}
     for run in tpu_runs(settings):
         if run.object_kind == "Job" and (run.namespace, run_name(run)) in jobs:
             cause = (
@@ -154,7 +153,7 @@ def names_leave_room(settings: Settings) -> Iterator[Problem]:
         yield from _fits_a_name(run, len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX)
     for job in settings.batch:
         last = workload_slice(job, settings).hosts - 1
-        service = service_name(job)
+        service = job.service_name
         if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and job.service is None:
             cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
             yield Problem(job.at("name"), cause, "Begin with a letter, or set service")

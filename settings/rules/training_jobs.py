@@ -14,7 +14,6 @@ from settings.plan import (
     checkpoint_folder,
     pod_host,
     run_name,
-    service_name,
     training_jobs,
     workloads,
 )
@@ -79,7 +78,7 @@ def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
 def names_are_free_and_leave_room(settings: Settings) -> Iterator[Problem]:
     """Names of JobSets begin with a letter, leave room for those of their pods, and no other Service has them."""
     services = {
-        (workload.namespace, service_name(workload)): workload.name
+        (workload.namespace, workload.service_name): workload.name
         for workload in workloads(settings)
         if not isinstance(workload, TrainingRun)
     }

@@ -24,7 +24,6 @@ from settings.plan import (
     fine_tunes,
     model_path,
     run_name,
-    service_name,
     tpu_runs,
     training_jobs,
     workloads,
@@ -55,7 +54,7 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
         if workload.has_named_service
     }.values()
     services = (
-        (workload, "service", f"{workload.namespace}/{service_name(workload)}") for workload in reversed(list(distinct))
+        (workload, "service", f"{workload.namespace}/{workload.service_name}") for workload in reversed(list(distinct))
     )
     yield from repeated(
         services, "Service", f"{consequence}. A Service has the name of its workload, or that in service"
@@ -65,15 +64,15 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
 def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
     for workload in workloads(settings):
-        if workload.has_named_service and (workload.namespace, service_name(workload)) == (
+        if workload.has_named_service and (workload.namespace, workload.service_name) == (
             DEFAULT_NAMESPACE,
             "kubernetes",
         ):
             cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
             yield Problem(workload.at("service"), cause, "Choose another name")
-        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(service_name(workload)):
-            cause = f"{service_name(workload)} begins with a digit. Kubernetes would refuse the Service"
-            key = "name" if service_name(workload) == workload.name else "service"
+        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(workload.service_name):
+            cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
+            key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
     for job in fine_tunes(settings):
         longest = f"{run_name(job)}-{job.pods - 1}"
