@@ -6,13 +6,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.base import Component
 from components.runs import (
+    RunComponent,
     fuse_annotations,
     fuse_mount,
     fuse_volume,
     options,
-    outlives,
     pod_failure_policy,
     queued_annotations,
     queued_tolerations,
@@ -41,7 +40,7 @@ fi
 """
 
 
-class FinetuneJob(Component):
+class FinetuneJob(RunComponent):
     """An Indexed Job that Kueue starts, suspends and resumes, and the headless Service through which its pods connect.
 
     A run happens once: the Job has no time to live, so a finished Job stays and the next update finds it. A changed run
@@ -88,16 +87,7 @@ class FinetuneJob(Component):
         super().__init__(name, opts)
         run = args
         job = run_name(run)
-        # The old run keeps its own Service, through which its pods find each other.
-        service = run.service_name + job.removeprefix(run.name)
-
-        headless = k8s.core.v1.Service(
-            f"{run.namespace}/{service}",
-            metadata={"name": service, "namespace": run.namespace},
-            spec={"cluster_ip": "None", "selector": {"job-name": job}},
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
-        )
-        # Any: checking this literal against the provider's types exhausts mypy's memory.
+        service, headless = self.create_service(run, job)
         spec: Any = {
             **pod_failure_policy(run, "Ignore"),
             "backoff_limit": backoff_limit(run, run.pods),
@@ -110,20 +100,13 @@ class FinetuneJob(Component):
                 "spec": pod(run, job, service, node_selector or {}, queued_seconds),
             },
         }
-        resource = k8s.batch.v1.Job(
-            f"{run.namespace}/{job}",
-            metadata={
-                "name": job,
-                "namespace": run.namespace,
-                "labels": queue_label(run),
-                "annotations": {**SKIP_AWAIT, **queued_annotations(queued_seconds)},
-            },
-            spec=spec,
-            opts=options(run, name, self, [headless], kubeconfig, last_in_queue),
-        )
-
-        self.job_name = resource.metadata.name.apply(lambda name: name or job)
-        self.register_outputs({"jobName": self.job_name})
+        metadata = {
+            "name": job,
+            "namespace": run.namespace,
+            "labels": queue_label(run),
+            "annotations": {**SKIP_AWAIT, **queued_annotations(queued_seconds)},
+        }
+        self.create_job(metadata, spec, options(run, name, self, [headless], kubeconfig, last_in_queue))
 
 
 def pod(

@@ -1,15 +1,13 @@
 """A training run over several TPU slices: a JobSet with one child Job per slice."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from catalog.nodes import GKE_NODEPOOL
-from catalog.versions import JOBSET_API
-from components.base import Component
 from components.runs import (
+    RunComponent,
     SliceNodes,
     metadata,
     options,
@@ -27,7 +25,7 @@ EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
 SLICE = "slice"
 
 
-class MultisliceJob(Component):
+class MultisliceJob(RunComponent):
     """A JobSet with one child Job per TPU slice. Each child Job has a node pool, and so a slice, to itself.
 
     JobSet's exclusive placement gives each child Job a pool: the first pod is scheduled first, and the others follow it
@@ -92,25 +90,16 @@ class MultisliceJob(Component):
         nodes = SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds)
         annotations = {**({} if pool_of_slice else EXCLUSIVE), **queued_annotations(queued_seconds)}
 
-        resource = k8s.apiextensions.CustomResource(
-            f"{run.namespace}/{jobset}",
-            api_version=JOBSET_API,
-            kind="JobSet",
-            metadata=metadata(run, jobset, annotations),
-            spec={
-                "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
-                "replicatedJobs": [
-                    replicated_job(f"{SLICE}-{index}", 1, run, hosts, nodes, pool)
-                    for index, pool in enumerate(pool_of_slice)
-                ]
-                or [replicated_job(SLICE, run.slices, run, hosts, nodes)],
-            },
-            opts=options(run, name, self, [], kubeconfig, last_in_queue),
-        )
-
-        # Read from the resource: known in a preview, and after the JobSet in an update.
-        self.job_name = cast(Any, resource).metadata.apply(lambda metadata: str(metadata["name"]))
-        self.register_outputs({"jobName": self.job_name})
+        spec = {
+            "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
+            "replicatedJobs": [
+                replicated_job(f"{SLICE}-{index}", 1, run, hosts, nodes, pool)
+                for index, pool in enumerate(pool_of_slice)
+            ]
+            or [replicated_job(SLICE, run.slices, run, hosts, nodes)],
+        }
+        created = options(run, name, self, [], kubeconfig, last_in_queue)
+        self.create_jobset(metadata(run, jobset, annotations), spec, created)
 
 
 def ignored_failures(run: Multislice | TrainingRun) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pulumi
+import pulumi_kubernetes as k8s
 
 from catalog import fuse
 from catalog.capacity import MODES
 from catalog.nodes import GKE_NODEPOOL
 from catalog.tpus import GOOGLE_TPU
+from catalog.versions import JOBSET_API
+from components.base import Component
 from components.queue_order import wait_for_workload
 from components.retry import kueue_hook
 from components.workload import (
@@ -19,7 +22,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FuseVolume, Multislice, Run, TpuBatch, Workload
+from settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
 from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -42,6 +45,40 @@ OWNED_BY_KUEUE = {
 
 # https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/
 MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+
+
+class RunComponent(Component):
+    """What the components of runs share: a Job or a JobSet, and the Service through which the pods of a Job connect."""
+
+    job_name: pulumi.Output[str]
+
+    def create_service(self, run: FineTune | TpuBatch, job: str) -> tuple[str, pulumi.Resource]:
+        """The headless Service of a Job, with its name. A replaced run keeps its own."""
+        name = run.service_name + job.removeprefix(run.name)
+        service = k8s.core.v1.Service(
+            f"{run.namespace}/{name}",
+            metadata={"name": name, "namespace": run.namespace},
+            spec={"cluster_ip": "None", "selector": {"job-name": job}},
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
+        )
+        return name, service
+
+    def create_job(self, metadata: Any, spec: Any, opts: pulumi.ResourceOptions) -> None:
+        """The Job. Any: checking its literals against the provider's types exhausts mypy's memory."""
+        job = k8s.batch.v1.Job(f"{metadata['namespace']}/{metadata['name']}", metadata=metadata, spec=spec, opts=opts)
+        self.job_name = job.metadata.name.apply(lambda name: name or metadata["name"])
+        self.register_outputs({"jobName": self.job_name})
+
+    def create_jobset(self, metadata: Any, spec: Any, opts: pulumi.ResourceOptions) -> pulumi.Resource:
+        """The JobSet."""
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        jobset = k8s.apiextensions.CustomResource(
+            name, api_version=JOBSET_API, kind="JobSet", metadata=metadata, spec=spec, opts=opts
+        )
+        # Read from the resource: known in a preview, and after the JobSet in an update.
+        self.job_name = cast(Any, jobset).metadata.apply(lambda metadata: str(metadata["name"]))
+        self.register_outputs({"jobName": self.job_name})
+        return jobset
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
-from components.base import Component
 from components.runs import (
+    RunComponent,
     SliceNodes,
     metadata,
     options,
-    outlives,
     pod_failure_policy,
     queued_annotations,
     restart_policy,
@@ -23,7 +21,7 @@ from settings.model import TpuBatch
 from settings.plan import backoff_limit, run_name
 
 
-class TpuBatchJob(Component):
+class TpuBatchJob(RunComponent):
     """A Job with one pod per machine of a TPU slice, and a headless Service if the slice has several machines.
 
     On a multi-host slice the Job is Indexed: from its index and the headless Service, GKE tells each pod its number and
@@ -79,14 +77,7 @@ class TpuBatchJob(Component):
         spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
         services: list[pulumi.Resource] = []
         if hosts > 1:
-            # The old run keeps its own Service, through which its pods find each other.
-            service = run.service_name + job.removeprefix(run.name)
-            headless = k8s.core.v1.Service(
-                f"{run.namespace}/{service}",
-                metadata={"name": service, "namespace": run.namespace},
-                spec={"cluster_ip": "None", "selector": {"job-name": job}},
-                opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
-            )
+            service, headless = self.create_service(run, job)
             services.append(headless)
             spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
             pod |= {"subdomain": service, "restartPolicy": "Never"}
@@ -97,12 +88,6 @@ class TpuBatchJob(Component):
         if run.queue is not None:
             spec["suspend"] = True  # Kueue starts it
 
-        resource = k8s.batch.v1.Job(
-            f"{run.namespace}/{job}",
-            metadata=metadata(run, job, {**SKIP_AWAIT, **queued_annotations(queued_seconds)}),
-            spec=spec,
-            opts=options(run, name, self, services, kubeconfig, last_in_queue),
-        )
-
-        self.job_name = resource.metadata.name.apply(lambda name: name or job)
-        self.register_outputs({"jobName": self.job_name})
+        annotations = {**SKIP_AWAIT, **queued_annotations(queued_seconds)}
+        created = options(run, name, self, services, kubeconfig, last_in_queue)
+        self.create_job(metadata(run, job, annotations), spec, created)

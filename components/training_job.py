@@ -1,17 +1,15 @@
 """A training run of any image on GPUs: a JobSet under Kueue."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from catalog import checkpoints, fuse
-from catalog.versions import JOBSET_API
-from components.base import Component
 from components.multislice import ignored_failures
 from components.run_record import moves, only_once, record
 from components.runs import (
+    RunComponent,
     fuse_annotations,
     metadata,
     options,
@@ -31,7 +29,7 @@ RANKS = ("RANK", "NODE_RANK", "PET_NODE_RANK", "JAX_PROCESS_ID")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-class TrainingJob(Component):
+class TrainingJob(RunComponent):
     """A JobSet with one Indexed Job whose pods train one model: any image, any program.
 
     Every pod knows the number of pods, its own number and the address of the first pod, under the names that torchrun
@@ -108,29 +106,19 @@ class TrainingJob(Component):
             },
         }
 
-        resource = k8s.apiextensions.CustomResource(
-            f"{run.namespace}/{jobset}",
-            api_version=JOBSET_API,
-            kind="JobSet",
-            metadata=metadata(run, jobset, queued_annotations(queued_seconds)),
-            spec={
-                "suspend": run.queue is not None,  # Kueue starts it
-                "network": {"enableDNSHostnames": True, "subdomain": jobset},
-                "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
-                "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
-            },
-            opts=created,
-        )
+        spec = {
+            "suspend": run.queue is not None,  # Kueue starts it
+            "network": {"enableDNSHostnames": True, "subdomain": jobset},
+            "failurePolicy": {**ignored_failures(run), "maxRestarts": run.max_restarts},
+            "replicatedJobs": [{"name": WORKERS, "replicas": 1, "template": {"spec": job}}],
+        }
+        resource = self.create_jobset(metadata(run, jobset, queued_annotations(queued_seconds)), spec, created)
 
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])
         if kubeconfig is not None:
             grace = run.termination_grace_period_seconds
             recorded.hooks = moves(f"run {name}", run.namespace, jobset, grace, kubeconfig)
         record(run.namespace, jobset, nodes, recorded)
-
-        # Read from the resource: known in a preview, and after the JobSet in an update.
-        self.job_name = cast(Any, resource).metadata.apply(lambda metadata: str(metadata["name"]))
-        self.register_outputs({"jobName": self.job_name})
 
 
 def pod_failures(run: TrainingRun) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import pulumi
 
 from components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
 from components.build.outputs import ComponentOutputs, outputs
-from components.build.runs import RunComponent
 from components.identity import project_number
+from components.runs import RunComponent
 from components.server import ModelServer
 from settings import Settings, model, tenancy
 

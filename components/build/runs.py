@@ -9,9 +9,8 @@ import pulumi
 from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
 from components.build.cluster import in_cluster
 from components.build.prerequisites import Prerequisites
+from components.runs import RunComponent
 from settings import Settings, model, plan
-
-RunComponent = FinetuneJob | MultisliceJob | TpuBatchJob | TrainingJob
 
 
 def create_runs(
