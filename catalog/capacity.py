@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,18 @@ def mode_of(*, queued: object, flex_start: object, spot: object, reservation: ob
     """
     on = {"queuedFlexStart": queued, "flexStart": flex_start, "spot": spot, "reservation": reservation}
     return next((mode for mode, stated in on.items() if stated is True), "onDemand")
+
+
+def mode_of_priority(priority: Mapping[str, Any]) -> str:
+    """Returns the capacity mode of one priority of a ComputeClass.
+
+    https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+    """
+    flex_start, reservations = priority.get("flexStart"), priority.get("reservations")
+    return mode_of(
+        queued=False,
+        flex_start=isinstance(flex_start, Mapping) and flex_start.get("enabled"),
+        spot=priority.get("spot"),
+        # With any other affinity, a reservation is only a preference.
+        reservation=isinstance(reservations, Mapping) and reservations.get("affinity") == "Specific",
+    )

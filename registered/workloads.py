@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
+from catalog.capacity import mode_of_priority
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
@@ -41,14 +42,7 @@ def accelerator_requests(pod: Mapping[str, Any]) -> dict[str, int]:
 
 def class_choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
     """Returns machine type and capacity mode of one priority of a ComputeClass."""
-    mode = "onDemand"
-    if priority.get("spot") is True:
-        mode = "spot"
-    elif value(priority, "flexStart", "enabled") is True:
-        mode = "flexStart"
-    elif priority.get("reservations"):
-        mode = "reservation"
-    return priority.get("machineType"), mode
+    return priority.get("machineType"), mode_of_priority(priority)
 
 
 def nominal_quotas(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from catalog.capacity import MODES
+from catalog.capacity import MODES, mode_of_priority
 from catalog.machines import MACHINES
 from catalog.nodes import (
     COMPUTE_CLASS,
@@ -83,13 +83,7 @@ def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object
     if machine is None:
         message = f"priority {number} of compute class {name} has no machineType that the emulator knows"
         raise LookupError(message)
-    capacity = "onDemand"
-    if priority.get("spot"):
-        capacity = "spot"
-    elif priority.get("flexStart", {}).get("enabled"):
-        capacity = "flexStart"
-    elif priority.get("reservations", {}).get("affinity") == "Specific":
-        capacity = "reservation"
+    capacity = mode_of_priority(priority)
     gpu_settings = priority.get("gpu", {})
     gpu, gpus = gpu_settings.get("type", machine.gpu), gpu_settings.get("count", machine.gpus)
     accelerators = f"-gpu{gpus}" if gpus else ""
