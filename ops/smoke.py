@@ -7,6 +7,7 @@ checked through their gateway, with the key in the variable GATEWAY_API_KEY.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -30,6 +31,10 @@ from ops.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
+
+# A changed gateway may take minutes until it sends requests to its servers:
+# https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways
+PROGRAMMED_SECONDS, PAUSE_SECONDS = 120.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -115,9 +120,20 @@ def check_route(route: KeyedRoute, stack: Stack, console: Console) -> Result:
     if not key:
         problem = "its servers require an API key, and none is set"
         return Result(str(route), route.engine.title, problem=problem, remedy=with_key(stack.next("smoke"), stack.name))
-    with counting(console, str(route), route.engine.burst) as answered:
-        replies, seconds = route.send(key, answered)
-    return Result(str(route), route.engine.title, replies, seconds, route.engine.streams)
+    end = time.monotonic() + PROGRAMMED_SECONDS
+    while True:
+        with counting(console, str(route), route.engine.burst) as answered:
+            replies, seconds = route.send(key, answered)
+        if not all(map(is_unprogrammed, replies)) or time.monotonic() > end:
+            return Result(str(route), route.engine.title, replies, seconds, route.engine.streams)
+        problem = replies[0].problem
+        console.print(escape(f"{route}: the gateway does not reach its servers yet ({problem}): asking again …"))
+        time.sleep(PAUSE_SECONDS)
+
+
+def is_unprogrammed(reply: Reply) -> bool:
+    """Whether a reply is that of a gateway that has no route, no endpoint picker or no server yet."""
+    return re.match(r"HTTP (404|50[0234])\b", reply.problem) is not None
 
 
 def unready(api: ApiClient, stack: Stack, server: Server) -> tuple[str, str] | None:

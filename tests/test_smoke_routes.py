@@ -16,6 +16,8 @@ from ops.stack import Stack
 from ops.terminal import new_console
 
 KEY = "0123456789abcdef0123"
+# Requests to a host that the gateway can't pass on yet.
+UNPROGRAMMED = {"new.example.com": 4, "broken.example.com": 1000}
 
 
 @pytest.fixture
@@ -27,6 +29,11 @@ def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             requests.append({"path": self.path, "host": self.headers["Host"], **body})
+            if len(requests) <= UNPROGRAMMED.get(self.headers["Host"], 0):
+                self.send_response(500)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             allowed = self.headers["Authorization"] == f"Bearer {KEY}"
             answer: Any = {"choices": [{"text": "Jupiter"}], "usage": {"completion_tokens": 2}}
             content = json.dumps(answer if allowed else {"error": f"Unauthorized: {self.headers['Authorization']}"})
@@ -69,6 +76,30 @@ def test_servers_with_a_key_are_checked_through_their_gateway(
     assert {(request["path"], request["host"], request["model"]) for request in requests} == {
         ("/v1/completions", "llm.example.com", "google/gemma")
     }
+
+
+def test_new_gateway_is_asked_again_until_it_reaches_its_servers(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, requests = gateway
+    monkeypatch.setenv("GATEWAY_API_KEY", KEY)
+    monkeypatch.setattr(smoke, "PAUSE_SECONDS", 0.01)
+    checked = result(url, "new.example.com")
+    assert checked.passed, checked
+    assert len(requests) == 8
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the gateway does not reach its servers yet (HTTP 500: empty response): asking again" in shown
+
+
+def test_gateway_that_never_reaches_its_servers_fails(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_API_KEY", KEY)
+    monkeypatch.setattr(smoke, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(smoke, "PROGRAMMED_SECONDS", 0.1)
+    checked = result(gateway[0], "broken.example.com")
+    assert not checked.passed
+    assert {reply.problem for reply in checked.replies} == {"HTTP 500: empty response"}
 
 
 def test_wrong_key_fails_and_is_never_shown(
