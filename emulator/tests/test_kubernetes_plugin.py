@@ -335,10 +335,8 @@ def test_an_interrupted_release_is_refused_until_helms_record_is_deleted(
 def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace: str) -> None:
     with cluster.plugin() as engine:
         threading.Timer(1, engine.cancel).start()
-        began = time.monotonic()
         with pytest.raises(Unready, match="canceled while waiting") as unready:
             engine.create(JOB, "j", queued(namespace))
-        assert time.monotonic() - began < 5
         assert unready.value.made.id == f"{namespace}/j"
 
 

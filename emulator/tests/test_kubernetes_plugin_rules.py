@@ -313,7 +313,7 @@ def test_the_annotation_sets_the_timeout(plugin: Engine, namespace: str) -> None
     began = time.monotonic()
     with pytest.raises(Unready):
         plugin.create(JOB, "j", job(namespace, annotations={TIMEOUT: "2"}))
-    assert 1.5 < time.monotonic() - began < 8
+    assert 1.5 < time.monotonic() - began < 60, "ten minutes without the annotation"
 
 
 def test_a_suspended_job_fails_at_its_timeout(plugin: Engine, namespace: str) -> None:
@@ -322,10 +322,9 @@ def test_a_suspended_job_fails_at_its_timeout(plugin: Engine, namespace: str) ->
 
 
 def test_skip_await_skips_the_wait_for_a_suspended_job(plugin: Engine, namespace: str) -> None:
-    began = time.monotonic()
-    created = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}))
+    # It would be Unready after 10 seconds.
+    created = plugin.create(JOB, "j", job(namespace, annotations={SKIP_AWAIT: "true"}), timeout=10)
     assert plugin.refresh(created) is not None, "nor in a refresh"
-    assert time.monotonic() - began < 3
 
 
 def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) -> None:
@@ -371,9 +370,9 @@ def test_a_service_gets_some_seconds_for_its_endpoints_and_a_headless_one_none(p
     }
     began = time.monotonic()
     plugin.create(SERVICE, "h", changed(changed(properties, "metadata.name", "h"), "spec.clusterIP", "None"))
-    assert time.monotonic() - began < 3
+    headless = time.monotonic() - began
     plugin.create(SERVICE, "s", properties)
-    assert 8 < time.monotonic() - began < 20
+    assert time.monotonic() - began - headless > max(8, headless)
 
 
 # ----------------------------------------------------------------------------------------------------------- deleting
@@ -406,9 +405,7 @@ def test_skip_await_skips_the_wait_for_the_deletion_of_a_job(plugin: Engine, clu
     properties = job(namespace, annotations={SKIP_AWAIT: "true"})
     properties["metadata"]["finalizers"] = ["example.com/held"]
     created = plugin.create(JOB, "j", properties)
-    began = time.monotonic()
-    plugin.delete(created)
-    assert time.monotonic() - began < 3
+    plugin.delete(created, timeout=10)  # would be Unready after 10 seconds
     cluster.kubectl("patch", "job", "j", "-n", namespace, "-p", '{"metadata":{"finalizers":null}}')
 
 
@@ -550,4 +547,4 @@ def test_a_value_that_is_not_allowed_fails_the_preview(plugin: Engine, namespace
 def test_a_kind_that_is_not_served_is_retried_for_a_minute_and_reported(unserved: Future[tuple[str, float]]) -> None:
     message, seconds = unserved.result()
     assert 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"' in message
-    assert 55 < seconds < 90
+    assert 55 < seconds < 180

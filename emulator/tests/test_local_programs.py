@@ -267,7 +267,7 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(api: ht
     begin = time.monotonic()
     answer(api.delete(f"{PODS}/stubborn"))
     eventually(lambda: terminated(pod(api, "stubborn")) == ("Failed", 137))
-    assert 1.5 < time.monotonic() - begin < 8
+    assert 1.5 < time.monotonic() - begin < 25, "30 seconds without a grace period"
     answer(api.patch(f"{PODS}/stubborn", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
     eventually(lambda: not local_processes())
 
