@@ -15,10 +15,10 @@ from components.build.prerequisites import Prerequisites
 from components.build.queues import create_kueue, create_namespaces, create_tenants
 from components.build.runs import create_runs
 from components.build.servers import create_autoscaling, create_monitoring, create_servers
-from settings import Settings
+from settings import ResolvedStack
 
 
-def build(stack: Settings, project: str, secrets: Secrets) -> None:
+def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     """Create every component of the stack. Each one waits for those that it gets as arguments."""
     apis = Apis(stack, project)
     cluster = create_cluster(stack, project, apis)
@@ -29,15 +29,15 @@ def build(stack: Settings, project: str, secrets: Secrets) -> None:
 
     kueue = create_kueue(stack, cluster)
     namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets)
-    tenants = create_tenants(stack, cluster, namespaces)
+    tenants = create_tenants(stack.spaces, cluster, namespaces)
 
     downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
-    prerequisites = Prerequisites(stack, pools, classes, namespaces, tenants, downloads)
+    prerequisites = Prerequisites(pools, classes, namespaces, tenants, downloads)
     servers = create_servers(stack, cluster, prerequisites)
     create_autoscaling(stack, project, cluster, namespaces, servers)
     gateway = create_gateway(stack, cluster, apis, prerequisites, servers)
     monitoring = create_monitoring(stack, project, cluster, kueue, servers)
-    runs = create_runs(stack, cluster, prerequisites)
+    runs = create_runs(stack.placed_runs, cluster, prerequisites)
 
     export(stack, project, cluster, buckets, namespaces, servers, runs, gateway, monitoring)
 

@@ -26,7 +26,7 @@ from components.workload import (
     shared_memory,
 )
 from settings.model import FineTune
-from settings.plan import backoff_limit, model_path, removes_incomplete_checkpoints, run_name
+from settings.runs import model_path, removes_incomplete_checkpoints, run_name
 
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
@@ -90,7 +90,7 @@ class FinetuneJob(RunComponent):
         service, headless = self.create_service(run, job)
         spec: Any = {
             **pod_failure_policy(run, "Ignore"),
-            "backoff_limit": backoff_limit(run, run.pods),
+            "backoff_limit": run.allowed_failures(run.pods),
             "completions": run.pods,
             "parallelism": run.pods,
             "completion_mode": "Indexed",

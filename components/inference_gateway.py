@@ -12,7 +12,8 @@ from components.base import Component
 from components.gateway_address import gateway_address
 from components.retry import kueue_hook
 from settings.model import Gateway, Route
-from settings.plan import DEFAULT_NAMESPACE, gateway_class
+from settings.stack import DEFAULT_NAMESPACE
+from settings.stack.gateway import gateway_class
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 # Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name

@@ -16,7 +16,7 @@ from catalog.versions import (
 )
 from components.base import Component
 from components.retry import kueue_hook
-from settings.plan import picker_name
+from settings.stack.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
 # Scorers of the endpoint picker with their weights: those of its chart.

@@ -17,7 +17,7 @@ from components.polling import Pauses, ProgressLog, poll_until
 from components.runs import SAME_RUN
 from components.workload import SKIP_AWAIT, variables
 from settings.model import TokenSecret
-from settings.plan import Download
+from settings.stack import Download
 
 PROGRAMS = Path(__file__).resolve().parent / "pods" / "programs"
 FILES = ("fill_bucket.py", "hugging_face.py")

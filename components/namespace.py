@@ -15,7 +15,7 @@ from components.base import Component, look_up
 from components.identity import after_workload_pool, project_number
 from components.retry import kueue_hook
 from settings.model import TokenSecret
-from settings.plan import DEFAULT_NAMESPACE
+from settings.stack import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"

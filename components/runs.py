@@ -23,7 +23,8 @@ from components.workload import (
     shared_memory,
 )
 from settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
-from settings.plan import DEFAULT_NAMESPACE, grace_period, ignores_disruptions
+from settings.runs import grace_period, ignores_disruptions
+from settings.stack import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.

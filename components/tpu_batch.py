@@ -18,7 +18,7 @@ from components.runs import (
 )
 from components.workload import SKIP_AWAIT
 from settings.model import TpuBatch
-from settings.plan import backoff_limit, run_name
+from settings.runs import run_name
 
 
 class TpuBatchJob(RunComponent):
@@ -60,7 +60,7 @@ class TpuBatchJob(RunComponent):
         Args:
             hosts: Machines of one slice. Each runs one pod.
             chips_per_host: TPU chips of one pod, which are all chips of its machine. See
-                `settings.plan.workload_slice`.
+                `settings.stack.Placed.slice`.
             node_selector: Labels of the nodes to run on.
             only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
                 the labels.
@@ -83,7 +83,7 @@ class TpuBatchJob(RunComponent):
             pod |= {"subdomain": service, "restartPolicy": "Never"}
         else:
             pod["restartPolicy"] = restart_policy(run, "OnFailure")
-        if (failures := backoff_limit(run, hosts)) is not None:
+        if (failures := run.allowed_failures(hosts)) is not None:
             spec["backoffLimit"] = failures
         if run.queue is not None:
             spec["suspend"] = True  # Kueue starts it

@@ -20,7 +20,7 @@ from components.runs import (
 )
 from components.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
 from settings.model import TrainingRun
-from settings.plan import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
+from settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
 
 CONTAINER = "training"
 # Variables with the number of the pod.

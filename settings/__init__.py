@@ -7,15 +7,15 @@ from pathlib import Path
 
 from settings import calibration
 from settings.model import Settings
-from settings.plan import token_workloads
 from settings.problems import BadConfiguration, Problem
 from settings.reading import PREFIX, read
 from settings.rules import check
 from settings.rules.api_key import api_key_problems, missing_api_key
 from settings.rules.provider import project_problems, region_problems
 from settings.rules.token import token_problems
+from settings.stack import ResolvedStack
 
-__all__ = ["BadConfiguration", "Problem", "Settings", "api_key_problems", "load", "token_problems"]
+__all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
 
 # Keys outside the settings. The program reads them as Pulumi secrets instead.
 _NOT_SECTIONS = ("hfToken", "gatewayApiKey")
@@ -28,8 +28,8 @@ def load(
     region: str = "",
     token_problems: Iterable[Problem] = (),
     api_key_given: bool = True,
-) -> Settings:
-    """Parses and checks the configuration of a stack.
+) -> ResolvedStack:
+    """Parses, resolves and checks the configuration of a stack.
 
     Raises BadConfiguration with every problem. Its messages never quote a token.
 
@@ -50,13 +50,14 @@ def load(
     problems += region_problems(region)
     problems += token_problems
     problems += _calibrate(settings)
-    problems += _token_problems(settings, "hfToken" in values, token_given)
-    problems += missing_api_key(settings, "gatewayApiKey" in values, api_key_given)
+    problems += _token_problems(ResolvedStack(settings), "hfToken" in values, token_given)
+    if not settings.unresolved.overlaps(f"{PREFIX}gateway"):
+        problems += missing_api_key(settings.gateway, "gatewayApiKey" in values, api_key_given)
     problems += check(settings)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
         raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
-    return settings
+    return ResolvedStack(settings)
 
 
 def _calibrate(settings: Settings) -> Iterator[Problem]:
@@ -70,16 +71,17 @@ def _calibrate(settings: Settings) -> Iterator[Problem]:
             yield Problem(f"{PREFIX}calibration", f"{where}: {cause}" if where else cause, remedy)
 
 
-def _token_problems(settings: Settings, token_stated: bool, token_given: bool) -> Iterator[Problem]:
+def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool) -> Iterator[Problem]:
     """Reports a token that is set twice, or that is missing."""
-    named = settings.hf_token_secret is not None or settings.unparsed.overlaps(f"{PREFIX}hfTokenSecret")
+    settings = stack.settings
+    named = settings.hf_token_secret is not None or settings.unresolved.overlaps(f"{PREFIX}hfTokenSecret")
     if named and token_stated:
         yield Problem(
             f"{PREFIX}hfTokenSecret",
             "hfTokenSecret and hfToken are both set, and a Secret holds one token",
             "Remove one of them: pulumi config rm gke-ai:hfToken",
         )
-    needed = token_workloads(settings) or settings.unparsed.overlaps(f"{PREFIX}serving")
+    needed = stack.token_workloads or settings.unresolved.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",

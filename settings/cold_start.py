@@ -5,12 +5,13 @@ Pure functions over validated settings. Preview and report show them. A calibrat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from catalog.cold_start import Way, node_disk, seconds, ways
-from settings.model import Server, Settings
-from settings.plan import pools_of
+from settings.calibration import Calibration
+from settings.model import AnyServer
+from settings.stack import Placed
 
 # Start of each message about a cold start. The report finds the messages by it.
 COLD_START = "Cold start: "
@@ -41,22 +42,22 @@ class ColdStart:
         )
 
 
-def estimates(settings: Settings) -> Iterator[ColdStart]:
+def estimates(servers: Sequence[Placed[AnyServer]], measured: Calibration) -> Iterator[ColdStart]:
     """The cold start of each server whose model has a known size and comes from Hugging Face or a bucket."""
-    for server in settings.serving:
+    for placed in servers:
+        server = placed.section
         size, name = server.checkpoint_bytes, f"{server.namespace}/{server.name}"
         if size is None or not server.hub_ids:
             continue
-        measured = settings.measured.duration("modelLoad", name)
-        yield ColdStart(name, size, tuple(_ways(server, settings)), measured.seconds if measured else None)
+        took = measured.duration("modelLoad", name)
+        yield ColdStart(name, size, tuple(_ways(placed)), took.seconds if took else None)
 
 
-def _ways(server: Server, settings: Settings) -> list[Way]:
-    cache = server.model_cache
+def _ways(placed: Placed[AnyServer]) -> list[Way]:
+    server, cache = placed.section, placed.section.model_cache
     on_disk = cache is None or (cache.how.mounts and cache.file_cache_medium == "disk")
-    pools = pools_of(server, settings)
     disk = None
-    if on_disk and pools and (cache is not None or server.scratch is None):
-        pool = pools[0]
-        disk = node_disk(pool.shape(pool.zones_in(settings.cluster)[0]), pool.disk_type)
+    if on_disk and placed.pools and (cache is not None or server.scratch is None):
+        pool = placed.pools[0]
+        disk = node_disk(pool.shape, pool.section.disk_type)
     return ways(cache.reader if cache else "hub", disk)

@@ -6,7 +6,7 @@ that are not checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from catalog.engines import ENGINES, MemoryUse
@@ -15,7 +15,8 @@ from catalog.model_memory import Need, kv_cache_bytes, longest_sequence, quantiz
 from catalog.models import Model, find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
-from settings.model import AnyServer, Server, Settings
+from settings.model import AnyServer, Server
+from settings.stack import Placed
 
 # Start of each warning about an unchecked model. The report finds the warnings by it.
 NOT_CHECKED = "Not checked: "
@@ -99,18 +100,19 @@ class Load:
         return self.shards if self.splits_heads else 1
 
 
-def places(server: Server, settings: Settings) -> list[Place]:
+def places(placed: Placed[AnyServer]) -> list[Place]:
     """The accelerators that a replica may run on, in ascending order of memory.
 
     Empty if the configuration names none, or if no node has as many as a replica needs.
     """
-    named = dict.fromkeys(server.accelerator_places(settings.pools, settings.compute_classes))
+    named = dict.fromkeys(placed.section.accelerator_places(placed.nodes))
     known = [Place(name, _MEMORY_GIB[name] * GI, where) for name, where in named if name in _MEMORY_GIB]
     return sorted(known, key=lambda place: place.memory)
 
 
-def load_of(server: AnyServer, settings: Settings) -> Load | Unchecked:
+def load_of(placed: Placed[AnyServer]) -> Load | Unchecked:
     """The load of a replica of the server, or why it is unknown."""
+    server = placed.section
     model: Model | None
     if server.model_shape is not None:
         model = Model(names=(server.model,), source=server.at("modelShape"), **server.model_shape.model_dump())
@@ -123,10 +125,11 @@ def load_of(server: AnyServer, settings: Settings) -> Load | Unchecked:
     if use is None:
         reason = f"the memory needs of {server.engine} are unknown"
         return Unchecked(server.at("engine"), reason, "Watch the first start of the server")
-    return next(_changes(server, use), None) or _load(server, model, use, settings)
+    return next(_changes(server, use), None) or _load(placed, model, use)
 
 
-def _load(server: Server, model: Model, use: MemoryUse, settings: Settings) -> Load | Unchecked:
+def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unchecked:
+    server = placed.section
     size = _quantized(server, use)
     if isinstance(size, Unchecked):
         return size
@@ -139,7 +142,7 @@ def _load(server: Server, model: Model, use: MemoryUse, settings: Settings) -> L
         utilization = utilization if tokens else 1.0
     return Load(
         model,
-        server.shards(settings.pools),
+        server.shards(placed.nodes),
         tokens,
         utilization,
         use.margin,
@@ -185,7 +188,7 @@ def _changed(path: str, name: str) -> Unchecked:
     return Unchecked(path, f"{name} changes how much memory the model needs", "Watch the first start of the server")
 
 
-def unchecked(settings: Settings) -> list[Unchecked]:
+def unchecked(servers: Sequence[Placed[AnyServer]]) -> list[Unchecked]:
     """The servers whose model is not checked."""
-    loads = [load_of(server, settings) for server in settings.serving]
+    loads = [load_of(server) for server in servers]
     return [load for load in loads if isinstance(load, Unchecked)]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from settings.model import Settings
+from settings.model import Unresolved
 
 # How Hugging Face's tokens look: https://huggingface.co/docs/hub/security-tokens
 TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
@@ -67,11 +67,11 @@ def sentence(text: str) -> str:
 
 
 def unknown(
-    settings: Settings, path: str, section: str, noun: str, name: str, known: Iterable[str], consequence: str
+    unresolved: Unresolved, path: str, section: str, noun: str, name: str, known: Iterable[str], consequence: str
 ) -> Iterator[Problem]:
-    """A problem if `name` is neither a `known` item of a section nor an unparsed one."""
+    """A problem if `name` is neither a `known` item of a section nor an unresolved one."""
     names = list(known)
-    if name in names or settings.unparsed.may_contain(section, name):
+    if name in names or unresolved.may_contain(section, name):
         return
     remedy = nearest(name, names) or f"This stack has none. Add {name} to {section}"
     yield Problem(path, f"{noun} {name} does not exist. {sentence(consequence)}", remedy)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from settings.model import Queues, Section, Settings, Unparsed
+from settings.model import Queues, Section, Settings, Unresolved
 from settings.problems import Problem, closest, nearest
 
 PREFIX = "gke-ai:"
@@ -48,14 +48,14 @@ def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     fields = reader.container(Settings, values, "")
     # Each field is read and checked. Another validation would build the validators of all sections.
     settings = Settings.model_construct(**fields)
-    settings._unparsed = Unparsed(frozenset(reader.unparsed), frozenset(reader.names))
+    settings._unresolved = Unresolved(frozenset(reader.unresolved), frozenset(reader.names))
     return settings, reader.problems
 
 
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.unparsed: set[str] = set()
+        self.unresolved: set[str] = set()
         self.names: set[str] = set()
 
     def container(self, model: type[Section], raw: object, path: str) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class _Reader:
         return section
 
     def _lost(self, path: str, value: object) -> None:
-        self.unparsed.add(path)
+        self.unresolved.add(path)
         name = value.get("name") if isinstance(value, Mapping) else None
         if isinstance(name, str):
             self.names.add(name)
@@ -141,8 +141,8 @@ class _Reader:
             self._may_contain_any_name(path)
 
     def _may_contain_any_name(self, item: str) -> None:
-        # Any name elsewhere may refer to this item, so its whole section counts as unparsed.
-        self.unparsed.add(item.rpartition("[")[0] or item)
+        # Any name elsewhere may refer to this item, so its whole section counts as unresolved.
+        self.unresolved.add(item.rpartition("[")[0] or item)
 
 
 @cache

@@ -295,8 +295,8 @@ def configuration(path: str) -> dict[str, Any]:
     return deepcopy(_parsed((ROOT / path).read_text()))
 
 
-def load_settings(configuration: Mapping[str, Any], token_given: bool = True) -> settings.Settings:
-    """The settings of a stack configuration."""
+def load_stack(configuration: Mapping[str, Any], token_given: bool = True) -> settings.ResolvedStack:
+    """The resolved stack of a configuration."""
     values = {key.removeprefix(PREFIX): value for key, value in configuration.items() if key.startswith(PREFIX)}
     return settings.load(values, PROJECT, token_given)
 

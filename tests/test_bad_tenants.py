@@ -404,6 +404,4 @@ def test_a_mistyped_tenant_is_no_second_mistake() -> None:
 
 
 def test_a_tenant_has_its_namespace_without_a_queue() -> None:
-    from settings.plan import namespaces
-
-    assert {"team-a", "team-b", "team-c", "llm"} == set(namespaces(load(good(), PROJECT)))
+    assert {"team-a", "team-b", "team-c", "llm"} == set(load(good(), PROJECT).namespaces)

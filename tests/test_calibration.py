@@ -12,7 +12,7 @@ from catalog.nodes import NodeShape, allocatable
 from catalog.quantities import parse_quantity
 from policy.rules.accelerators import quota_within_capacity
 from registered.stack import RegisteredStack, Resource
-from settings import BadConfiguration, load, plan
+from settings import BadConfiguration, load
 from settings.calibration import Calibration, read
 from tests.test_bad_configuration import Configuration, good
 
@@ -136,10 +136,9 @@ def test_derived_quota_and_its_policy_use_measured_figures(tmp_path: Path) -> No
     figures = {**NODE, "allocatable": {"cpu": "23950m"}, "daemonSets": {}}
     values = {**values, "calibration": str(written(tmp_path, {"nodes": [figures]}))}
     stack = load(values, "my-project")
-    assert stack.queues
-    (pool,) = stack.gpu_pools
+    (pool,) = stack.settings.gpu_pools
     nodes = pool.max_nodes(stack.cluster)
-    quota = plan.quota(stack.queues.cluster_queues[0].flavors[0], stack)
+    quota = stack.cluster_queues[0].quotas[0].texts
     assert parse_quantity(quota["cpu"]) == nodes * parse_quantity("23950m")
 
     resources = [

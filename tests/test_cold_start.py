@@ -17,11 +17,16 @@ from report.page import Options, page
 from report.policies import verdict
 from report.preview import Preview, of_interest
 from settings import cold_start
-from tests.recorder import load_settings
+from tests.recorder import load_stack
 from tests.test_model_cache import example
 
 SIZE = 2_614_341_888 * 2
 DISK = 140e6 + 0.28e6 * 200
+
+
+def estimates(config: dict[str, Any]) -> list[cold_start.ColdStart]:
+    stack = load_stack(config)
+    return list(cold_start.estimates(stack.servers, stack.measured))
 
 
 def estimate(**keys: Any) -> cold_start.ColdStart:
@@ -29,7 +34,7 @@ def estimate(**keys: Any) -> cold_start.ColdStart:
     config = example(cache, **keys)
     if cache is None:
         del config["gke-ai:serving"][0]["modelCache"]
-    (found,) = cold_start.estimates(load_settings(config))
+    (found,) = estimates(config)
     return found
 
 
@@ -58,8 +63,7 @@ def test_the_slowest_part_decides() -> None:
 
 
 def test_a_model_of_unknown_size_has_no_estimate() -> None:
-    stack = load_settings(example({"fileCache": "20Gi"}, model="example/unheard-of"))
-    assert list(cold_start.estimates(stack)) == []
+    assert estimates(example({"fileCache": "20Gi"}, model="example/unheard-of")) == []
 
 
 def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
@@ -68,7 +72,7 @@ def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
         "durations:\n- {step: modelLoad, of: llm/gemma, seconds: 41, maxSeconds: 60, count: 3, "
         "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
     )
-    (found,) = cold_start.estimates(load_settings(example() | {"gke-ai:calibration": str(file)}))
+    (found,) = estimates(example() | {"gke-ai:calibration": str(file)})
     assert found.seconds == 41
     assert str(found) == "Cold start: llm/gemma loads its model in 41 s, as measured."
 

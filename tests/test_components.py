@@ -72,7 +72,7 @@ def test_component_takes_the_section_of_the_configuration_and_keyword_arguments(
     built = model.Vllm(engine="vllm", name="s", model="m", gpus=2, accelerator="nvidia-l4")
     (first, second) = (
         record(lambda: VllmServer("x", server, node_selector={"a": "b"}), False, monkeypatch).one("Deployment").inputs  # type: ignore[arg-type]  # noqa: B023
-        for server in (loaded.serving[0], built)
+        for server in (loaded.settings.serving[0], built)
     )
     assert first == second
     assert first["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}

@@ -809,7 +809,7 @@ def test_a_compute_class_without_quota_is_advice() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- what it needs
-def load(**stack: Any) -> settings.Settings:
+def load(**stack: Any) -> settings.ResolvedStack:
     return settings.load({"cluster": {"mode": "standard", "location": "us-central1"}, **stack}, PROJECT)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from components import InferencePool, TgiServer, VllmServer, readiness
 from components.gateway_address import address_of
-from settings import plan
+from settings.stack import needs
 from tests.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,
     Monitor,
     Record,
     configuration,
-    load_settings,
+    load_stack,
     run_program,
     shared_record,
 )
@@ -440,7 +440,7 @@ def test_address_is_not_known_in_a_preview() -> None:
 
 def test_endpoint_picker_downloads_from_the_internet() -> None:
     def hosts(config: dict[str, Any]) -> dict[str, str]:
-        return plan.internet(load_settings(config))
+        return load_stack(config).internet
 
     without = example()
     del without["gke-ai:gateway"]
@@ -450,7 +450,7 @@ def test_endpoint_picker_downloads_from_the_internet() -> None:
 
 def test_gateway_needs_the_apis_of_its_parts() -> None:
     def apis(**gateway: Any) -> list[str]:
-        return plan.apis(load_settings(example(gateway)))
+        return needs.apis(load_stack(example(gateway)))
 
     assert "networkservices.googleapis.com" in apis()
     assert "certificatemanager.googleapis.com" not in apis()

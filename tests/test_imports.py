@@ -68,7 +68,7 @@ def test_every_form_of_import_is_found() -> None:
 def test_program_builds_only_what_its_configuration_uses() -> None:
     program = (
         "import sys, components.build.exports, settings\n"
-        "assert not settings.load({}, 'my-project').gpu_pools\n"
+        "assert not settings.load({}, 'my-project').node_pools\n"
         "from settings import model\n"
         "sections = (model.Settings, model.GpuPool, model.Vllm)\n"
         "print('gke_ai_outputs.model' in sys.modules, [s.__name__ for s in sections if s.__pydantic_complete__])\n"

@@ -8,7 +8,7 @@ import pytest
 
 from components.cluster_queue import cluster_queue
 from ops.status import ClusterObjects, quota_rows
-from settings import load, model, plan
+from settings import load, model
 from tests.test_bad_configuration import PROJECT
 from tests.test_bad_lending import good
 
@@ -35,10 +35,8 @@ def test_maximum_of_a_queue_is_its_quota_and_what_it_can_borrow(
     values["training"], values["serving"] = [], []  # of any size
     queues = values["queues"]["clusterQueues"]
     queues[0]["flavors"][0]["lendingLimit"], queues[1]["flavors"][0]["borrowingLimit"] = lending, borrowing
-    settings = load(values, PROJECT)
-    assert settings.queues
-    ((flavor, amounts),) = plan.limits(settings.queues.cluster_queues[1], settings)
-    assert (flavor, amounts[GPU]) == ("l4", Fraction(max_gpus))
+    ((quota, amounts),) = load(values, PROJECT).cluster_queues[1].limits()
+    assert (quota.section.flavor, amounts[GPU]) == ("l4", Fraction(max_gpus))
     assert amounts["cpu"] == (20 if "cpu" in borrowing else 60)
 
 
@@ -48,10 +46,8 @@ def test_queue_without_a_cohort_borrows_nothing() -> None:
     for queue in values["queues"]["clusterQueues"]:
         queue["flavors"][0] = {key: queue["flavors"][0][key] for key in ("flavor", "quota")}
         del queue["cohort"]
-    settings = load(values, PROJECT)
-    assert settings.queues
-    for queue, own in zip(settings.queues.cluster_queues, (4, 2), strict=True):
-        ((_, amounts),) = plan.limits(queue, settings)
+    for queue, own in zip(load(values, PROJECT).cluster_queues, (4, 2), strict=True):
+        ((_, amounts),) = queue.limits()
         assert amounts[GPU] == own
 
 

@@ -18,8 +18,9 @@ from components.model_download import JobClient, wait_for, waits_for
 from components.polling import Pauses
 from ops.downloads import download_rows
 from programs import fill_bucket, hugging_face
-from settings import model_memory, plan, tenancy
-from tests.recorder import PROJECT, TOKEN, Record, configuration, load_settings, run_program, shared_record, strings
+from settings import model_memory
+from settings.stack import Download
+from tests.recorder import PROJECT, TOKEN, Record, configuration, load_stack, run_program, shared_record, strings
 
 EXAMPLE = "examples/model-cache.yaml"
 BUCKET = f"models-{PROJECT}"
@@ -82,7 +83,7 @@ def test_only_the_job_has_the_token_and_the_server_is_offline() -> None:
 
 def test_public_model_needs_no_token() -> None:
     config = example(tokenSecret=None)
-    assert load_settings(config, token_given=False)
+    assert load_stack(config, token_given=False)
     record = shared_record(config)
     assert record.all("Secret") == []
     assert "HF_TOKEN" not in env_of(container_of(record, "Job"))
@@ -165,8 +166,8 @@ def test_job_writes_and_the_server_only_reads() -> None:
 def test_account_with_a_role_gets_no_other() -> None:
     config = example()
     config["gke-ai:buckets"][0]["grants"] = [{"namespace": "llm", "role": "roles/storage.objectAdmin"}]
-    stack = load_settings(config)
-    roles = {(grant.namespace, grant.role) for grant in tenancy.grants(stack.buckets[0], stack)}
+    stack = load_stack(config)
+    roles = {(grant.namespace, grant.role) for grant in stack.granted_buckets[0].grants}
     assert roles == {("llm", "roles/storage.objectAdmin"), ("model-cache", "roles/storage.objectUser")}
 
 
@@ -199,7 +200,7 @@ def test_two_servers_of_one_model_share_a_job_and_another_revision_is_another_jo
         {**server, "name": "b", "namespace": "other", "modelCache": {**server["modelCache"], "timeoutSeconds": 7200}},
         {**server, "name": "c", "modelCache": {"bucket": server["modelCache"]["bucket"]}},
     ]
-    first, second = plan.downloads(load_settings(config))
+    first, second = load_stack(config).downloads
     assert (first.revision, first.timeout_seconds, second.revision) == (COMMIT, 7200, "main")
     assert first.token, "one of its servers has a token"
     assert first.name != second.name
@@ -213,21 +214,21 @@ def test_name_of_the_job_follows_only_from_what_it_downloads() -> None:
 
 
 def test_pods_of_a_cluster_need_hugging_face_and_docker_hub_only_for_the_job() -> None:
-    stack = load_settings(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
-    (download,) = plan.downloads(stack)
-    assert plan.internet(stack) == {"docker.io": download.name, "huggingface.co": download.name}
+    stack = load_stack(example(image="us-docker.pkg.dev/my-project/images/vllm:1"))
+    (download,) = stack.downloads
+    assert stack.internet == {"docker.io": download.name, "huggingface.co": download.name}
 
 
 def test_request_on_the_node_includes_the_cache_and_so_does_that_in_the_queue() -> None:
-    stack = load_settings(example())
-    request = plan.node_request(stack.serving[0], stack)
+    (server,) = load_stack(example()).servers
+    request = server.node_request
     assert request["ephemeral-storage"] == (20 + 5 + 6) * 2**30
     assert request["cpu"] == 6 + 2
-    assert plan.queued_request(stack.serving[0], stack) == request, "Kueue sees the pods with their sidecars"
+    assert server.queued_request == request, "Kueue sees the pods with their sidecars"
 
 
 def test_memory_of_the_model_is_checked_as_without_a_bucket() -> None:
-    assert not list(model_memory.unchecked(load_settings(example())))
+    assert not list(model_memory.unchecked(load_stack(example()).servers))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seconds: int = 60) 
     monkeypatch.setattr(model_download, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(model_download, "PAUSES", Pauses(0.001))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: logged.append(text))
-    download = plan.Download(BUCKET, "google/gemma-2-2b-it", "main", None, seconds)
+    download = Download(BUCKET, "google/gemma-2-2b-it", "main", None, seconds)
     resource: Any = SimpleNamespace()
     jobs: Any = cluster
     asyncio.run(wait_for(download, jobs, resource))

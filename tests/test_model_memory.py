@@ -22,8 +22,9 @@ from report.page import Options, page
 from report.policies import Verdict
 from report.preview import Preview, trimmed
 from settings import load, model_memory
-from settings.model import Vllm
+from settings.model import Nodes, Vllm
 from settings.model_memory import Load, Unchecked, load_of, unchecked
+from settings.stack import Placed
 from tests.recorder import PROJECT, run_program
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
@@ -581,13 +582,12 @@ def test_tgi_caches_every_layer_in_full_where_vllm_keeps_a_window() -> None:
 def test_the_shape_of_a_model_precedes_the_catalog() -> None:
     values = vllm(**L4, modelShape={**SHAPE, "contextLength": 8192})
     assert problems_of(values) == []
-    assert load_of(load(values, PROJECT).serving[0], load(values, PROJECT)).tokens == 8192  # type: ignore[union-attr]
+    assert load_of(load(values, PROJECT).servers[0]).tokens == 8192  # type: ignore[union-attr]
 
 
 def test_margin_is_left_out_of_nothing_but_jetstream() -> None:
     for values, margin in ((vllm(**L4, maxModelLen=1), MARGIN), (one_server(**L4), MARGIN), (jetstream(), 0)):
-        settings = load(values, PROJECT)
-        loaded = load_of(settings.serving[0], settings)
+        loaded = load_of(load(values, PROJECT).servers[0])
         assert isinstance(loaded, Load)
         assert loaded.need().margin == margin
 
@@ -623,33 +623,32 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
 )
 def test_unknown_model_is_listed_and_not_refused(values: Configuration, text: str) -> None:
     assert problems_of(values) == []
-    (gap,) = unchecked(load(values, PROJECT))
+    (gap,) = unchecked(load(values, PROJECT).servers)
     assert text in str(gap)
 
 
 def test_engine_whose_use_of_memory_is_unknown_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     unknown = replace(ENGINES["vllm"], memory=None)
     monkeypatch.setattr(model_memory, "ENGINES", {"vllm": unknown})
-    found = load_of(Vllm(name="s", engine="vllm", model=LLAMA), load({}, PROJECT))
+    found = load_of(Placed(Vllm(name="s", engine="vllm", model=LLAMA), Nodes(), (), None, 0))
     assert isinstance(found, Unchecked)
     assert found.reason == "the memory needs of vllm are unknown"
 
 
 def test_devices_of_a_chip_share_its_memory() -> None:
-    settings = load(on_tpus("tpu7x", "2x2x1"), PROJECT)
-    (server,) = settings.serving
-    (place,) = model_memory.places(server, settings)
-    loaded = load_of(server, settings)
+    (server,) = load(on_tpus("tpu7x", "2x2x1"), PROJECT).servers
+    (place,) = model_memory.places(server)
+    loaded = load_of(server)
     assert isinstance(loaded, Load)
     assert (loaded.shards, place.memory) == (8, 96 * GI)
 
 
 def test_known_and_described_models_are_not_listed() -> None:
     for values in (on_l4(), described(), tgi_on_h100(), jetstream()):
-        assert unchecked(load(values, PROJECT)) == []
+        assert unchecked(load(values, PROJECT).servers) == []
     shape = {**SHAPE, "bytesPerParameter": 0.5}
     values = vllm(**L4, model="acme/tuned-w4a16", quantize="compressed-tensors", modelShape=shape, maxModelLen=90_000)
-    assert unchecked(load(values, PROJECT)) == []
+    assert unchecked(load(values, PROJECT).servers) == []
     assert problems_of(values) == []
 
 

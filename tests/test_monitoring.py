@@ -22,7 +22,7 @@ from emulator.gcp_plugin.plugin import RESOURCES, Gcp
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
-from settings import load, monitoring_targets
+from settings import load
 from tests.prometheus import Prometheus, Series, running
 from tests.recorder import PROJECT, Record, configuration, construct, record, run_program
 from tests.recorder import Cloud as Mocks
@@ -444,7 +444,7 @@ def test_an_existing_cluster_that_collects_nothing_is_refused(monkeypatch: pytes
 # ----------------------------------------------------------------------------------------------- what there is to watch
 def monitored_servers(path: str, **sections: Any) -> list[MonitoredServer]:
     values = {key.removeprefix("gke-ai:"): value for key, value in configuration(path).items() if key[:3] == "gke"}
-    return monitoring_targets.servers(load(values | sections, PROJECT))
+    return load(values | sections, PROJECT).monitored_servers
 
 
 def test_a_server_s_own_metrics_are_charted_where_they_are_collected() -> None:
@@ -475,7 +475,7 @@ def test_an_existing_deployment_that_is_scaled_is_monitored_too() -> None:
     }
     cluster = {"name": "ai", "mode": "existing", "location": "us-west4"}
     stack = load({"cluster": cluster, "autoscaling": [scaler]}, PROJECT)
-    assert monitoring_targets.servers(stack) == [MonitoredServer("serve", "maxengine-server", "jetstream")]
+    assert stack.monitored_servers == [MonitoredServer("serve", "maxengine-server", "jetstream")]
 
 
 def test_a_server_scaled_to_zero_raises_no_alert() -> None:

@@ -19,8 +19,9 @@ from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
-from settings import Settings, load, plan
+from settings import ResolvedStack, Settings, load
 from settings.model import Tenant, Vpc
+from settings.stack import needs
 from tests.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
 from tests.recorder import Cloud as Mocks
 
@@ -56,7 +57,7 @@ def settings_of(path: str, **sections: Any) -> Settings:
         for key, section in configuration(path).items()
         if key.startswith("gke-ai:")
     }
-    return load(values | sections, PROJECT)
+    return load(values | sections, PROJECT).settings
 
 
 # --- what is built ----------------------------------------------------------------------------------------------------
@@ -253,7 +254,10 @@ def test_clusters_with_tenants_enforce_network_policies(
 ) -> None:
     loaded = settings_of(path)
     cluster = loaded.cluster.model_copy(update={"vpc": vpc})
-    assert plan.network_policy(loaded.model_copy(update={"cluster": cluster, "tenants": tenants})) == expected
+    assert (
+        needs.network_policy(ResolvedStack(loaded.model_copy(update={"cluster": cluster, "tenants": tenants})))
+        == expected
+    )
 
 
 def test_existing_cluster_without_network_policy_is_refused_before_anything_is_created(
@@ -341,13 +345,13 @@ def test_apis_are_not_enabled_by_default() -> None:
 
 def test_stack_needs_only_the_apis_of_its_resources() -> None:
     smallest_stack = settings_of(STANDARD, buckets=[], training=[])
-    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(plan.apis(smallest_stack))
-    assert apis.STORAGE in plan.apis(settings_of(STANDARD))
-    assert apis.SECRET_MANAGER in plan.apis(settings_of(STANDARD, hfTokenSecret="hf-token"))
+    assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(needs.apis(ResolvedStack(smallest_stack)))
+    assert apis.STORAGE in needs.apis(ResolvedStack(settings_of(STANDARD)))
+    assert apis.SECRET_MANAGER in needs.apis(ResolvedStack(settings_of(STANDARD, hfTokenSecret="hf-token")))
     # The metrics adapter's service account is made here.
-    assert apis.IAM in plan.apis(settings_of("examples/jetstream-autoscaling.yaml"))
+    assert apis.IAM in needs.apis(ResolvedStack(settings_of("examples/jetstream-autoscaling.yaml")))
     account = smallest_stack.cluster.model_copy(update={"node_service_account": "gke-nodes"})
-    assert apis.IAM in plan.apis(smallest_stack.model_copy(update={"cluster": account}))
+    assert apis.IAM in needs.apis(ResolvedStack(smallest_stack.model_copy(update={"cluster": account})))
 
 
 def test_every_api_has_its_reason_and_none_is_needed_to_enable_itself() -> None:

@@ -15,7 +15,8 @@ from pydantic.alias_generators import to_camel
 
 import components
 from components.plugin.inputs import ComponentInputs
-from settings import model, plan
+from settings import model
+from settings.runs import run_name
 from tests.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
@@ -249,7 +250,7 @@ def test_omitted_inputs_stay_omitted() -> None:
     section, _ = inputs_of("FinetuneJob").arguments({"name": "r", "volume": {"bucket": "b"}})
     assert isinstance(section, model.FineTune)
     assert section.model_fields_set == {"name", "kind", "volume"}
-    assert plan.run_name(section) == plan.run_name(model.FineTune(name="r", volume=model.FuseVolume(bucket="b")))
+    assert run_name(section) == run_name(model.FineTune(name="r", volume=model.FuseVolume(bucket="b")))
 
 
 def test_null_counts_as_omitted() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
 from components import GpuNodePool, draining
-from settings import load, plan
+from settings import load
 from tests.recorder import Record, Registration
 from tests.test_bad_configuration import (
     PROJECT,
@@ -85,9 +85,9 @@ def with_pools(**first: Any) -> Configuration:
 
 def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
     settings = load(with_pools(createBeforeDelete=True, labels={"team": "ml"}), PROJECT)
-    pool, other = settings.gpu_pools
+    pool, other = settings.settings.gpu_pools
     wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
-    assert plan.node_selector(settings.serving[0], settings) == wanted
+    assert settings.servers[0].node_selector == wanted
     assert other.selector == {GKE_NODEPOOL: other.name}
     registered = made(build, labels={"team": "ml"}, name=pool.name).inputs["nodeConfig"]["labels"]
     assert registered == pool.node_labels == {"team": "ml", POOL: pool.name}

@@ -6,7 +6,7 @@ import pytest
 
 from settings import load
 from settings.model import FineTune
-from settings.plan import run_name
+from settings.runs import run_name
 from tests import recorded
 
 RUNS = {"kubernetes:batch/v1:Job", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"}
@@ -28,7 +28,7 @@ def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
     kept = {resource["inputs"]["metadata"]["name"] for resource in resources if resource["type"] in RUNS}
     sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
     stack = load(sections, config["gcp:project"])
-    return kept, {run_name(run) for run in [*stack.training, *stack.batch]}
+    return kept, {run_name(run) for run in stack.runs}
 
 
 @pytest.mark.parametrize(("version", "system"), RECORDS)

@@ -287,7 +287,7 @@ def test_default_engine_is_the_current_one_on_gpus(monkeypatch: pytest.MonkeyPat
 def test_preview_warns_of_a_legacy_engine_with_its_date_and_successor(engine: str, state: str, successor: str) -> None:
     values = good()
     values["serving"] = [server for server in values["serving"] if server.get("engine") == engine]
-    (warning,) = legacy_engines(load(values, PROJECT))
+    (warning,) = legacy_engines(load(values, PROJECT).settings.serving)
     assert warning.startswith("gke-ai:serving[0].engine: ")
     assert state in warning
     assert warning.endswith(f"Set engine: {successor}.")

@@ -11,12 +11,15 @@ import pytest
 
 from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from catalog.quantities import GI, parse_quantity
-from settings import BadConfiguration, Settings, load, plan, reading
-from settings.model import Flavor, FlavorQuota, GpuPool, Section
+from settings import BadConfiguration, ResolvedStack, Settings, load, reading
+from settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
+from settings.runs import run_name
+from settings.stack import Quota
+from settings.stack.queues import flavors_of
 from tests.test_bad_configuration import PROJECT, SECOND_POOL, good, on_autopilot, problems_of
 
 
-def loaded(values: dict[str, Any]) -> Settings:
+def loaded(values: dict[str, Any]) -> ResolvedStack:
     return load(values, PROJECT)
 
 
@@ -28,17 +31,17 @@ def with_second_pool() -> dict[str, Any]:
 
 def test_project_stands_in_every_text() -> None:
     settings = loaded(good())
-    assert settings.buckets[0].name == plan.fine_tunes(settings)[0].volume.bucket == "models-my-project"
+    assert settings.settings.buckets[0].name == settings.fine_tunes[0].volume.bucket == "models-my-project"
 
 
 def test_numbers_are_taken_for_quantities() -> None:
-    assert loaded(good()).serving[0].resources.cpu == "4"
+    assert loaded(good()).settings.serving[0].resources.cpu == "4"
 
 
 def test_empty_configuration_is_a_cluster_by_default() -> None:
     settings = loaded({})
     assert settings.cluster.mode == "autopilot"
-    assert settings.queues is None
+    assert settings.settings.queues is None
 
 
 def test_empty_sections_are_as_if_left_out() -> None:
@@ -51,8 +54,7 @@ def test_token_in_the_configuration_is_not_this_modules_business() -> None:
 
 def test_items_know_their_path() -> None:
     settings = loaded(with_second_pool())
-    assert settings.gpu_pools[1].at("machineType") == "gke-ai:gpuPools[1].machineType"
-    assert settings.queues is not None
+    assert settings.pools[1].at("machineType") == "gke-ai:gpuPools[1].machineType"
     assert settings.queues.flavors[0].at("pools") == "gke-ai:queues.flavors[0].pools"
     assert settings.cluster.at("mode") == "gke-ai:cluster.mode"
 
@@ -87,38 +89,44 @@ def test_namespaces_come_once_in_order_of_use() -> None:
     values = good()
     values["queues"]["localQueues"].append({"name": "lq", "namespace": "team-a", "clusterQueue": "gpus"})
     values["buckets"][0]["grants"].append({"namespace": "elsewhere"})
-    assert plan.namespaces(loaded(values)) == ["llm", "team-a"]
+    assert loaded(values).namespaces == ["llm", "team-a"]
 
 
 def test_selector_is_the_gpu_type_alone_where_one_pool_has_it() -> None:
     settings = loaded(good())
-    assert plan.node_selector(settings.serving[0], settings) == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_selector_names_the_pool_where_two_have_the_gpu_type() -> None:
     settings = loaded(with_second_pool())
-    assert plan.node_selector(settings.serving[0], settings) == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
+    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
 
 
 def test_selector_on_autopilot_is_the_accelerator() -> None:
     settings = loaded(on_autopilot())
-    assert plan.node_selector(settings.training[0], settings) == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert settings.placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_flavor_labels_distinguish_its_pools_from_others() -> None:
     settings = loaded(with_second_pool())
-    assert plan.flavor_labels(Flavor(name="any"), settings) == {}
-    assert plan.flavor_labels(Flavor(name="one", pools=["l4-big"]), settings) == {
+    by_name = {pool.section.name: pool for pool in settings.node_pools}
+    flavors = [
+        Flavor(name="any"),
+        Flavor(name="one", pools=["l4-big"]),
+        Flavor(name="two", pools=["l4", "l4-big"]),
+    ]
+    labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
+    assert labels[0] == {}
+    assert labels[1] == {
         GKE_ACCELERATOR: "nvidia-l4",
         GKE_NODEPOOL: "l4-big",
     }
-    assert plan.flavor_labels(Flavor(name="two", pools=["l4", "l4-big"]), settings) == {GKE_ACCELERATOR: "nvidia-l4"}
+    assert labels[2] == {GKE_ACCELERATOR: "nvidia-l4"}
 
 
 def test_stated_quota_is_kept_in_its_words_and_order() -> None:
     settings = loaded(on_autopilot())
-    assert settings.queues is not None
-    quota = plan.quota(settings.queues.cluster_queues[0].flavors[0], settings)
+    quota = settings.cluster_queues[0].quotas[0].texts
     assert list(quota.items()) == [
         ("cpu", "72"),
         ("memory", "288Gi"),
@@ -142,7 +150,8 @@ def test_derived_quota_counts_the_pool_at_its_largest(size: dict[str, Any], gpus
     values = good()
     values["gpuPools"][0] = {"name": "l4", "machineType": "g2-standard-24"} | size
     settings = loaded(values)
-    assert plan.quota(FlavorQuota(flavor="l4", quota="derive"), settings)[NVIDIA_GPU] == gpus
+    derived = Quota(FlavorQuota(flavor="l4", quota="derive"), settings.flavors[0], settings.measured)
+    assert derived.texts[NVIDIA_GPU] == gpus
 
 
 def test_pools_without_zones_follow_the_system_pool() -> None:
@@ -150,7 +159,7 @@ def test_pools_without_zones_follow_the_system_pool() -> None:
     values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
     del values["gpuPools"][0]["zones"]
     settings = loaded(values)
-    assert settings.gpu_pools[0].zones_in(settings.cluster) == ("us-central1-f",)
+    assert settings.node_pools[0].zones == ("us-central1-f",)
 
 
 def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
@@ -166,9 +175,9 @@ def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() 
     )
     values["queues"]["localQueues"].insert(0, {"name": "lq", "namespace": "team-a", "clusterQueue": "other"})
     settings = loaded(values)
-    queue = plan.cluster_queue_of(settings.serving[0], settings)
+    queue = settings.servers[0].queue
     assert queue is not None
-    assert queue.name == "gpus"
+    assert queue.section.name == "gpus"
 
 
 def test_priority_is_the_classs_else_the_global_default() -> None:
@@ -176,8 +185,8 @@ def test_priority_is_the_classs_else_the_global_default() -> None:
     values["queues"]["priorityClasses"].append({"name": "default", "value": 5, "globalDefault": True})
     del values["training"][0]["priorityClass"]
     settings = loaded(values)
-    assert plan.priority(settings.serving[0], settings) == 20
-    assert plan.priority(settings.training[0], settings) == 5
+    assert settings.servers[0].priority == 20
+    assert settings.placed_runs[0].priority == 5
 
 
 def test_training_may_go_first_where_the_queue_never_preempts() -> None:
@@ -207,10 +216,10 @@ def test_zone_for_ai_machines_is_taken() -> None:
 
 def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
     settings = loaded(good())
-    job = settings.training[0]
-    assert plan.node_request(job, settings)["memory"] == 35 * GI
-    assert plan.pod_request(job, settings) == {NVIDIA_GPU: 2}
-    assert plan.node_request(settings.serving[0], settings) == {
+    job = settings.placed_runs[0]
+    assert job.node_request["memory"] == 35 * GI
+    assert job.pod_request == {NVIDIA_GPU: 2}
+    assert settings.servers[0].node_request == {
         "cpu": Fraction(4),
         "memory": parse_quantity("30Gi"),
         "ephemeral-storage": parse_quantity("30Gi"),
@@ -221,15 +230,15 @@ def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
 def test_fixed_name_is_the_name() -> None:
     values = good()
     values["training"][0]["fixedName"] = True
-    assert plan.run_name(loaded(values).training[0]) == "finetune"
+    assert run_name(loaded(values).runs[0]) == "finetune"
 
 
 def test_same_run_always_has_the_same_name() -> None:
     values = good()
     spelled_out = good()
     spelled_out["training"][0] |= {"epochs": 1, "labels": {}}
-    name = plan.run_name(loaded(values).training[0])
-    assert name == plan.run_name(loaded(spelled_out).training[0])
+    name = run_name(loaded(values).runs[0])
+    assert name == run_name(loaded(spelled_out).runs[0])
     stem, _, digits = name.rpartition("-")
     assert stem == "finetune"
     assert len(digits) == 6
@@ -249,20 +258,20 @@ def test_same_run_always_has_the_same_name() -> None:
 )
 def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
     values = good()
-    before = plan.run_name(loaded(values).training[0])
+    before = run_name(loaded(values).runs[0])
     values["training"][0] |= change
-    assert plan.run_name(loaded(values).training[0]) != before
+    assert run_name(loaded(values).runs[0]) != before
 
 
 def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:
     values = good()
-    assert plan.pods_ready_timeout(loaded(values)) == 3600
+    assert loaded(values).pods_ready_timeout == 3600
     values["serving"][0]["readyTimeoutSeconds"] = 7200
-    assert plan.pods_ready_timeout(loaded(values)) == 7200
+    assert loaded(values).pods_ready_timeout == 7200
     del values["serving"][0]["queue"]
-    assert plan.pods_ready_timeout(loaded(values)) == 3600, "Kueue does not look at a server outside its queues"
+    assert loaded(values).pods_ready_timeout == 3600, "Kueue does not look at a server outside its queues"
     values["queues"]["podsReadyTimeoutSeconds"] = 900
-    assert plan.pods_ready_timeout(loaded(values)) == 900
+    assert loaded(values).pods_ready_timeout == 900
 
 
 def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
@@ -270,9 +279,9 @@ def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
     pool = values["gpuPools"][0]
     del pool["nodesPerZone"]
     pool |= {"autoscaling": {"maxNodes": 3}, "capacity": {"mode": "flexStart"}}
-    assert plan.pods_ready_timeout(loaded(values)) == 0
+    assert loaded(values).pods_ready_timeout == 0
     pool["capacity"] = {"mode": "spot"}
-    assert plan.pods_ready_timeout(loaded(values)) == 3600
+    assert loaded(values).pods_ready_timeout == 3600
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -13,8 +13,8 @@ import yaml
 
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
-from settings import load, tenancy
-from tests.recorder import PROJECT, Cloud, Record, load_settings, run_program, shared_record
+from settings import load
+from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
 
@@ -275,13 +275,13 @@ def test_each_tenant_is_limited_to_its_own_resources() -> None:
 def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> None:
     blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```yaml\n")[1:]]
     stated, job = (yaml.safe_load(block) for block in blocks)
-    stack = load_settings(stated["config"])
-    (tenant,) = stack.tenants
+    (space,) = load_stack(stated["config"]).spaces
+    tenant = space.section
     spec = job["spec"]["template"]["spec"]
-    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": tenancy.queues(tenant, stack)[0]}
+    assert job["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": space.queues[0]}
     assert spec["serviceAccountName"] == tenant.service_account
     assert [spec["priorityClassName"]] == tenant.priority_classes
-    assert [spec["volumes"][0]["csi"]["volumeAttributes"]["bucketName"]] == tenancy.buckets(tenant, stack)
+    assert [spec["volumes"][0]["csi"]["volumeAttributes"]["bucketName"]] == list(space.buckets)
 
 
 # --- what follows from settings ---------------------------------------------------------------------------------------
@@ -290,23 +290,20 @@ def test_the_pages_configuration_is_good_and_its_job_is_the_tenants_own() -> Non
 def test_pod_without_a_priority_class_is_not_refused() -> None:
     values = good()
     values["queues"]["priorityClasses"].append({"name": "usual", "value": 1, "globalDefault": True})
-    stack = load(values, PROJECT)
-    assert tenancy.priority_classes(stack.tenants[0], stack) == ["low", "usual"]
+    assert load(values, PROJECT).spaces[0].priority_classes == ("low", "usual")
 
 
 def test_the_account_of_a_run_in_the_namespace_is_allowed_and_the_deployer_is_not() -> None:
     values = good()
     values["training"][1]["serviceAccount"] = "own"
     values["buckets"][1]["grants"] = [{"namespace": "team-a", "serviceAccount": "own"}]
-    stack = load(values, PROJECT)
-    assert tenancy.service_accounts(stack.tenants[0], stack) == ["workload", "default", "own"]
+    assert load(values, PROJECT).spaces[0].service_accounts == ("workload", "default", "own")
 
 
 def test_a_bucket_granted_to_the_namespace_may_be_mounted_there() -> None:
     values = good()
     values["buckets"][0]["grants"].append({"namespace": "team-b", "serviceAccount": "default"})
-    stack = load(values, PROJECT)
-    assert [tenancy.buckets(tenant, stack) for tenant in stack.tenants] == [
+    assert [list(space.buckets) for space in load(values, PROJECT).spaces] == [
         [f"team-{PROJECT}"],
         [f"models-{PROJECT}"],
         [f"team-{PROJECT}"],

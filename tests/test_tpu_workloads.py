@@ -13,7 +13,8 @@ import pytest
 
 from components import KueueStack, MultisliceJob, TpuBatchJob, queue_order
 from components.runs import hooks
-from settings import Settings, load, model, plan
+from settings import ResolvedStack, load, model
+from settings.runs import run_name
 from tests.recorder import PROJECT, Record, construct, record, run_program
 from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
 from tests.test_components import failed
@@ -47,7 +48,7 @@ def deploy(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Record
     return run
 
 
-def loaded(values: dict[str, Any]) -> Settings:
+def loaded(values: dict[str, Any]) -> ResolvedStack:
     return load(values, PROJECT, token_given=False)
 
 
@@ -63,42 +64,35 @@ def pod(record: Record, index: int = 0) -> dict[str, Any]:
 
 def test_runs_are_kept_off_pools_that_only_look_alike() -> None:
     stack = loaded(slices())
-    three, single, _ = stack.training
-    assert isinstance(three, model.Multislice)
-    assert isinstance(single, model.Multislice)
+    three, *_ = stack.multislices
     # A single-host pool of 8-chip machines has the same labels of accelerator and topology.
-    assert plan.only_pools(three, stack) == ["one", "two", "three"]
+    assert three.only_pools == ["one", "two", "three"]
     values = slices()
     del values["tpuPools"][3], values["batch"][0]
     alone = loaded(values)
-    assert isinstance(alone.training[0], model.Multislice)
-    assert plan.only_pools(alone.training[0], alone) == []
+    assert alone.multislices[0].only_pools == []
 
 
 def test_only_slices_that_grow_have_their_pool_by_name() -> None:
     fixed, elastic, without = loaded(slices()), loaded(growing()), loaded(on_autopilot())
-    pools = [
-        [plan.pool_of_slice(run, stack) for run in stack.training if isinstance(run, model.Multislice)]
-        for stack in (fixed, elastic, without)
-    ]
+    pools = [[run.pool_of_slice for run in stack.multislices] for stack in (fixed, elastic, without)]
     assert pools == [[[], [], []], [["one"], ["one", "two"]], [[], [], []]]
 
 
 def test_bound_of_a_queued_run_is_its_own_or_its_pools() -> None:
     stack = loaded(queued())
-    (train,), (batch,) = stack.training, stack.batch
-    assert plan.queued_seconds(batch, stack) == 3600
-    assert plan.queued_seconds(train, stack) == 7200
-    not_queued = loaded(slices())
-    assert plan.queued_seconds(not_queued.batch[1], not_queued) is None
+    (train,), (batch,) = stack.training_runs, stack.batch_jobs
+    assert batch.queued_seconds == 3600
+    assert train.queued_seconds == 7200
+    assert loaded(slices()).batch_jobs[1].queued_seconds is None
 
 
 def test_name_of_a_run_follows_from_its_content() -> None:
     first, second = (
         model.TpuBatch.model_validate({"name": "j", "pool": "p", "args": [text]}) for text in ("3600s", "60s")
     )
-    assert plan.run_name(first) != plan.run_name(second)
-    assert plan.run_name(first.model_copy(update={"fixed_name": True})) == "j"
+    assert run_name(first) != run_name(second)
+    assert run_name(first.model_copy(update={"fixed_name": True})) == "j"
 
 
 # --- a Job on one slice -----------------------------------------------------------------------------------------------
@@ -256,21 +250,21 @@ def test_namespace_of_a_run_gets_the_secret_that_it_reads(deploy: Callable[[dict
 
 def test_sidecar_of_a_run_takes_its_share_of_the_node() -> None:
     stack = loaded(with_bucket())
-    job, without = stack.batch
-    assert plan.node_request(job, stack)["memory"] == 35 * 2**30
-    assert "memory" not in plan.node_request(without, stack)
+    job, without = stack.batch_jobs
+    assert job.node_request["memory"] == 35 * 2**30
+    assert "memory" not in without.node_request
 
 
 def test_hugging_face_is_reached_by_a_run_that_reads_the_token() -> None:
-    assert plan.internet(loaded(with_bucket()))["huggingface.co"] == "train-3"
-    assert "huggingface.co" not in plan.internet(loaded(slices()))
+    assert loaded(with_bucket()).internet["huggingface.co"] == "train-3"
+    assert "huggingface.co" not in loaded(slices()).internet
 
 
 def test_new_keys_that_are_not_set_change_no_name() -> None:
     before = loaded(slices())
-    assert {plan.run_name(run) for run in plan.runs(before)} == NAMES
+    assert {run_name(run) for run in before.runs} == NAMES
     after = loaded(with_bucket())
-    changed = {plan.run_name(run) for run in plan.runs(after)} - NAMES
+    changed = {run_name(run) for run in after.runs} - NAMES
     assert {name.rpartition("-")[0] for name in changed} == {"train-3", "host"}
 
 

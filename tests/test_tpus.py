@@ -21,7 +21,7 @@ from emulator.gcp_plugin.cluster_records import pool_record
 from emulator.gcp_plugin.store import RUNNING
 from emulator.gcp_plugin.store import Record as Stored
 from emulator.plugin import decode, encode
-from settings import Problem, load, plan
+from settings import Problem, load
 from tests.recorder import PROJECT, Record, Registration, construct, record, run_program
 from tests.test_bad_configuration import problems_of
 
@@ -202,7 +202,7 @@ def pool_of(candidate: Slice) -> dict[str, Any]:
 def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
     zone = ZONE[version]
     read = load(stack_of(*map(pool_of, slices(version)), zone=zone), PROJECT)
-    for pool, candidate in zip(read.tpu_pools, slices(version), strict=True):
+    for pool, candidate in zip(read.settings.tpu_pools, slices(version), strict=True):
         assert pool.slice == candidate
         assert pool.max_nodes(read.cluster) == candidate.hosts
     if VERSIONS[version].flex_start_zones:
@@ -211,7 +211,9 @@ def test_every_slice_of_the_catalog_can_be_a_pool(version: str) -> None:
         for written in flexible:
             written.pop("nodesPerZone", None)
         read = load(stack_of(*flexible, zone=zone), PROJECT)
-        assert [pool.bounds for pool in read.tpu_pools] == [(0, candidate.hosts) for candidate in slices(version)]
+        assert [pool.bounds for pool in read.settings.tpu_pools] == [
+            (0, candidate.hosts) for candidate in slices(version)
+        ]
 
 
 def refused(pool: dict[str, Any], zone: str = "us-east5-b") -> Problem:
@@ -296,10 +298,9 @@ def test_quota_of_tpu_flavors_is_that_of_their_pools_at_their_largest() -> None:
         ],
     }
     stack = load(values, PROJECT)
-    assert stack.queues is not None
-    (queue,) = stack.queues.cluster_queues
-    assert [plan.quota(flavor, stack)[GOOGLE_TPU] for flavor in queue.flavors] == ["32", "32"]
-    assert [plan.flavor_labels(flavor, stack) for flavor in stack.queues.flavors] == [
+    (queue,) = stack.cluster_queues
+    assert [quota.texts[GOOGLE_TPU] for quota in queue.quotas] == ["32", "32"]
+    assert [flavor.labels for flavor in stack.flavors] == [
         {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": topology}
         for topology in ("4x4", "2x2")
     ]

@@ -17,8 +17,9 @@ from catalog.nodes import RECORDED_NODES
 from components import TrainingJob, run_record
 from components.run_client import RunClient
 from ops.doctor import needs
-from settings import load, plan
+from settings import load
 from settings.model import TrainingRun
+from settings.runs import run_name
 from tests.recorder import PROJECT, ROOT, Record, record, run_program
 from tests.test_bad_training import classed, training
 
@@ -208,8 +209,8 @@ def test_a_further_pool_with_the_same_gpus_does_not_move_a_run() -> None:
     values["gpuPools"].append({**values["gpuPools"][0], "name": "other"})
     beside = load(values, PROJECT)
     selector = {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"}
-    assert plan.node_selector(alone.training[0], alone) == selector
-    assert plan.node_selector(beside.training[0], beside) == selector
+    assert alone.placed_runs[0].node_selector == selector
+    assert beside.placed_runs[0].node_selector == selector
 
 
 def test_run_of_a_compute_class_selects_it(deploy: Build) -> None:
@@ -229,10 +230,10 @@ def test_derived_quota_holds_the_run() -> None:
     values = training()
     values["training"][0]["pods"] = 3
     stack = load(values, PROJECT)
-    (run,) = stack.training
-    assert plan.accelerators(run, stack) == ("nvidia.com/gpu", 2)
-    assert plan.pods_at_once(run, stack) == 3
-    assert str(plan.node_request(run, stack)["memory"]) == str(34 * 2**30), "with the sidecar"
+    (run,) = stack.placed_runs
+    assert (run.section.accelerator_resource, run.accelerators) == ("nvidia.com/gpu", 2)
+    assert run.pods_at_once == 3
+    assert str(run.node_request["memory"]) == str(34 * 2**30), "with the sidecar"
 
 
 def on_autopilot() -> dict[str, Any]:
@@ -283,7 +284,7 @@ def test_jobset_is_one_run_that_outlives_its_configuration(create: Build) -> Non
 
 def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
     def name(**more: Any) -> str:
-        return plan.run_name(TrainingRun.model_validate(RUN | more))
+        return run_name(TrainingRun.model_validate(RUN | more))
 
     # As the first version with this kind gave it. A later version must give the same.
     assert name() == "pretrain-eb2866"

@@ -35,7 +35,7 @@ from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.program import LocalProgram
 from settings.model import TokenSecret
 from settings.model.training import TrainingRun
-from settings.plan import Download
+from settings.stack import Download
 
 Object = dict[str, Any]
 EVIL = b"raise SystemExit('code of the cluster runs')"

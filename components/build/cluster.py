@@ -7,37 +7,39 @@ from pulumi import ResourceOptions
 
 from catalog.apis import OF_CLUSTERS
 from components import GkeCluster, ProjectApis
-from settings import Settings, plan, tenancy
+from settings import ResolvedStack
+from settings.stack import needs
+from settings.stack.tenants import security_group
 
 
 class Apis:
     """The Google Cloud APIs that the stack enables, if it enables any."""
 
-    def __init__(self, stack: Settings, project: str) -> None:
+    def __init__(self, stack: ResolvedStack, project: str) -> None:
         self._services: dict[str, pulumi.Resource] = {}
-        if stack.enable_apis:
-            self._services.update(ProjectApis("apis", project=project, apis=plan.apis(stack)).services)
+        if stack.settings.enable_apis:
+            self._services.update(ProjectApis("apis", project=project, apis=needs.apis(stack)).services)
 
     def enabled(self, *names: str) -> list[pulumi.Resource]:
         """The resources that enable these APIs. Others wait for them."""
         return [service for name, service in self._services.items() if name in names]
 
 
-def create_cluster(stack: Settings, project: str, apis: Apis) -> GkeCluster:
+def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster:
     """The cluster with its system pool and its provider, and with the features that other sections need."""
     return GkeCluster(
         stack.cluster.name,
         stack.cluster,
         ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS)),
         project=project,
-        network_policy=plan.network_policy(stack),
-        managed_prometheus=stack.monitoring is not None,
-        security_group=tenancy.security_group(stack),
-        secret_sync=stack.hf_token_secret is not None,
-        workload_identity=plan.uses_workload_identity(stack),
-        bucket_volumes=bool(plan.bucket_mounts(stack) or plan.downloads(stack)),
-        gateway_api=stack.gateway is not None,
-        registry_reader=plan.reads_registry(stack, project),
+        network_policy=needs.network_policy(stack),
+        managed_prometheus=stack.settings.monitoring is not None,
+        security_group=security_group(stack.settings.tenants),
+        secret_sync=stack.settings.hf_token_secret is not None,
+        workload_identity=needs.uses_workload_identity(stack),
+        bucket_volumes=bool(stack.bucket_mounts or stack.downloads),
+        gateway_api=stack.settings.gateway is not None,
+        registry_reader=needs.reads_registry(stack, project),
     )
 
 

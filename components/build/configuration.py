@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, Settings, cold_start, model_memory, warnings
+from settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, warnings
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Secrets:
     """API key that the servers behind the gateway require."""
 
 
-def load() -> tuple[Settings, str, Secrets]:
-    """The settings, the project and the secrets of the stack. Raises RunError with everything that is wrong."""
+def load() -> tuple[ResolvedStack, str, Secrets]:
+    """The resolved stack, the project and the secrets of the stack. Raises RunError with everything that is wrong."""
     google = pulumi.Config("gcp")
     project = google.get("project") or ""
     secrets = Secrets(secret("hfToken", "HF_TOKEN"), secret("gatewayApiKey", "GATEWAY_API_KEY"))
@@ -42,9 +42,9 @@ def load() -> tuple[Settings, str, Secrets]:
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    for warning in [*map(str, model_memory.unchecked(stack)), *warnings.legacy_engines(stack)]:
+    for warning in [*map(str, model_memory.unchecked(stack.servers)), *warnings.legacy_engines(stack.settings.serving)]:
         pulumi.log.warn(warning)
-    for estimate in cold_start.estimates(stack):
+    for estimate in cold_start.estimates(stack.servers, stack.measured):
         pulumi.log.info(str(estimate))
     return stack, project, secrets
 

@@ -9,11 +9,11 @@ from components.build.outputs import ComponentOutputs, outputs
 from components.identity import project_number
 from components.runs import RunComponent
 from components.server import ModelServer
-from settings import Settings, model, tenancy
+from settings import ResolvedStack, model
 
 
 def export(
-    stack: Settings,
+    stack: ResolvedStack,
     project: str,
     cluster: GkeCluster,
     buckets: dict[str, ModelBucket],
@@ -24,7 +24,7 @@ def export(
     monitoring: SystemMonitoring | None,
 ) -> None:
     """Export the outputs of the components under the keys of the contract."""
-    has_grants = any(tenancy.grants(bucket, stack) for bucket in stack.buckets)
+    has_grants = any(bucket.grants for bucket in stack.granted_buckets)
     number = project_number(project, "The identities among the outputs need", cluster) if has_grants else None
     component_outputs = ComponentOutputs(
         cluster_name=cluster.cluster_name,
@@ -37,7 +37,9 @@ def export(
         namespaces=[namespace.namespace_name for namespace in namespaces.values()],
         servers=[(server.server, server.url) for server in servers],
         jobs=[(run, component.job_name) for run, component in runs],
-        buckets=[(bucket, buckets[bucket.name].bucket_name, buckets[bucket.name].url) for bucket in stack.buckets],
+        buckets=[
+            (bucket, buckets[bucket.name].bucket_name, buckets[bucket.name].url) for bucket in stack.settings.buckets
+        ],
         dashboards=monitoring.dashboard_ids if monitoring else [],
         gateway_address=gateway.address if gateway else "",
         gateway_url=gateway.url if gateway else "",

@@ -11,24 +11,26 @@ from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
 from components.build.cluster import Apis, in_cluster
 from components.build.prerequisites import Prerequisites
 from components.server import ModelServer
-from settings import Settings, model, plan
+from settings import ResolvedStack, model
 
 
 def create_gateway(
-    stack: Settings,
+    stack: ResolvedStack,
     cluster: GkeCluster,
     apis: Apis,
     prerequisites: Prerequisites,
     servers: list[ModelServer[model.Server]],
 ) -> InferenceGateway | None:
     """The gateway, if the stack has one. Its routes wait for the servers and the endpoint pickers."""
-    section, gateway_namespace = stack.gateway, plan.gateway_namespace(stack)
+    section, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
     if section is None or gateway_namespace is None:
         return None
     components = {component.server.name: component for component in servers}
     namespaces = prerequisites.namespaces
-    pools = {server.name: create_pool(server, stack, cluster, prerequisites) for server in plan.gateway_servers(stack)}
-    route_namespaces = {route.name: plan.route_namespace(route, stack) or "" for route in section.routes}
+    pools = {
+        server.name: create_pool(server, stack.cluster.vpc, cluster, prerequisites) for server in stack.gateway_servers
+    }
+    route_namespaces = {route.section.name: route.namespace or "" for route in stack.routes}
     enabled = apis.enabled(NETWORK_SERVICES, CERTIFICATE_MANAGER)
     gateway = InferenceGateway(
         section.name,
@@ -53,7 +55,7 @@ def create_gateway(
 
 
 def create_pool(
-    server: model.Server, stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites
+    server: model.Server, vpc: model.Vpc | None, cluster: GkeCluster, prerequisites: Prerequisites
 ) -> InferencePool:
     """The InferencePool of a server. It waits for the namespace, not for the server: it has no pods until then."""
     tenant = prerequisites.tenants.get(server.namespace)
@@ -66,5 +68,5 @@ def create_pool(
         port=server.port,
         health_path=ENGINES[server.engine].health_path,
         drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
-        proxy_range=plan.proxy_range(stack) if tenant else None,
+        proxy_range=vpc.proxy_cidr if tenant and vpc else None,
     )

@@ -10,22 +10,23 @@ from catalog.namespaces import MODEL_CACHE
 from components import GkeCluster, ModelBucket, ModelDownload, WorkloadNamespace
 from components.build.cluster import Apis, in_cluster
 from components.build.queues import secret_manager
-from settings import Settings, plan
+from settings import ResolvedStack
+from settings.stack import Download
 
 
 def create_downloads(
-    stack: Settings,
+    stack: ResolvedStack,
     project: str,
     token: pulumi.Output[str] | None,
     cluster: GkeCluster,
     apis: Apis,
     buckets: dict[str, ModelBucket],
-) -> dict[plan.Download, ModelDownload]:
+) -> dict[Download, ModelDownload]:
     """The Jobs that fill buckets, in a namespace of their own, which alone has their token."""
-    downloads = plan.downloads(stack)
+    downloads = stack.downloads
     if not downloads:
         return {}
-    token_from = secret_manager(stack, project, cluster)
+    token_from = secret_manager(stack.settings.hf_token_secret, project, cluster)
     filled = [buckets[name] for name in dict.fromkeys(download.bucket for download in downloads)]
     namespace = WorkloadNamespace(
         MODEL_CACHE,

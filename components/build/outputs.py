@@ -15,8 +15,10 @@ from catalog.identities import DEFAULT_ACCOUNT
 from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from catalog.workload_identity import principal
 from gke_ai_outputs.version import VERSION
-from settings import Settings, cold_start, plan, scaling, tenancy
-from settings.model import Bucket, Flavor, FlavorQuota, Run, Server
+from settings import ResolvedStack, cold_start
+from settings.model import Bucket, Run, Server
+from settings.runs import checkpoint_folder
+from settings.stack import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
 
 
 @dataclass(frozen=True)
@@ -43,15 +45,17 @@ class ComponentOutputs:
     gateway_url: pulumi.Input[str] = ""
 
 
-def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict[str, Any]:
+def outputs(stack: ResolvedStack, project: str, components: ComponentOutputs) -> dict[str, Any]:
     """All outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
-    cold_starts = {estimate.server: estimate.seconds for estimate in cold_start.estimates(stack)}
+    cold_starts = {
+        estimate.server: estimate.seconds for estimate in cold_start.estimates(stack.servers, stack.measured)
+    }
     return {
         "version": VERSION,
         "project": project,
         "clusterName": components.cluster_name,
         "clusterLocation": components.cluster_location,
-        "clusterMode": "autopilot" if plan.is_autopilot(stack.cluster) else "standard",
+        "clusterMode": "autopilot" if stack.cluster.is_autopilot else "standard",
         "clusterEndpoint": components.cluster_endpoint,
         "kubeconfig": components.kubeconfig,
         "workloadPool": components.workload_pool,
@@ -59,8 +63,7 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
         "namespaces": list(components.namespaces),
         "queues": queues(stack),
         "priorityClasses": [
-            {"name": priority.name, "value": priority.value}
-            for priority in (stack.queues.priority_classes if stack.queues else [])
+            {"name": priority.name, "value": priority.value} for priority in stack.queues.priority_classes
         ],
         "servers": [
             {
@@ -89,9 +92,9 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
             {"name": name, "url": url, "onDestroy": bucket.on_destroy} for bucket, name, url in components.buckets
         ],
         "identities": identities(stack, project, components.project_number),
-        "tenants": tenants(stack),
-        "computeClasses": [compute_class.name for compute_class in stack.compute_classes],
-        "autoscalers": autoscalers(stack),
+        "tenants": tenants(stack.spaces),
+        "computeClasses": [compute_class.name for compute_class in stack.settings.compute_classes],
+        "autoscalers": autoscalers(stack.scaled),
         "gateways": gateways(stack, components),
         "dashboards": components.dashboards,
     }
@@ -99,46 +102,40 @@ def outputs(stack: Settings, project: str, components: ComponentOutputs) -> dict
 
 def checkpoints_url(run: Run) -> str:
     """The directory of a run's checkpoints in Cloud Storage, or an empty text."""
-    folder = plan.checkpoint_folder(run)
+    folder = checkpoint_folder(run)
     return "/".join([f"gs://{folder[0]}", *folder[1].parts]) if folder else ""
 
 
-def queues(stack: Settings) -> list[dict[str, Any]]:
+def queues(stack: ResolvedStack) -> list[dict[str, Any]]:
     """Each local queue with the quota of its cluster queue."""
-    if stack.queues is None:
-        return []
-    cluster_queues = {queue.name: queue for queue in stack.queues.cluster_queues}
-    flavors = {flavor.name: flavor for flavor in stack.queues.flavors}
+    cluster_queues = {queue.section.name: queue for queue in stack.cluster_queues}
     return [
         {
             "localQueue": local_queue.name,
             "namespace": local_queue.namespace,
             "clusterQueue": local_queue.cluster_queue,
-            "cohort": cluster_queues[local_queue.cluster_queue].cohort or "",
-            "quota": [
-                grant(quota, flavors[quota.flavor], stack)
-                for quota in cluster_queues[local_queue.cluster_queue].flavors
-            ],
+            "cohort": cluster_queues[local_queue.cluster_queue].section.cohort or "",
+            "quota": [grant(quota) for quota in cluster_queues[local_queue.cluster_queue].quotas],
         }
         for local_queue in stack.queues.local_queues
     ]
 
 
-def grant(quota: FlavorQuota, flavor: Flavor, stack: Settings) -> dict[str, Any]:
+def grant(quota: Quota) -> dict[str, Any]:
     """Quota of a cluster queue for a flavor, and how a pod selects its nodes."""
-    resources = plan.quota(quota, stack)
+    assert quota.flavor is not None
     return {
-        "flavor": quota.flavor,
-        "resources": resources,
-        "borrowingLimit": dict(quota.borrowing_limit),
-        "nodeSelector": plan.flavor_labels(flavor, stack),
-        "tolerations": tolerations(flavor, resources, stack),
+        "flavor": quota.section.flavor,
+        "resources": quota.texts,
+        "borrowingLimit": dict(quota.section.borrowing_limit),
+        "nodeSelector": quota.flavor.labels,
+        "tolerations": tolerations(quota.flavor, quota.texts),
     }
 
 
-def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -> list[dict[str, str]]:
+def tolerations(flavor: ResourceFlavor, resources: Mapping[str, str]) -> list[dict[str, str]]:
     """Tolerations for the taints of the flavor's pools, or for GKE's taints if it has no pools."""
-    own = [node_taints(pool.shape(pool.zones_in(stack.cluster)[0])) for pool in plan.flavor_pools(flavor, stack)]
+    own = [node_taints(pool.shape) for pool in flavor.pools]
     usual = [taint for taint in (GPU_TAINT, TPU_TAINT) if taint.key in resources]
     return [
         {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
@@ -146,21 +143,21 @@ def tolerations(flavor: Flavor, resources: Mapping[str, str], stack: Settings) -
     ]
 
 
-def grants(stack: Settings) -> dict[tuple[str, str], list[str]]:
+def grants(granted_buckets: Sequence[BucketGrants]) -> dict[tuple[str, str], list[str]]:
     """Buckets by namespace and service account with a role on them."""
     bucket_names: dict[tuple[str, str], list[str]] = {}
-    for bucket in stack.buckets:
-        for grantee in tenancy.grants(bucket, stack):
-            bucket_names.setdefault((grantee.namespace, grantee.service_account), []).append(bucket.name)
+    for bucket in granted_buckets:
+        for grantee in bucket.grants:
+            bucket_names.setdefault((grantee.namespace, grantee.service_account), []).append(bucket.section.name)
     return {account: list(dict.fromkeys(names)) for account, names in bucket_names.items()}
 
 
-def identities(stack: Settings, project: str, project_number: str | None) -> list[dict[str, Any]]:
+def identities(stack: ResolvedStack, project: str, project_number: str | None) -> list[dict[str, Any]]:
     """Every service account that a workload or a tenant of the stack runs as."""
-    granted = grants(stack)
+    granted = grants(stack.granted_buckets)
     accounts = [
-        *((workload.namespace, workload.service_account) for workload in plan.workloads(stack)),
-        *((tenant.name, tenant.service_account) for tenant in stack.tenants),
+        *((workload.namespace, workload.service_account) for workload in stack.workloads),
+        *((tenant.name, tenant.service_account) for tenant in stack.settings.tenants),
         *granted,
     ]
     return [
@@ -174,61 +171,61 @@ def identities(stack: Settings, project: str, project_number: str | None) -> lis
     ]
 
 
-def tenants(stack: Settings) -> list[dict[str, Any]]:
+def tenants(spaces: Sequence[Space]) -> list[dict[str, Any]]:
     """Each team's namespace and what the team may use in it."""
     return [
         {
-            "namespace": tenant.name,
-            "serviceAccount": tenant.service_account,
-            "deployer": tenant.deployer,
-            "queues": tenancy.queues(tenant, stack),
-            "priorityClasses": tenancy.priority_classes(tenant, stack),
-            "buckets": list(tenant.buckets),
-            "quota": dict(tenant.quota),
-            "podSecurity": tenant.pod_security,
+            "namespace": space.section.name,
+            "serviceAccount": space.section.service_account,
+            "deployer": space.section.deployer,
+            "queues": list(space.queues),
+            "priorityClasses": list(space.priority_classes),
+            "buckets": list(space.section.buckets),
+            "quota": dict(space.section.quota),
+            "podSecurity": space.section.pod_security,
         }
-        for tenant in stack.tenants
+        for space in spaces
     ]
 
 
-def autoscalers(stack: Settings) -> list[dict[str, Any]]:
+def autoscalers(scaled: Sequence[ScaledServer]) -> list[dict[str, Any]]:
     """Each autoscaler with its Deployment, metrics and limits."""
     return [
         {
-            "name": autoscaler.name,
-            "namespace": deployment.namespace,
-            "server": deployment.name,
-            "metrics": [metric.metric for metric in autoscaler.metrics],
-            "minReplicas": autoscaler.min_replicas,
-            "maxReplicas": autoscaler.max_replicas,
+            "name": scaler.section.name,
+            "namespace": scaler.target.namespace,
+            "server": scaler.target.name,
+            "metrics": [metric.metric for metric in scaler.section.metrics],
+            "minReplicas": scaler.section.min_replicas,
+            "maxReplicas": scaler.section.max_replicas,
         }
-        for autoscaler in stack.autoscaling
-        if (deployment := scaling.scaled(autoscaler, stack))
+        for scaler in scaled
+        if scaler.target
     ]
 
 
-def gateways(stack: Settings, components: ComponentOutputs) -> list[dict[str, Any]]:
+def gateways(stack: ResolvedStack, components: ComponentOutputs) -> list[dict[str, Any]]:
     """The gateway with its routes, if the stack has one."""
-    gateway = stack.gateway
+    gateway = stack.settings.gateway
     if gateway is None:
         return []
     return [
         {
             "name": gateway.name,
-            "namespace": plan.gateway_namespace(stack),
+            "namespace": stack.gateway_namespace,
             "address": components.gateway_address,
             "url": components.gateway_url,
             "public": gateway.public,
             "apiKey": gateway.api_key,
             "routes": [
                 {
-                    "name": route.name,
-                    "namespace": plan.route_namespace(route, stack),
-                    "host": route.host or "",
-                    "model": plan.route_servers(route, stack)[0].served_model,
-                    "servers": [{"server": routed.server, "weight": routed.weight} for routed in route.servers],
+                    "name": route.section.name,
+                    "namespace": route.namespace,
+                    "host": route.section.host or "",
+                    "model": route.servers[0].served_model,
+                    "servers": [{"server": routed.server, "weight": routed.weight} for routed in route.section.servers],
                 }
-                for route in gateway.routes
+                for route in stack.routes
             ],
         }
     ]

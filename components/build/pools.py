@@ -11,32 +11,32 @@ from catalog.zones import region_of
 from components import ComputeClass, GkeCluster, ModelBucket, every_component
 from components.base import Component, section_of
 from components.build.cluster import Apis, in_cluster
-from settings import Settings, model, plan, tenancy
+from settings import ResolvedStack, model
 
 
-def create_buckets(stack: Settings, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, ModelBucket]:
+def create_buckets(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, ModelBucket]:
     """The buckets by name, with the grants of all workloads on them."""
     default_location = region_of(stack.cluster.location)
     return {
-        bucket.name: ModelBucket(
-            bucket.name,
-            bucket.model_copy(
-                update={"location": bucket.location or default_location, "grants": tenancy.grants(bucket, stack)}
+        bucket.section.name: ModelBucket(
+            bucket.section.name,
+            bucket.section.model_copy(
+                update={"location": bucket.section.location or default_location, "grants": list(bucket.grants)}
             ),
             ResourceOptions(depends_on=apis.enabled(STORAGE)),
             project=project,
             workload_pool=cluster.workload_pool,
         )
-        for bucket in stack.buckets
+        for bucket in stack.granted_buckets
     }
 
 
-def create_pools(stack: Settings, project: str, cluster: GkeCluster) -> dict[str, Component]:
+def create_pools(stack: ResolvedStack, project: str, cluster: GkeCluster) -> dict[str, Component]:
     """The node pools by name."""
-    return {pool.name: create_pool(pool, stack, project, cluster) for pool in stack.pools}
+    return {pool.name: create_pool(pool, stack.cluster, project, cluster) for pool in stack.pools}
 
 
-def create_pool(pool: model.Pool, stack: Settings, project: str, cluster: GkeCluster) -> Component:
+def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster: GkeCluster) -> Component:
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
     opts = ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else [])
@@ -47,10 +47,10 @@ def create_pool(pool: model.Pool, stack: Settings, project: str, cluster: GkeClu
         opts,
         project=project,
         cluster=cluster.cluster_name,
-        location=stack.cluster.location,
-        cluster_zones=stack.cluster.system_pool.zones or cluster.node_zones,
+        location=section.location,
+        cluster_zones=section.system_pool.zones or cluster.node_zones,
         node_service_account=cluster.node_service_account,
-        private_nodes=stack.cluster.private_nodes,
+        private_nodes=section.private_nodes,
         **drain,
     )
 
@@ -61,10 +61,10 @@ def component_of(pool: model.Pool) -> Callable[..., Component]:
     return next(component for component in own if getattr(component, "elastic", pool.elastic) == pool.elastic)
 
 
-def create_compute_classes(stack: Settings, cluster: GkeCluster) -> dict[str, ComputeClass]:
+def create_compute_classes(stack: ResolvedStack, cluster: GkeCluster) -> dict[str, ComputeClass]:
     """The compute classes by name. Their nodes have the cluster's account, unless Autopilot sets it."""
-    account = None if plan.is_autopilot(stack.cluster) else cluster.node_service_account
+    account = None if stack.cluster.is_autopilot else cluster.node_service_account
     return {
         section.name: ComputeClass(section.name, section, in_cluster(cluster), node_service_account=account)
-        for section in stack.compute_classes
+        for section in stack.settings.compute_classes
     }

@@ -8,29 +8,28 @@ import pulumi
 
 from components import ComputeClass, ModelDownload, Tenant, WorkloadNamespace
 from components.base import Component
-from settings import Settings, model, plan
+from settings import model
+from settings.stack import Download, Placed
 
 
 @dataclass(frozen=True)
 class Prerequisites:
     """The components that workloads wait for, by name."""
 
-    stack: Settings
     pools: dict[str, Component]
     classes: dict[str, ComputeClass]
     namespaces: dict[str, WorkloadNamespace]
     tenants: dict[str, Tenant]
-    downloads: dict[plan.Download, ModelDownload]
+    downloads: dict[Download, ModelDownload]
 
-    def of(self, workload: model.Workload) -> list[pulumi.Input[pulumi.Resource]]:
+    def of(self, placed: Placed[model.Workload]) -> list[pulumi.Input[pulumi.Resource]]:
         """What a workload waits for: its namespace, its tenant, its nodes and its model."""
         # A deleted pool drains its pods for up to an hour, so Pulumi deletes it after its workloads.
-        nodes: list[pulumi.Input[pulumi.Resource]] = [
-            self.pools[pool.name] for pool in plan.pools_of(workload, self.stack)
-        ]
+        workload = placed.section
+        nodes: list[pulumi.Input[pulumi.Resource]] = [self.pools[pool.name] for pool in placed.nodes.pools]
         if workload.named_class is not None:
             nodes.append(self.classes[workload.named_class])
         tenants = [self.tenants[workload.namespace]] if workload.namespace in self.tenants else []
-        download = plan.download_of(workload, self.stack) if isinstance(workload, model.Server) else None
-        models = [self.downloads[download].complete] if download else []
+        server = workload if isinstance(workload, model.Server) else None
+        models = [filled.complete for download, filled in self.downloads.items() if server and download.serves(server)]
         return [self.namespaces[workload.namespace], *tenants, *nodes, *models]

@@ -17,43 +17,41 @@ from components import (
 )
 from components.build.cluster import Apis, in_cluster
 from components.build.configuration import Secrets
-from settings import Settings, model, plan, tenancy
+from settings import ResolvedStack, model
+from settings.stack import Queue, Space, needs
 
 
-def create_kueue(stack: Settings, cluster: GkeCluster) -> KueueStack | None:
+def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None:
     """Kueue and JobSet with all queues, derived quotas and node labels of flavors, if the stack needs them."""
-    if not stack.queues and not plan.jobsets(stack):
+    if not stack.settings.queues and not stack.jobsets:
         return None
-    queues = stack.queues or model.Queues()
+    queues = stack.queues
     return KueueStack(
         "kueue",
         # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
         in_cluster(cluster, cluster),
-        namespaces=plan.namespaces(stack),
-        flavors=[
-            NodeFlavor(flavor.name, plan.flavor_labels(flavor, stack), plan.queued_resource(flavor, stack))
-            for flavor in queues.flavors
-        ],
-        cluster_queues=[with_quotas(queue, stack) for queue in queues.cluster_queues],
+        namespaces=stack.namespaces,
+        flavors=[NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource) for flavor in stack.flavors],
+        cluster_queues=[with_quotas(queue) for queue in stack.cluster_queues],
         priority_classes=queues.priority_classes,
-        jobset=bool(plan.jobsets(stack) or stack.tenants),  # a tenant may submit JobSets
+        jobset=needs.jobset(stack),
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,
         manager_replicas=queues.manager_replicas,
-        pods_ready_timeout_seconds=plan.pods_ready_timeout(stack),
-        quota_metrics=stack.monitoring is not None,
+        pods_ready_timeout_seconds=stack.pods_ready_timeout,
+        quota_metrics=stack.settings.monitoring is not None,
         kubeconfig=cluster.kubeconfig,
     )
 
 
-def with_quotas(queue: model.ClusterQueue, stack: Settings) -> model.ClusterQueue:
-    """The cluster queue with the amounts of its derived quotas."""
-    flavors = [flavor.model_copy(update={"quota": plan.quota(flavor, stack)}) for flavor in queue.flavors]
-    return queue.model_copy(update={"flavors": flavors})
+def with_quotas(queue: Queue) -> model.ClusterQueue:
+    """The section of the cluster queue with the amounts of its derived quotas."""
+    flavors = [quota.section.model_copy(update={"quota": quota.texts}) for quota in queue.quotas]
+    return queue.section.model_copy(update={"flavors": flavors})
 
 
 def create_namespaces(
-    stack: Settings,
+    stack: ResolvedStack,
     project: str,
     secrets: Secrets,
     cluster: GkeCluster,
@@ -62,22 +60,21 @@ def create_namespaces(
     buckets: dict[str, ModelBucket],
 ) -> dict[str, WorkloadNamespace]:
     """The namespaces by name. Pulumi deletes them before Kueue, which releases their workloads, and before buckets."""
-    token_from = secret_manager(stack, project, cluster)
+    token_from = secret_manager(stack.settings.hf_token_secret, project, cluster)
 
     def options(namespace: str) -> ResourceOptions:
         granted = [
-            buckets[bucket.name]
-            for bucket in stack.buckets
-            if any(grant.namespace == namespace for grant in tenancy.grants(bucket, stack))
+            buckets[bucket.section.name]
+            for bucket in stack.granted_buckets
+            if any(grant.namespace == namespace for grant in bucket.grants)
         ]
         return in_cluster(cluster, *([kueue] if kueue else []), *apis.enabled(SECRET_MANAGER), *granted)
 
-    return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in plan.namespaces(stack)}
+    return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in stack.namespaces}
 
 
-def secret_manager(stack: Settings, project: str, cluster: GkeCluster) -> SecretManager | None:
+def secret_manager(secret: str | None, project: str, cluster: GkeCluster) -> SecretManager | None:
     """The secret from which GKE copies the token. Without one, this program provides the token."""
-    secret = stack.hf_token_secret
     if secret is None:
         return None
     path = secret if "/" in secret else f"projects/{project}/secrets/{secret}"
@@ -86,16 +83,15 @@ def secret_manager(stack: Settings, project: str, cluster: GkeCluster) -> Secret
 
 def create_namespace(
     name: str,
-    stack: Settings,
+    stack: ResolvedStack,
     secrets: Secrets,
     token_from: SecretManager | None,
     opts: ResourceOptions,
 ) -> WorkloadNamespace:
     """A namespace with what its workloads need."""
-    workloads = [workload for workload in plan.workloads(stack) if workload.namespace == name]
-    local_queues = stack.queues.local_queues if stack.queues else []
-    tenant = tenancy.tenant_of(name, stack)
-    requires_key = any(plan.requires_api_key(server, stack) for server in stack.serving if server.namespace == name)
+    workloads = [workload for workload in stack.workloads if workload.namespace == name]
+    tenant = next((tenant for tenant in stack.settings.tenants if tenant.name == name), None)
+    requires_key = any(server.namespace == name for server in stack.keyed_servers)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return WorkloadNamespace(
@@ -109,7 +105,9 @@ def create_namespace(
         token_secrets=[workload.token for workload in workloads if workload.token],
         service_accounts=sorted({workload.service_account for workload in workloads} - existing),
         local_queues=[
-            NamespaceQueue(queue.name, queue.cluster_queue) for queue in local_queues if queue.namespace == name
+            NamespaceQueue(queue.name, queue.cluster_queue)
+            for queue in stack.queues.local_queues
+            if queue.namespace == name
         ],
     )
 
@@ -122,20 +120,19 @@ def pod_security(tenant: model.Tenant) -> dict[str, str]:
     return {f"pod-security.kubernetes.io/{mode}": tenant.pod_security for mode in ("enforce", "warn", "audit")}
 
 
-def create_tenants(stack: Settings, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]) -> dict[str, Tenant]:
+def create_tenants(
+    spaces: list[Space], cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
+) -> dict[str, Tenant]:
     """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
-        tenant.name: Tenant(
-            tenant.name,
-            tenant.model_copy(
-                update={
-                    "priority_classes": tenancy.priority_classes(tenant, stack),
-                    "buckets": tenancy.buckets(tenant, stack),
-                }
+        space.section.name: Tenant(
+            space.section.name,
+            space.section.model_copy(
+                update={"priority_classes": list(space.priority_classes), "buckets": list(space.buckets)}
             ),
-            in_cluster(cluster, namespaces[tenant.name]),
-            local_queues=tenancy.queues(tenant, stack),
-            service_accounts=tenancy.service_accounts(tenant, stack),
+            in_cluster(cluster, namespaces[space.section.name]),
+            local_queues=list(space.queues),
+            service_accounts=list(space.service_accounts),
         )
-        for tenant in stack.tenants
+        for space in spaces
     }

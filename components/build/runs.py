@@ -10,26 +10,27 @@ from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, Trai
 from components.build.cluster import in_cluster
 from components.build.prerequisites import Prerequisites
 from components.runs import RunComponent
-from settings import Settings, model, plan
+from settings import model
+from settings.stack import Placed
 
 
 def create_runs(
-    stack: Settings, cluster: GkeCluster, prerequisites: Prerequisites
+    runs: list[Placed[model.Run]], cluster: GkeCluster, prerequisites: Prerequisites
 ) -> list[tuple[model.Run, RunComponent]]:
     """The runs, each after the previous run of its queue, or of its section without a queue."""
-    runs = [(run, plan.cluster_queue_of(run, stack)) for run in plan.runs(stack)]
-    last_runs = {queue.name: run for run, queue in runs if queue}
+    last_runs = {run.queue.section.name: run for run in runs if run.queue}
     components: list[tuple[model.Run, RunComponent]] = []
     latest: dict[object, RunComponent] = {}
-    for run, queue in runs:
-        line = queue.name if queue else type(run)
+    for run in runs:
+        queue = run.queue.section.name if run.queue else None
+        line = queue or type(run.section)
         before: list[pulumi.Input[pulumi.Resource]] = [
             *prerequisites.of(run),
             *([latest[line]] if line in latest else []),
         ]
-        last_in_queue = queue is not None and last_runs[queue.name] is run
-        latest[line] = create_run(run, stack, cluster, in_cluster(cluster, *before), last_in_queue)
-        components.append((run, latest[line]))
+        last_in_queue = queue is not None and last_runs[queue] is run
+        latest[line] = create_run(run, cluster, in_cluster(cluster, *before), last_in_queue)
+        components.append((run.section, latest[line]))
     return components
 
 
@@ -43,13 +44,14 @@ class Placement(TypedDict):
 
 
 def create_run(
-    run: model.Run, stack: Settings, cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
+    placed: Placed[model.Run], cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
 ) -> RunComponent:
     """The component of a run, with the nodes that it runs on."""
+    run = placed.section
     name = f"{run.namespace}/{run.name}"
     placement: Placement = {
-        "node_selector": plan.node_selector(run, stack),
-        "queued_seconds": plan.queued_seconds(run, stack),
+        "node_selector": placed.node_selector,
+        "queued_seconds": placed.queued_seconds,
         "kubeconfig": cluster.kubeconfig,
         "last_in_queue": last_in_queue,
     }
@@ -57,11 +59,9 @@ def create_run(
         return FinetuneJob(name, run, opts, **placement)
     if isinstance(run, model.TrainingRun):
         return TrainingJob(name, run, opts, **placement)
-    tpu_slice, only_pools = plan.workload_slice(run, stack), plan.only_pools(run, stack)
-    hosts, chips = tpu_slice.hosts, tpu_slice.chips_per_host
+    hosts, chips, only_pools = placed.slice.hosts, placed.slice.chips_per_host, placed.only_pools
     if isinstance(run, model.TpuBatch):
         return TpuBatchJob(name, run, opts, hosts=hosts, chips_per_host=chips, only_pools=only_pools, **placement)
-    pool_of_slice = plan.pool_of_slice(run, stack)
     return MultisliceJob(
         name,
         run,
@@ -69,6 +69,6 @@ def create_run(
         hosts=hosts,
         chips_per_host=chips,
         only_pools=only_pools,
-        pool_of_slice=pool_of_slice,
+        pool_of_slice=placed.pool_of_slice,
         **placement,
     )

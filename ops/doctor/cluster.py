@@ -11,7 +11,7 @@ from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, e
 from catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
 from ops.doctor import needs
 from ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from settings import plan
+from settings.stack.needs import uses_workload_identity
 
 DEFAULT_NETWORK = "default"
 
@@ -22,7 +22,7 @@ class ClusterChecks(Visit):
 
     def versions(self) -> Iterator[Finding]:
         """The version of GKE has all features that the stack uses."""
-        cluster, wanted = self.settings.cluster, needs.gke_features(self.settings)
+        cluster, wanted = self.settings.cluster, needs.gke_features(self.resolved)
         if cluster.mode == "existing":
             existing = self._existing_cluster()
             if existing is None:
@@ -67,7 +67,7 @@ class ClusterChecks(Visit):
         if existing is None or existing.get("autopilot", {}).get("enabled"):
             return
         identity = existing.get("workloadIdentityConfig", {})
-        if plan.uses_workload_identity(self.settings) and not identity.get("workloadPool"):
+        if uses_workload_identity(self.resolved) and not identity.get("workloadPool"):
             text = (
                 f"cluster {cluster.name} has no Workload Identity: GKE would refuse pools, and grants would fail; "
                 "its node pools also need --workload-metadata=GKE_METADATA"
@@ -75,8 +75,8 @@ class ClusterChecks(Visit):
             command = enable_workload_identity(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Workload Identity", text, command)
         driver = existing.get("addonsConfig", {}).get("gcsFuseCsiDriverConfig", {})
-        mounting = [run.name for run, _ in plan.bucket_mounts(self.settings)]
-        mounting += [download.name for download in plan.downloads(self.settings)]
+        mounting = [run.name for run, _ in self.resolved.bucket_mounts]
+        mounting += [download.name for download in self.resolved.downloads]
         runs = ", ".join(mounting)
         if runs and not driver.get("enabled"):
             text = f"cluster {cluster.name} has no Cloud Storage FUSE driver: pods of {runs} would wait for their "
@@ -102,7 +102,7 @@ class ClusterChecks(Visit):
         host, name = self._host_and_name(
             existing.get("networkConfig", {}).get("network") or cluster.network or DEFAULT_NETWORK
         )
-        region = needs.region(self.settings)
+        region = self.settings.cluster.region
         response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/subnetworks") or {}
         if not any(
             subnetwork.get("purpose") == PROXY_PURPOSE
@@ -127,7 +127,7 @@ class ClusterChecks(Visit):
         https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters#add_firewall_rules
         """
         private = existing.get("privateClusterConfig", {})
-        ports = [*(["9443"] if self.settings.queues or plan.jobsets(self.settings) else [])]
+        ports = [*(["9443"] if self.settings.queues or self.resolved.jobsets else [])]
         ports += ["6443"] if any(autoscaler.adapter == "prometheus" for autoscaler in self.settings.autoscaling) else []
         if not private.get("peeringName") or not ports:
             return
@@ -169,11 +169,11 @@ class ClusterChecks(Visit):
 
     def nat(self) -> Iterator[Finding]:
         """Private nodes in an existing network have Cloud NAT, if pods need the Internet."""
-        cluster, needed = self.settings.cluster, plan.internet(self.settings)
+        cluster, needed = self.settings.cluster, self.resolved.internet
         if not cluster.private_nodes or cluster.vpc is not None or cluster.mode == "existing" or not needed:
             return
         host, name = self._host_and_name(cluster.network or DEFAULT_NETWORK)
-        region = needs.region(self.settings)
+        region = self.settings.cluster.region
         response = self.google(f"compute.googleapis.com/compute/v1/projects/{host}/regions/{region}/routers") or {}
         routers = [
             router

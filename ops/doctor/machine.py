@@ -9,7 +9,7 @@ from importlib.metadata import version
 from catalog import features
 from ops.doctor.requests import NOT_FOUND
 from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
-from settings import model_memory, plan
+from settings import model_memory
 
 OLDEST_PYTHON = (3, 11)
 
@@ -61,7 +61,7 @@ class MachineChecks(Visit):
 
     def hugging_face(self) -> Iterator[Finding]:
         """There is a Hugging Face token if workloads download models with one."""
-        if plan.token_workloads(self.settings) and not self.token_given and self.settings.hf_token_secret is None:
+        if self.resolved.token_workloads and not self.token_given and self.settings.hf_token_secret is None:
             text = "there is no Hugging Face token, and servers and runs download their models with one"
             yield Finding(MISSING, "Hugging Face token", text, self._config("--secret gke-ai:hfToken"))
 
@@ -75,7 +75,7 @@ class MachineChecks(Visit):
 
     def models(self) -> Iterator[Finding]:
         """The catalog has every model, so the program can check that it fits its accelerators."""
-        for unchecked_model in model_memory.unchecked(self.settings):
+        for unchecked_model in model_memory.unchecked(self.resolved.servers):
             yield Finding(
                 UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"
             )

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from catalog import features, project_quotas
 from catalog.capacity import MODES
 from catalog.machines import machine
-from catalog.zones import node_zones, region_of
-from settings import plan
-from settings.model import Settings, TpuSlice
+from catalog.zones import node_zones
+from settings import ResolvedStack
+from settings.model import TpuSlice
+from settings.stack.needs import makes_accounts
 
 # A few permissions of each role, enough to tell whether the role is granted.
 # https://cloud.google.com/iam/docs/roles-permissions
@@ -75,76 +76,67 @@ class MachineNeed:
     any_zone: bool = False
 
 
-def region(settings: Settings) -> str:
-    """Returns the region of the cluster."""
-    return region_of(settings.cluster.location)
-
-
-def quotas(settings: Settings) -> list[QuotaNeed]:
+def quotas(stack: ResolvedStack) -> list[QuotaNeed]:
     """Returns the accelerators of pools at maximum size, and of workloads on nodes that GKE creates, by quota."""
-    quota_needs: dict[tuple[str, str, str | None], QuotaNeed] = {}
-    for accelerator, capacity, count, user in _accelerators(settings):
-        cluster_region, metric = region(settings), project_quotas.metric(accelerator, capacity)
-        key = (cluster_region, accelerator, metric)
-        before = quota_needs.get(key)
+    quota_needs: dict[tuple[str, str | None], QuotaNeed] = {}
+    for accelerator, capacity, count, user in _accelerators(stack):
+        metric = project_quotas.metric(accelerator, capacity)
+        before = quota_needs.get((accelerator, metric))
         of = f"{before.of}, {user}" if before else f"{accelerator} of {user}"
-        quota_needs[key] = QuotaNeed(cluster_region, metric, count + (before.count if before else 0), of)
+        total = count + (before.count if before else 0)
+        quota_needs[accelerator, metric] = QuotaNeed(stack.cluster.region, metric, total, of)
     return list(quota_needs.values())
 
 
-def class_quotas(settings: Settings) -> list[QuotaNeed]:
+def class_quotas(stack: ResolvedStack) -> list[QuotaNeed]:
     """Returns the accelerators of the workloads of each compute class, by priority. One priority with enough quota
     suffices."""
     quota_needs = []
-    for compute_class in settings.compute_classes:
-        users = [workload for workload in plan.gpu_workloads(settings) if workload.compute_class == compute_class.name]
-        count = sum(plan.accelerators(user, settings)[1] * plan.max_pods(user, settings) for user in users)
+    for compute_class in stack.settings.compute_classes:
+        users = [user for user in stack.gpu_workloads if user.section.compute_class == compute_class.name]
+        count = sum(user.accelerators * user.max_pods for user in users)
         for index, priority in enumerate(compute_class.priorities):
             accelerator, mode = machine(priority.machine_type).gpu, priority.capacity.mode
             if accelerator is None or not count or mode == "reservation":
                 continue
-            metric = project_quotas.metric(accelerator, mode)
-            quota_needs.append(QuotaNeed(region(settings), metric, count, compute_class.at(f"priorities[{index}]")))
+            metric, path = project_quotas.metric(accelerator, mode), compute_class.at(f"priorities[{index}]")
+            quota_needs.append(QuotaNeed(stack.cluster.region, metric, count, path))
     return quota_needs
 
 
-def gpus_everywhere(settings: Settings) -> int:
+def gpus_everywhere(stack: ResolvedStack) -> int:
     """Returns the GPUs of the stack at maximum size, of all types together."""
-    return sum(count for accelerator, _, count, _ in _accelerators(settings) if accelerator.startswith("nvidia-"))
+    return sum(count for accelerator, _, count, _ in _accelerators(stack) if accelerator.startswith("nvidia-"))
 
 
-def _accelerators(settings: Settings) -> Iterator[tuple[str, str, int, str]]:
+def _accelerators(stack: ResolvedStack) -> Iterator[tuple[str, str, int, str]]:
     """Yields (GPU type or TPU version, capacity mode, maximum accelerators, user). Reserved capacity is left out."""
-    for pool in settings.pools:
-        nodes = pool.max_nodes(settings.cluster)
+    for pool, nodes in ((pool.section, pool.max_nodes) for pool in stack.node_pools):
         if pool.capacity.mode == "reservation" or not nodes * pool.accelerators_per_node:
             continue
         # GKE upgrades a multi-host slice in place: https://cloud.google.com/kubernetes-engine/docs/how-to/node-upgrades-quota
         extra = 0 if pool.is_one_slice else MODES[pool.capacity.mode].surge
         user = f"pool {pool.name}" + (" (one more node in upgrades)" if extra else "")
         yield pool.accelerator_type, pool.capacity.mode, (nodes + extra) * pool.accelerators_per_node, user
-    for workload in plan.workloads(settings):
-        if plan.pools_of(workload, settings) or workload.provisioned_capacity is None:
-            continue
-        accelerator, mode = workload.provisioned_capacity
-        count = plan.accelerators(workload, settings)[1] * plan.max_pods(workload, settings)
-        yield accelerator, mode, count, workload.name
+    for placed in stack.placed:
+        if not placed.pools and placed.section.provisioned_capacity is not None:
+            accelerator, mode = placed.section.provisioned_capacity
+            yield accelerator, mode, placed.accelerators * placed.max_pods, placed.section.name
 
 
-def machines(settings: Settings) -> list[MachineNeed]:
+def machines(stack: ResolvedStack) -> list[MachineNeed]:
     """Returns the machine types of pools in their zones, and those of compute classes in any zone of the cluster."""
-    cluster = settings.cluster
+    cluster = stack.cluster
     machine_needs = []
     if cluster.mode == "standard":
         pool, path = cluster.system_pool, "gke-ai:cluster.systemPool.zones"
         zones = tuple(pool.zones or node_zones(cluster.location))
         machine_needs.append(MachineNeed(pool.machine_type, zones, f"pool {pool.name}", path, bool(pool.zones)))
-    for own in settings.pools:
-        zones = own.zones_in(cluster)
+    for own, zones in ((pool.section, pool.zones) for pool in stack.node_pools):
         machine_needs.append(
             MachineNeed(own.node_machine_type, zones, f"pool {own.name}", own.at("zones"), bool(own.zones))
         )
-    for compute_class in settings.compute_classes:
+    for compute_class in stack.settings.compute_classes:
         for index, priority in enumerate(compute_class.priorities):
             zones, path = node_zones(cluster.location), compute_class.at(f"priorities[{index}].machineType")
             machine_needs.append(
@@ -153,51 +145,51 @@ def machines(settings: Settings) -> list[MachineNeed]:
     return machine_needs
 
 
-def gke_features(settings: Settings) -> list[str]:
+def gke_features(stack: ResolvedStack) -> list[str]:
     """Returns the features of the stack that not every version of GKE has."""
-    priorities = [priority for compute_class in settings.compute_classes for priority in compute_class.priorities]
+    priorities = [priority for compute_class in stack.settings.compute_classes for priority in compute_class.priorities]
     wanted = {
-        features.FLEX_START: any(pool.elastic for pool in settings.gpu_pools),
-        features.FLEX_START_TPU: any(pool.elastic for pool in settings.tpu_pools)
-        or any(tpu.capacity == "flexStart" for tpu in _tpu_slices(settings)),
-        features.COMPUTE_CLASS: bool(settings.compute_classes),
+        features.FLEX_START: any(pool.elastic for pool in stack.settings.gpu_pools),
+        features.FLEX_START_TPU: any(pool.elastic for pool in stack.settings.tpu_pools)
+        or any(tpu.capacity == "flexStart" for tpu in _tpu_slices(stack)),
+        features.COMPUTE_CLASS: bool(stack.settings.compute_classes),
         features.COMPUTE_CLASS_FLEX_START: any(priority.capacity.mode == "flexStart" for priority in priorities),
         features.COMPUTE_CLASS_POOLS: any(
-            compute_class.auto_create_pools for compute_class in settings.compute_classes
+            compute_class.auto_create_pools for compute_class in stack.settings.compute_classes
         ),
-        features.TPU7X: "tpu7x" in _tpu_versions(settings) and not plan.is_autopilot(settings.cluster),
-        features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(settings) and plan.is_autopilot(settings.cluster),
-        features.SECRET_SYNC: settings.hf_token_secret is not None,
-        features.INFERENCE_POOL: settings.gateway is not None,
-        features.JOBSET_METRICS: settings.monitoring is not None and bool(plan.jobsets(settings)),
+        features.TPU7X: "tpu7x" in _tpu_versions(stack) and not stack.cluster.is_autopilot,
+        features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(stack) and stack.cluster.is_autopilot,
+        features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
+        features.INFERENCE_POOL: stack.settings.gateway is not None,
+        features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),
     }
     return [feature for feature, needed in wanted.items() if needed]
 
 
-def _tpu_slices(settings: Settings) -> list[TpuSlice]:
+def _tpu_slices(stack: ResolvedStack) -> list[TpuSlice]:
     """Returns the slices of workloads on nodes that GKE creates."""
-    return [workload.tpu for workload in plan.tpu_workloads(settings) if workload.tpu is not None]
+    return [placed.section.tpu for placed in stack.tpu_workloads if placed.section.tpu is not None]
 
 
-def _tpu_versions(settings: Settings) -> set[str]:
+def _tpu_versions(stack: ResolvedStack) -> set[str]:
     """Returns the TPU versions of pools, and of workloads on nodes that GKE creates."""
-    return {pool.version for pool in settings.tpu_pools} | {tpu.version for tpu in _tpu_slices(settings)}
+    return {pool.version for pool in stack.settings.tpu_pools} | {tpu.version for tpu in _tpu_slices(stack)}
 
 
-def permissions(settings: Settings) -> dict[str, tuple[str, ...]]:
+def permissions(stack: ResolvedStack) -> dict[str, tuple[str, ...]]:
     """Returns the permissions that the deploying account needs, by a role that has them."""
-    makes_nodes = settings.cluster.mode != "existing" or bool(settings.pools)
-    makes_accounts = plan.makes_accounts(settings)
+    makes_nodes = stack.cluster.mode != "existing" or bool(stack.settings.pools)
+    accounts = makes_accounts(stack)
     wanted = {
         "roles/browser": True,
         "roles/iam.serviceAccountUser": makes_nodes,
-        "roles/storage.admin": bool(settings.buckets),
-        "roles/compute.networkAdmin": settings.cluster.vpc is not None,
-        "roles/iam.serviceAccountAdmin": makes_accounts,
-        "roles/resourcemanager.projectIamAdmin": makes_accounts,
-        "roles/serviceusage.serviceUsageAdmin": settings.enable_apis,
-        "roles/monitoring.editor": settings.monitoring is not None,
-        "roles/secretmanager.admin": settings.hf_token_secret is not None,
+        "roles/storage.admin": bool(stack.settings.buckets),
+        "roles/compute.networkAdmin": stack.cluster.vpc is not None,
+        "roles/iam.serviceAccountAdmin": accounts,
+        "roles/resourcemanager.projectIamAdmin": accounts,
+        "roles/serviceusage.serviceUsageAdmin": stack.settings.enable_apis,
+        "roles/monitoring.editor": stack.settings.monitoring is not None,
+        "roles/secretmanager.admin": stack.settings.hf_token_secret is not None,
     }
     of_cluster = {"roles/container.admin": CLUSTERS if makes_nodes else IN_CLUSTER}
     return of_cluster | {role: ROLES[role] for role, needed in wanted.items() if needed}

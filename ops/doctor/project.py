@@ -10,7 +10,7 @@ from urllib.parse import quote
 from catalog import apis, project_quotas
 from ops.doctor import needs
 from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit, refusal, switched_off
-from settings import plan
+from settings.stack.needs import apis as apis_of
 
 
 @dataclass
@@ -39,7 +39,7 @@ class ProjectChecks(Visit):
 
     def services(self) -> Iterator[Finding]:
         """The APIs are enabled that the program does not enable itself."""
-        wanted = [*apis.BEFOREHAND, *([] if self.settings.enable_apis else plan.apis(self.settings))]
+        wanted = [*apis.BEFOREHAND, *([] if self.settings.enable_apis else apis_of(self.resolved))]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
         response = self.google(f"serviceusage.googleapis.com/v1/projects/{self.project}/services:batchGet?{names}")
         on = {
@@ -56,7 +56,7 @@ class ProjectChecks(Visit):
 
     def permissions(self) -> Iterator[Finding]:
         """The account that deploys has the permissions that the stack needs."""
-        wanted = needs.permissions(self.settings)
+        wanted = needs.permissions(self.resolved)
         every = sorted({permission for several in wanted.values() for permission in several})
         url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:testIamPermissions"
         granted = set((self.google(url, {"permissions": every}) or {}).get("permissions", []))
@@ -69,7 +69,7 @@ class ProjectChecks(Visit):
 
     def quotas(self) -> Iterator[Finding]:
         """Each region has quota for the accelerators of the stack at maximum size."""
-        for need in needs.quotas(self.settings):
+        for need in needs.quotas(self.resolved):
             if need.metric is None:
                 text = f"quota of {need.of}: {need.count}, from a machine family's quota that has no figure by region"
                 command = (
@@ -85,7 +85,7 @@ class ProjectChecks(Visit):
 
     def class_quotas(self) -> Iterator[Finding]:
         """Each choice of a compute class has quota for its users. Advice only: GKE may use the next choice."""
-        for need in needs.class_quotas(self.settings):
+        for need in needs.class_quotas(self.resolved):
             if need.metric is None:
                 continue
             response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}/regions/{need.region}")
@@ -95,7 +95,7 @@ class ProjectChecks(Visit):
 
     def all_gpus(self) -> Iterator[Finding]:
         """The project has quota for the total number of GPUs."""
-        if count := needs.gpus_everywhere(self.settings):
+        if count := needs.gpus_everywhere(self.resolved):
             response = self.google(f"compute.googleapis.com/compute/v1/projects/{self.project}")
             reason = f"the stack takes up to {count} GPUs"
             yield from self._enough(response, project_quotas.GPUS_ALL_REGIONS, count, reason)
@@ -122,7 +122,7 @@ class ProjectChecks(Visit):
 
     def machines(self) -> Iterator[Finding]:
         """Each zone offers the machine types of its pools."""
-        for need in needs.machines(self.settings):
+        for need in needs.machines(self.resolved):
             query = quote(f"name={need.machine_type}")
             url = f"compute.googleapis.com/compute/v1/projects/{self.project}/aggregated/machineTypes?filter={query}"
             items = (self.google(url) or {}).get("items", {})
@@ -130,7 +130,7 @@ class ProjectChecks(Visit):
             lacking = [zone for zone in need.zones if zone not in there]
             if not lacking or (need.any_zone and len(lacking) < len(need.zones)):
                 continue
-            near = [zone for zone in there if zone.startswith(f"{needs.region(self.settings)}-")]
+            near = [zone for zone in there if zone.startswith(f"{self.settings.cluster.region}-")]
             text = f"{need.of}: no {need.machine_type} in {', '.join(lacking)}"
             if need.any_zone or not near:
                 where = f"available in {', '.join(there)}" if there else "not available anywhere"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ops.doctor.requests import call
 from ops.stack import Answer
-from settings import Settings
+from settings import ResolvedStack, Settings
 
 MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"
 
@@ -38,12 +38,17 @@ class Visit:
 
     stack: str
     project: str
-    settings: Settings
+    resolved: ResolvedStack
     token_given: bool
     call: Call = call
     api_key_given: bool = True
     credential: str = field(default="", repr=False)
     _answers: dict[str, Answer] = field(default_factory=dict, repr=False)
+
+    @property
+    def settings(self) -> Settings:
+        """The sections of the configuration."""
+        return self.resolved.settings
 
     @cached_property
     def member(self) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
+from catalog.zones import region_of
 from settings.model.base import Cidr, GkeName, Labels, Section
 
 
@@ -169,3 +170,13 @@ class Cluster(Section):
     protect: bool = Field(
         default=False, description="Refuse to delete the cluster. To delete it, set this to false and apply that first."
     )
+
+    @property
+    def region(self) -> str:
+        """The region of the cluster."""
+        return region_of(self.location)
+
+    @property
+    def is_autopilot(self) -> bool:
+        """Whether GKE manages the nodes: a new or an existing Autopilot cluster."""
+        return self.mode == "autopilot" or (self.mode == "existing" and self.existing_mode == "autopilot")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -12,7 +12,8 @@ from catalog import versions
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.buckets import FuseVolume
-from settings.model.pools import Pool, TpuSlice
+from settings.model.nodes import Nodes
+from settings.model.pools import TpuSlice
 from settings.model.training import TrainingRun
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret, TpuWorkload
 
@@ -126,10 +127,10 @@ class FineTune(GpuWorkload):
             return self.backoff_limit
         return 4 if self.fixed_name else FAILURES_PER_POD * pods
 
-    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
         return self.gpus_per_pod
 
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+    def pods_at_once(self, nodes: Nodes) -> int:
         return self.pods
 
 
@@ -199,7 +200,7 @@ class TpuRun(TpuWorkload):
         return self.privileged
 
     @abstractmethod
-    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
+    def has_derived_service(self, nodes: Nodes) -> bool:
         """Whether it has a headless Service with the name of its Job or JobSet."""
 
 
@@ -237,7 +238,7 @@ class Multislice(TpuRun):
     def has_named_service(self) -> bool:
         return False
 
-    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
+    def has_derived_service(self, nodes: Nodes) -> bool:
         return True
 
     @property
@@ -256,12 +257,11 @@ class Multislice(TpuRun):
     def is_bound_to_pools(self) -> bool:
         return True
 
-    def pool_of_slice(self, pools: Sequence[Pool]) -> list[str]:
-        own = self.pools_among(pools)
-        return [pool.name for pool in own[: self.slices]] if any(pool.grows for pool in own) else []
+    def pool_of_slice(self, nodes: Nodes) -> list[str]:
+        return [pool.name for pool in nodes.pools[: self.slices]] if nodes.grow else []
 
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).hosts * self.slices
+    def pods_at_once(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).hosts * self.slices
 
 
 class TpuBatch(TpuRun, SingleSliceWorkload):
@@ -307,11 +307,11 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
             return self.backoff_limit
         return 0 if self.fixed_name else FAILURES_PER_POD * pods
 
-    def has_derived_service(self, pools: Sequence[Pool]) -> bool:
-        return self.service is None and self.slice_among(pools).multi_host
+    def has_derived_service(self, nodes: Nodes) -> bool:
+        return self.service is None and self.slice_on(nodes).multi_host
 
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).hosts
+    def pods_at_once(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).hosts
 
 
 # A run of any kind.

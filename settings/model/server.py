@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -18,9 +18,8 @@ from catalog.models import find_model
 from catalog.quantities import GI, MI, format_quantity, parse_quantity
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.buckets import BucketMount
-from settings.model.compute_classes import ComputeClass
 from settings.model.model_cache import ModelCache
-from settings.model.pools import Pool
+from settings.model.nodes import Nodes
 from settings.model.workloads import Resources, TokenSecret, Workload
 
 
@@ -318,10 +317,10 @@ class Server(Workload):
         """Number of sequences for which each accelerator reserves memory."""
         return 1
 
-    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
+    def running_limit(self, nodes: Nodes) -> int | None:
         """Maximum number of requests that a replica runs at once; None if unknown. May raise LookupError."""
         limits = ENGINES[self.engine].limits
-        names = {accelerator for accelerator, _ in self.accelerator_places(pools, classes)}
+        names = {accelerator for accelerator, _ in self.accelerator_places(nodes)}
         defaults = [limits.running_on.get(name, limits.running) for name in names]
         default = max((limit for limit in defaults if limit is not None), default=limits.running)
         known = [self._limit(limits.running_setting, default), self.accepted_limit]
@@ -347,13 +346,13 @@ class Server(Workload):
         """Key of the section that sets the accelerators of a replica."""
 
     @abstractmethod
-    def shards(self, pools: Sequence[Pool]) -> int:
+    def shards(self, nodes: Nodes) -> int:
         """Number of accelerators that share the model."""
 
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+    def pods_at_once(self, nodes: Nodes) -> int:
         return min(self.replicas, 1)
 
-    def max_pods(self, pools: Sequence[Pool], max_replicas: int | None) -> int:
+    def max_pods(self, nodes: Nodes, max_replicas: int | None) -> int:
         return self.replicas if max_replicas is None else max_replicas
 
 

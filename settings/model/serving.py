@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,8 +10,7 @@ from pydantic import Field
 from catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from settings.model.base import DnsLabel
-from settings.model.compute_classes import ComputeClass
-from settings.model.pools import Pool
+from settings.model.nodes import Nodes
 from settings.model.server import EngineName, Server, is_flag, yaml_key
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
 
@@ -57,10 +56,10 @@ class GpuServer(Server, GpuWorkload):
     def size_key(self) -> str:
         return "gpus"
 
-    def shards(self, pools: Sequence[Pool]) -> int:
+    def shards(self, nodes: Nodes) -> int:
         return self.gpus
 
-    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
         return self.gpus
 
 
@@ -143,8 +142,8 @@ class VllmTpu(FlagArguments, SingleSliceWorkload):
     def size_key(self) -> str:
         return "pool" if self.pool else "tpu"
 
-    def shards(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).devices
+    def shards(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).devices
 
 
 class Tgi(GpuServer):
@@ -229,15 +228,15 @@ class JetStream(Server, SingleSliceWorkload):
     def sequences(self) -> int:
         return self.batch_size
 
-    def running_limit(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> int | None:
-        return self.batch_size * self.slice_among(pools).devices
+    def running_limit(self, nodes: Nodes) -> int | None:
+        return self.batch_size * self.slice_on(nodes).devices
 
     @property
     def size_key(self) -> str:
         return "pool" if self.pool else "tpu"
 
-    def shards(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).devices
+    def shards(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).devices
 
 
 # A server of any engine. The first is the default.

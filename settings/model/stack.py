@@ -112,8 +112,8 @@ class Waiver(Section):
 
 
 @dataclass(frozen=True)
-class Unparsed:
-    """Parts of a configuration that could not be parsed: paths of sections and items, and names of the items.
+class Unresolved:
+    """Parts of a configuration that could not be parsed or resolved: paths of sections and items, names of items.
 
     Rules run on the rest. This keeps them from refusing a reference to an item that is only mistyped.
     """
@@ -122,7 +122,7 @@ class Unparsed:
     names: frozenset[str] = frozenset()
 
     def overlaps(self, section: str) -> bool:
-        """Whether the section, a part of it, or a section around it could not be parsed."""
+        """Whether the section, a part of it, or a section around it is unresolved."""
         return any(
             path == section
             or path.startswith((f"{section}[", f"{section}."))
@@ -131,7 +131,7 @@ class Unparsed:
         )
 
     def may_contain(self, section: str, name: str) -> bool:
-        """Whether the unparsed part of the section may contain an item called `name`."""
+        """Whether the unresolved part of the section may contain an item called `name`."""
         return name in self.names or any(section == path or section.startswith(f"{path}.") for path in self.paths)
 
 
@@ -180,7 +180,7 @@ class Settings(Section):
         examples=["calibration/prod.yaml"],
     )
 
-    _unparsed: Unparsed = PrivateAttr(default_factory=Unparsed)
+    _unresolved: Unresolved = PrivateAttr(default_factory=Unresolved)
     _measured: Calibration = PrivateAttr(default_factory=Calibration)
 
     @property
@@ -194,6 +194,6 @@ class Settings(Section):
         return self._measured
 
     @property
-    def unparsed(self) -> Unparsed:
+    def unresolved(self) -> Unresolved:
         """Parts that could not be parsed. Empty in all settings that `load` returns."""
-        return self._unparsed
+        return self._unresolved

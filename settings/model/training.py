@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from catalog import checkpoints, fuse
 from settings.model.base import Request, Section
 from settings.model.buckets import BucketMount
-from settings.model.pools import Pool
+from settings.model.nodes import Nodes
 from settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 # Environment variables of a training job, with the key that each comes from.
@@ -156,15 +156,15 @@ class TrainingRun(GpuWorkload):
     def set_variables(self) -> Mapping[str, str]:
         return _VARIABLES
 
-    def node_selector(self, pools: Sequence[Pool]) -> dict[str, str]:
+    def node_selector(self, nodes: Nodes) -> dict[str, str]:
         # A pool is always selected by its name. Otherwise a further pool with these GPUs would move the run.
-        own = self.pools_among(pools) if self.pool is not None else []
-        return {**super().node_selector(pools), **(own[0].selector if own else {})}
+        own = nodes.pools if self.pool is not None else ()
+        return {**super().node_selector(nodes), **(own[0].selector if own else {})}
 
-    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
         return self.gpus_per_pod
 
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+    def pods_at_once(self, nodes: Nodes) -> int:
         return self.pods
 
     def in_container(self, directory: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,9 +16,8 @@ from catalog.tpus import GOOGLE_TPU, Slice
 from settings.model.base import DnsLabel, Labels, Request, Section
 from settings.model.buckets import BucketMount, FuseVolume
 from settings.model.compute_classes import ComputeClass
+from settings.model.nodes import Nodes
 from settings.model.pools import Pool, TpuSlice, slice_labels
-
-AnyPool = TypeVar("AnyPool", bound=Pool)
 
 
 class Resources(Section):
@@ -174,34 +173,33 @@ class Workload(Section):
         """The compute class that provides the nodes, if any."""
         return None
 
-    def pools_among(self, pools: Sequence[AnyPool]) -> list[AnyPool]:
-        """Pools that the workload can run on: those it names, or all with its accelerators."""
-        own = [pool for pool in pools if pool.accelerator_resource == self.accelerator_resource]
-        if names := self.named_pools.values():
-            return [pool for pool in own if pool.name in names]
-        return [pool for pool in own if pool.hardware == self.hardware] if self.hardware is not None else []
+    def nodes_among(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> Nodes:
+        """The nodes of the workload: of pools that it names, or of all with its accelerators, or of its class."""
+        same = [pool for pool in pools if pool.accelerator_resource == self.accelerator_resource]
+        names = self.named_pools.values()
+        own = tuple(pool for pool in same if (pool.name in names if names else pool.hardware == self.hardware))
+        others = tuple(pool for pool in same if pool not in own)
+        return Nodes(own, others, next((item for item in classes if item.name == self.named_class), None))
 
     @abstractmethod
-    def hardware_labels(self, pools: Sequence[Pool]) -> dict[str, str]:
+    def hardware_labels(self, nodes: Nodes) -> dict[str, str]:
         """Labels of the nodes with the accelerators of the workload."""
 
-    def capacity_labels(self, pools: Sequence[Pool]) -> dict[str, str]:
+    def capacity_labels(self, nodes: Nodes) -> dict[str, str]:
         """Labels of the nodes' capacity mode that the workload selects."""
         return {}
 
-    def hardware_names(self, pools: Sequence[Pool]) -> set[str]:
+    def hardware_names(self, nodes: Nodes) -> set[str]:
         """The accelerators that the workload can run on, as `Pool.hardware_name` has them."""
-        return {pool.hardware_name for pool in self.pools_among(pools)}
+        return {pool.hardware_name for pool in nodes.pools}
 
-    def node_selector(self, pools: Sequence[Pool]) -> dict[str, str]:
+    def node_selector(self, nodes: Nodes) -> dict[str, str]:
         """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
-        own, labels = self.pools_among(pools), self.hardware_labels(pools)
-        same = [pool for pool in pools if pool.accelerator_resource == self.accelerator_resource]
-        alike = [pool for pool in same if pool.accelerator_labels == labels]
-        selector = {**labels, **self.capacity_labels(pools)}
-        return {**selector, **own[0].selector} if len(own) == 1 and alike != own else selector
+        labels = self.hardware_labels(nodes)
+        selector = {**labels, **self.capacity_labels(nodes)}
+        return {**selector, **nodes.pools[0].selector} if len(nodes.pools) == 1 and nodes.alike(labels) else selector
 
-    def pool_of_slice(self, pools: Sequence[Pool]) -> list[str]:
+    def pool_of_slice(self, nodes: Nodes) -> list[str]:
         """The pool of each slice, for a workload of several slices that chooses their pools."""
         return []
 
@@ -211,18 +209,18 @@ class Workload(Section):
         return bool(self.named_pools)
 
     @abstractmethod
-    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
         """Accelerators that each pod requests."""
 
     @abstractmethod
-    def pods_at_once(self, pools: Sequence[Pool]) -> int:
+    def pods_at_once(self, nodes: Nodes) -> int:
         """Pods that must run at the same time: all pods of a Job, one pod of a server."""
 
-    def max_pods(self, pools: Sequence[Pool], max_replicas: int | None) -> int:
+    def max_pods(self, nodes: Nodes, max_replicas: int | None) -> int:
         """Maximum number of pods. `max_replicas` is the limit of the workload's autoscaler, if it has one."""
-        return self.pods_at_once(pools)
+        return self.pods_at_once(nodes)
 
-    def accelerator_places(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> Iterator[tuple[str, str]]:
+    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
         """Accelerators with room for a pod, each with the words that name its compute class, if it has one."""
         yield from ()
 
@@ -259,27 +257,26 @@ class GpuWorkload(Workload):
     def named_class(self) -> str | None:
         return self.compute_class
 
-    def hardware_labels(self, pools: Sequence[Pool]) -> dict[str, str]:
+    def hardware_labels(self, nodes: Nodes) -> dict[str, str]:
         if self.compute_class is not None:
             return {COMPUTE_CLASS: self.compute_class}
         if self.pool is None:
             return {GKE_ACCELERATOR: self.accelerator} if self.accelerator else {}
-        (pool,) = self.pools_among(pools)
+        (pool,) = nodes.pools
         return pool.accelerator_labels
 
-    def hardware_names(self, pools: Sequence[Pool]) -> set[str]:
-        return super().hardware_names(pools) | ({self.accelerator} if self.accelerator is not None else set())
+    def hardware_names(self, nodes: Nodes) -> set[str]:
+        return super().hardware_names(nodes) | ({self.accelerator} if self.accelerator is not None else set())
 
-    def accelerator_places(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> Iterator[tuple[str, str]]:
-        count = self.accelerators_per_pod(pools)
+    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
+        count = self.accelerators_per_pod(nodes)
         if self.compute_class is not None:
-            for compute_class in classes:
-                for priority in compute_class.priorities if compute_class.name == self.compute_class else ():
-                    machine_type = MACHINES.get(priority.machine_type)
-                    if machine_type is not None and machine_type.gpu is not None and machine_type.gpus >= count:
-                        yield machine_type.gpu, f" of compute class {self.compute_class}"
+            for priority in nodes.compute_class.priorities if nodes.compute_class else ():
+                machine_type = MACHINES.get(priority.machine_type)
+                if machine_type is not None and machine_type.gpu is not None and machine_type.gpus >= count:
+                    yield machine_type.gpu, f" of compute class {self.compute_class}"
         elif self.pool is not None:
-            for pool in self.pools_among(pools):
+            for pool in nodes.pools:
                 if pool.accelerators_per_node >= count:
                     yield pool.accelerator_type, ""
         elif self.accelerator is not None and any(m.gpus >= count for m in machines_with(self.accelerator)):
@@ -303,30 +300,29 @@ class TpuWorkload(Workload):
     def provisioned_capacity(self) -> tuple[str, str] | None:
         return None if self.tpu is None else (self.tpu.version, self.tpu.capacity)
 
-    def slice_among(self, pools: Sequence[Pool]) -> Slice:
+    def slice_on(self, nodes: Nodes) -> Slice:
         """The slice of the workload, or each of its equal slices. Raises LookupError if it names none."""
         if self.tpu is not None:
             return self.tpu.slice
-        for pool in self.pools_among(pools):
-            if pool.slice is not None:
-                return pool.slice
+        if nodes.slice is not None:
+            return nodes.slice
         raise LookupError(f"{self.name} names no TPU slice")
 
-    def hardware_labels(self, pools: Sequence[Pool]) -> dict[str, str]:
-        return slice_labels(self.slice_among(pools))
+    def hardware_labels(self, nodes: Nodes) -> dict[str, str]:
+        return slice_labels(self.slice_on(nodes))
 
-    def capacity_labels(self, pools: Sequence[Pool]) -> dict[str, str]:
-        modes = {pool.capacity.mode for pool in self.pools_among(pools)} or ({self.tpu.capacity} if self.tpu else set())
+    def capacity_labels(self, nodes: Nodes) -> dict[str, str]:
+        modes = {pool.capacity.mode for pool in nodes.pools} or ({self.tpu.capacity} if self.tpu else set())
         return dict(MODES[modes.pop()].labels) if len(modes) == 1 else {}
 
-    def hardware_names(self, pools: Sequence[Pool]) -> set[str]:
-        return super().hardware_names(pools) | {" ".join(self.hardware_labels(pools).values())}
+    def hardware_names(self, nodes: Nodes) -> set[str]:
+        return super().hardware_names(nodes) | {" ".join(self.hardware_labels(nodes).values())}
 
-    def accelerators_per_pod(self, pools: Sequence[Pool]) -> int:
-        return self.slice_among(pools).chips_per_host
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).chips_per_host
 
-    def accelerator_places(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> Iterator[tuple[str, str]]:
-        yield self.slice_among(pools).accelerator, ""
+    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
+        yield self.slice_on(nodes).accelerator, ""
 
 
 class SingleSliceWorkload(TpuWorkload):

@@ -1,7 +1,7 @@
 """Rules that keys must meet together. A rule is a function from settings to problems.
 
 Rules run on all parsed sections. The first rules find an unknown location, impossible pools and unknown slices.
-`check` sets these aside as unparsed, so that later rules neither fail on them nor report references to them.
+`check` sets these aside as unresolved, so that later rules neither fail on them nor report references to them.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unparsed
-from settings.plan import tpu_workloads as tpu_workloads_of
+from settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unresolved
 from settings.problems import Problem
 from settings.rules import (
     api_key,
@@ -38,33 +37,37 @@ from settings.rules import (
     versions,
     workloads,
 )
+from settings.rules.common import Rule
+from settings.stack import ResolvedStack
 
-RULES = (
-    *token.RULES,
-    *cluster.RULES,
-    *network.RULES,
-    *buckets.RULES,
-    *pools.RULES,
-    *tpu_pools.RULES,
-    *flavors.RULES,
-    *queues.RULES,
-    *cohorts.RULES,
-    *versions.RULES,
-    *compute_classes.RULES,
-    *workloads.RULES,
-    *gpu_workloads.RULES,
-    *tpu_workloads.RULES,
-    *training_jobs.RULES,
-    *serving.RULES,
-    *model_cache.RULES,
-    *fit.RULES,
-    *model_memory.RULES,
-    *autoscaling.RULES,
-    *gateway.RULES,
-    *api_key.RULES,
-    *tenants.RULES,
-    *monitoring.RULES,
+# In the order in which their problems are found. `check` sorts them by section.
+MODULES = (
+    token,
+    cluster,
+    network,
+    buckets,
+    pools,
+    tpu_pools,
+    flavors,
+    queues,
+    cohorts,
+    versions,
+    compute_classes,
+    workloads,
+    gpu_workloads,
+    tpu_workloads,
+    training_jobs,
+    serving,
+    model_cache,
+    fit,
+    model_memory,
+    autoscaling,
+    gateway,
+    api_key,
+    tenants,
+    monitoring,
 )
+RULES = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
 
 
 # What makes the nodes of a pool impossible, by the kind of pool. By default: an unknown machine type.
@@ -76,21 +79,22 @@ MACHINE_RULES: Mapping[type[Pool], Callable[[Any], Iterator[Problem]]] = {
 
 def check(settings: Settings) -> list[Problem]:
     """All problems of the settings, in the order of the rules."""
-    wrong_location = list(cluster.location_exists(settings))
+    wrong_location = list(cluster.location_exists(settings.cluster, settings.unresolved))
     if wrong_location:
         with_default = settings.cluster.model_copy(update={"location": Cluster().location})
         settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=with_default)
     problems = list(wrong_location)
     for pool in settings.pools:
         machine_exists = MACHINE_RULES.get(type(pool), pools.machine_is_known)
-        impossible = [*machine_exists(pool), *pools.zones_are_of_the_region(pool, settings)]
+        zones = pools.zones_are_of_the_region(pool, settings.cluster, settings.unresolved)
+        impossible = [*machine_exists(pool), *zones]
         if impossible:
             problems += impossible
             settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, settings))
-    problems += tpu_pools.workloads_have_a_slice(settings)
-    settings = _without_unknown_slices(settings)
+    problems += Rule(tpu_pools.workloads_have_a_slice).check(ResolvedStack(settings))
+    stack = ResolvedStack(_without_unknown_slices(settings))
     for rule in RULES:
-        problems += rule(settings)
+        problems += rule.check(stack)
     return problems
 
 
@@ -106,9 +110,7 @@ def _lists_without(pool: Pool, settings: Settings) -> dict[str, list[object]]:
 
 def _without_unknown_slices(settings: Settings) -> Settings:
     """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
-    without_slice = [
-        workload for workload in tpu_workloads_of(settings) if not tpu_pools.has_a_slice(workload, settings)
-    ]
+    without_slice = [placed.section for placed in ResolvedStack(settings).tpu_workloads if not placed.has_slice]
     for section in ("serving", "training", "batch"):
         items = getattr(settings, section)
         unknown = [item for item in items if item in without_slice]
@@ -131,5 +133,5 @@ def _without_unknown_slices(settings: Settings) -> Settings:
 
 def _set_aside(settings: Settings, paths: set[str], names: set[str], **left: object) -> Settings:
     reduced = settings.model_copy(update=left)
-    reduced._unparsed = Unparsed(settings.unparsed.paths | paths, settings.unparsed.names | names)
+    reduced._unresolved = Unresolved(settings.unresolved.paths | paths, settings.unresolved.names | names)
     return reduced

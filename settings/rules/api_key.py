@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from catalog.engines import ENGINES
-from settings.model import Server, Settings
+from settings.model import Gateway, Server
 from settings.problems import Problem
-from settings.rules.common import Rule, each
+from settings.rules.common import each
 
 PATH = "gke-ai:gatewayApiKey"
 # Long enough that nobody guesses it: https://cheatsheetseries.owasp.org/cheatsheets/Authentication_Cheat_Sheet.html
@@ -37,11 +37,9 @@ def api_key_problems(stated: str | None, encrypted: bool, environment: str | Non
         yield Problem(PATH, cause, _SET)
 
 
-def missing_api_key(settings: Settings, stated: bool, given: bool) -> Iterator[Problem]:
+def missing_api_key(gateway: Gateway | None, stated: bool, given: bool) -> Iterator[Problem]:
     """Reports an API key that the gateway requires and that is not set, or one that nothing requires."""
-    if settings.unparsed.overlaps("gke-ai:gateway"):
-        return
-    required = settings.gateway is not None and settings.gateway.api_key
+    required = gateway is not None and gateway.api_key
     if required and not given:
         cause = "no API key is set, and the gateway requires one"
         yield Problem(PATH, cause, f"{_SET}, or set the variable GATEWAY_API_KEY")
@@ -50,7 +48,7 @@ def missing_api_key(settings: Settings, stated: bool, given: bool) -> Iterator[P
         yield Problem(PATH, cause, f"Set gateway.apiKey: true, or run pulumi config rm {PATH}")
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def keys_are_secrets(server: Server) -> Iterator[Problem]:
     """No server has an API key in plain text among its arguments or variables."""
     variable = ENGINES[server.engine].api_key_variable
@@ -58,6 +56,3 @@ def keys_are_secrets(server: Server) -> Iterator[Problem]:
     if variable and where:
         cause = "this is an API key in plain text. Everyone who can read this file or the cluster could use it"
         yield Problem(server.at(where), cause, "Remove it, choose another one, and set gateway.apiKey: true")
-
-
-RULES: tuple[Rule, ...] = (keys_are_secrets,)

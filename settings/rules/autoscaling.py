@@ -19,11 +19,10 @@ from catalog.metrics import (
 )
 from catalog.namespaces import is_system
 from catalog.quantities import GI, parse_quantity
-from settings.model import Autoscaler, ScaledMetric, Settings
-from settings.plan import is_autopilot, jetstreams, pools_of
+from settings.model import AnyServer, Autoscaler, Cluster, JetStream, ScaledMetric, Unresolved
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, join_names, needs, repeated
-from settings.scaling import known_metrics, scaled, server_of, values
+from settings.rules.common import each, join_names, needs, repeated, rule
+from settings.stack import ScaledServer
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100
@@ -31,35 +30,37 @@ _MAX_PERCENTAGE = 100
 _SENSIBLE = Fraction(8, 10)
 
 
-def autoscalers_have_one_target(settings: Settings) -> Iterator[Problem]:
+@rule
+def autoscalers_have_one_target(autoscaling: list[Autoscaler], unresolved: Unresolved) -> Iterator[Problem]:
     """An autoscaler names a server of the stack or an existing Deployment."""
-    for autoscaler in settings.autoscaling:
+    for autoscaler in autoscaling:
         if autoscaler.server is not None and autoscaler.deployment is not None:
             cause = "the autoscaler names a server and an existing Deployment. It can scale only one of them"
             yield Problem(autoscaler.at("deployment"), cause, "Remove one of them")
         elif (
             autoscaler.server is None
             and autoscaler.deployment is None
-            and not settings.unparsed.overlaps(autoscaler.at("deployment"))
+            and not unresolved.overlaps(autoscaler.at("deployment"))
         ):
             cause = "the autoscaler names neither a server nor an existing Deployment. It would scale nothing"
             yield Problem(autoscaler.at("server"), cause, "Set server, or deployment for an existing Deployment")
 
 
-def servers_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def servers_exist(serving: list[AnyServer], autoscaling: list[Autoscaler], unresolved: Unresolved) -> Iterator[Problem]:
     """An autoscaler's server is one server of this stack."""
-    names = [server.name for server in settings.serving]
-    for autoscaler in settings.autoscaling:
+    names = [server.name for server in serving]
+    for autoscaler in autoscaling:
         if autoscaler.server is not None:
             path = autoscaler.at("server")
             consequence = "nothing would be scaled"
-            yield from unknown(settings, path, "gke-ai:serving", "server", autoscaler.server, names, consequence)
+            yield from unknown(unresolved, path, "gke-ai:serving", "server", autoscaler.server, names, consequence)
             if names.count(autoscaler.server) > 1:
                 cause = f"several servers are named {autoscaler.server}. The wrong one could be scaled"
                 yield Problem(path, cause, "Rename all but one of them")
 
 
-@each(lambda settings: settings.autoscaling)
+@each("autoscaling")
 def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
     """The engine of an existing Deployment is known."""
     deployment = autoscaler.deployment
@@ -69,13 +70,13 @@ def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def engines_have_the_metrics(settings: Settings) -> Iterator[Problem]:
+def engines_have_the_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """The engine of the server has each metric of its autoscaler."""
-    for autoscaler in settings.autoscaling:
-        target = scaled(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, target = scaler.section, scaler.target
         if target is None or target.engine not in ENGINES:
             continue
-        known = known_metrics(autoscaler, settings)
+        known = scaler.known_metrics
         for index, metric in enumerate(autoscaler.metrics):
             if metric.metric not in known:
                 cause = f"{target.name} runs {target.engine}, which has no metric {metric.metric}. Nothing would be "
@@ -85,10 +86,10 @@ def engines_have_the_metrics(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def servers_have_metrics(settings: Settings) -> Iterator[Problem]:
+def servers_have_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """No argument turns the metrics of an autoscaled server off."""
-    for autoscaler in settings.autoscaling:
-        server = server_of(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
         off = ENGINES[server.engine].metrics_off if server else ""
         if server is not None and off in server.further_arguments:
             cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
@@ -97,12 +98,12 @@ def servers_have_metrics(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def targets_have_one_autoscaler(settings: Settings) -> Iterator[Problem]:
+def targets_have_one_autoscaler(scaled: list[ScaledServer], serving: list[AnyServer]) -> Iterator[Problem]:
     """No Deployment has two autoscalers, and `deployment` does not name a server of the stack."""
-    own = {(server.namespace, server.name): server for server in settings.serving}
+    own = {(server.namespace, server.name): server for server in serving}
     seen: set[tuple[str, str]] = set()
-    for autoscaler in settings.autoscaling:
-        target = scaled(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, target = scaler.section, scaler.target
         if target is None:
             continue
         key = (target.namespace, target.name)
@@ -117,21 +118,18 @@ def targets_have_one_autoscaler(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def names_are_unique(settings: Settings) -> Iterator[Problem]:
+def names_are_unique(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """Autoscaler names are unique in a namespace."""
-    targets = [
-        (autoscaler, target.namespace)
-        for autoscaler in settings.autoscaling
-        if (target := scaled(autoscaler, settings))
-    ]
+    targets = [(scaler.section, scaler.target.namespace) for scaler in scaled if scaler.target]
     entries = ((autoscaler, "name", f"{namespace}/{autoscaler.name}") for autoscaler, namespace in targets)
     yield from repeated(entries, "autoscaler", "the second could not be created")
 
 
-def one_adapter_serves_all(settings: Settings) -> Iterator[Problem]:
+@rule
+def one_adapter_serves_all(autoscaling: list[Autoscaler]) -> Iterator[Problem]:
     """A cluster has one metrics adapter, as both register the same APIs."""
-    for autoscaler in settings.autoscaling[1:]:
-        first = settings.autoscaling[0]
+    for autoscaler in autoscaling[1:]:
+        first = autoscaling[0]
         if autoscaler.adapter != first.adapter:
             yield Problem(
                 autoscaler.at("adapter"),
@@ -143,21 +141,21 @@ def one_adapter_serves_all(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
+def metrics_are_of_one_server(scaled: list[ScaledServer], jetstreams: list[JetStream]) -> Iterator[Problem]:
     """No other server's metrics count for an autoscaled JetStream server.
 
     JetStream's metrics are selected by namespace: all metrics with Prometheus, TPU metrics with Stackdriver. Those of
     other engines are selected by the PodMonitoring or the pods.
     """
     first: dict[str, str] = {}
-    for autoscaler in settings.autoscaling:
-        target = scaled(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, target = scaler.section, scaler.target
         if target is None or target.engine != "jetstream":
             continue
         beside = {first.setdefault(target.namespace, target.name)}
-        tpus = any(metric.metric == TPU_MEMORY for metric in autoscaler.metrics)
+        tpus = scaler.reads_tpu_memory
         if tpus or autoscaler.adapter == PROMETHEUS:
-            here = (server for server in jetstreams(settings) if server.namespace == target.namespace)
+            here = (server for server in jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(
@@ -169,10 +167,12 @@ def metrics_are_of_one_server(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
+def existing_deployments_can_be_there(
+    autoscaling: list[Autoscaler], cluster: Cluster, unresolved: Unresolved
+) -> Iterator[Problem]:
     """An existing Deployment needs an existing cluster and a namespace that is not the cluster's own."""
-    new_cluster = settings.cluster.mode != "existing" and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for autoscaler in settings.autoscaling:
+    new_cluster = cluster.mode != "existing" and not unresolved.overlaps("gke-ai:cluster.mode")
+    for autoscaler in autoscaling:
         if autoscaler.deployment is None:
             continue
         if new_cluster:
@@ -185,7 +185,7 @@ def existing_deployments_can_be_there(settings: Settings) -> Iterator[Problem]:
             yield Problem(autoscaler.at("deployment.namespace"), cause, "Run the server in a namespace of your own")
 
 
-@each(lambda settings: settings.autoscaling)
+@each("autoscaling")
 def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
     """minReplicas is at most maxReplicas."""
     if autoscaler.min_replicas > autoscaler.max_replicas:
@@ -197,20 +197,19 @@ def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def pools_hold_max_replicas(settings: Settings) -> Iterator[Problem]:
+def pools_hold_max_replicas(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """The server's pools have accelerators for each replica."""
-    for autoscaler in settings.autoscaling:
-        server = server_of(autoscaler, settings)
-        pools = pools_of(server, settings) if server else []
-        if server is None or any(pool.is_one_slice for pool in pools):
+    for autoscaler, server in ((scaler.section, scaler.server) for scaler in scaled if scaler.server):
+        pools = [(pool.section, pool.max_nodes) for pool in server.pools]
+        if any(pool.is_one_slice for pool, _ in pools):
             continue  # other rules report slices of several hosts
-        count = server.accelerators_per_pod(settings.pools) if pools else 0
-        room = sum(pool.max_nodes(settings.cluster) * (pool.accelerators_per_node // count) for pool in pools)
+        count = server.accelerators if pools else 0
+        room = sum(nodes * (pool.accelerators_per_node // count) for pool, nodes in pools)
         if 0 < room < autoscaler.max_replicas:
-            names = ", ".join(pool.name for pool in pools)
-            nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
-            whole = all(pool.accelerators_per_node == count for pool in pools)
-            need = "a whole node" if whole else f"{count} of a node's {pools[0].accelerators_per_node} accelerators"
+            names = ", ".join(pool.name for pool, _ in pools)
+            nodes = sum(nodes for _, nodes in pools)
+            whole = all(pool.accelerators_per_node == count for pool, _ in pools)
+            need = "a whole node" if whole else f"{count} of a node's {pools[0][0].accelerators_per_node} accelerators"
             yield Problem(
                 autoscaler.at("maxReplicas"),
                 f"pool {names} has {nodes} node{'s' if nodes > 1 else ''} at its maximum, and each replica needs "
@@ -220,16 +219,16 @@ def pools_hold_max_replicas(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def replicas_are_left_to_the_autoscaler(settings: Settings) -> Iterator[Problem]:
+def replicas_are_left_to_the_autoscaler(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """An autoscaled server does not set replicas."""
-    for autoscaler in settings.autoscaling:
-        server = server_of(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
         if server is not None and "replicas" in server.model_fields_set:
             cause = f"autoscaler {autoscaler.name} sets the replicas of {server.name}. This number would have no effect"
             yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
 
 
-@each(lambda settings: settings.autoscaling)
+@each("autoscaling")
 def metrics_are_named_once(autoscaler: Autoscaler) -> Iterator[Problem]:
     """An autoscaler names each metric once."""
     for index, metric in enumerate(autoscaler.metrics):
@@ -239,12 +238,10 @@ def metrics_are_named_once(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def tpu_metrics_can_be_collected(settings: Settings) -> Iterator[Problem]:
+def tpu_metrics_can_be_collected(scaled: list[ScaledServer], cluster: Cluster) -> Iterator[Problem]:
     """TPU metrics are collected in kube-system, at intervals of 15 seconds or more."""
-    for autoscaler in settings.autoscaling:
-        if all(metric.metric != TPU_MEMORY for metric in autoscaler.metrics):
-            continue
-        if is_autopilot(settings.cluster):
+    for autoscaler in (scaler.section for scaler in scaled if scaler.reads_tpu_memory):
+        if cluster.is_autopilot:
             # https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security#managed-namespaces
             cause = "tpuMemory needs an object in kube-system, and Autopilot refuses objects there"
             remedy = "Use prefillBacklog or slotsUsed"
@@ -261,14 +258,14 @@ def tpu_metrics_can_be_collected(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def targets_can_work(settings: Settings) -> Iterator[Problem]:
+def targets_can_work(scaled: list[ScaledServer]) -> Iterator[Problem]:
     """A target is in the metric's unit, can call for more replicas, and does not always call for the most."""
-    for autoscaler in settings.autoscaling:
-        known_of_engine = known_metrics(autoscaler, settings)
+    for scaler in scaled:
+        autoscaler, known_of_engine = scaler.section, scaler.known_metrics
         for index, metric in enumerate(autoscaler.metrics):
             if metric.metric not in known_of_engine:
                 continue  # another rule reports it
-            path, known = autoscaler.at(f"metrics[{index}].target"), values(metric, autoscaler, settings)
+            path, known = autoscaler.at(f"metrics[{index}].target"), scaler.values(metric)
             problems = chain(
                 _unit(metric, autoscaler, known, path),
                 _never(metric, autoscaler, known, path),
@@ -347,23 +344,3 @@ def _written(amount: Fraction, size: bool) -> str:
 
 def _text(amount: Fraction) -> str:
     return f"{float(amount):.4g}"
-
-
-RULES: tuple[Rule, ...] = (
-    autoscalers_have_one_target,
-    servers_exist,
-    engines_are_known,
-    engines_have_the_metrics,
-    servers_have_metrics,
-    targets_have_one_autoscaler,
-    names_are_unique,
-    one_adapter_serves_all,
-    metrics_are_of_one_server,
-    existing_deployments_can_be_there,
-    bounds_are_in_order,
-    pools_hold_max_replicas,
-    replicas_are_left_to_the_autoscaler,
-    metrics_are_named_once,
-    tpu_metrics_can_be_collected,
-    targets_can_work,
-)

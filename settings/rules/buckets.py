@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 
 from catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
-from settings import tenancy
-from settings.model import Bucket, Settings
-from settings.plan import bucket_mounts
+from settings.model import Bucket, BucketMount, Run, Unresolved
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, needs, repeated
+from settings.rules.common import each, needs, repeated, rule
+from settings.stack import BucketGrants
 
 # https://cloud.google.com/storage/docs/buckets#naming
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
@@ -26,12 +25,11 @@ _CANNOT_WRITE = {
 }
 
 
-def names_follow_the_rules_of_cloud_storage(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_follow_the_rules_of_cloud_storage(buckets: list[Bucket]) -> Iterator[Problem]:
     """Bucket names are unique in the stack and valid in Cloud Storage."""
-    yield from repeated(
-        ((b, "name", b.name) for b in settings.buckets), "bucket", "Cloud Storage would refuse the second"
-    )
-    for bucket in settings.buckets:
+    yield from repeated(((b, "name", b.name) for b in buckets), "bucket", "Cloud Storage would refuse the second")
+    for bucket in buckets:
         name = bucket.name
         if "{" in name:
             cause = f"{name} contains braces, and only {{project}} is replaced. Cloud Storage would refuse it"
@@ -47,7 +45,7 @@ def names_follow_the_rules_of_cloud_storage(settings: Settings) -> Iterator[Prob
             yield Problem(bucket.at("name"), cause, "Choose another name")
 
 
-@each(lambda settings: settings.buckets)
+@each("buckets")
 def locations_exist(bucket: Bucket) -> Iterator[Problem]:
     """A bucket's location is a region or a multi-region, not a zone."""
     location = bucket.location
@@ -62,7 +60,7 @@ def locations_exist(bucket: Bucket) -> Iterator[Problem]:
         yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
 
 
-@each(lambda settings: settings.buckets)
+@each("buckets")
 def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
     """Soft delete keeps objects for 7 to 90 days, or is off: https://cloud.google.com/storage/docs/soft-delete"""
     if 0 < bucket.soft_delete_days < 7:
@@ -74,7 +72,7 @@ def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
         )
 
 
-@each(lambda settings: settings.buckets)
+@each("buckets")
 def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
     """A grant names a valid role, and no grant repeats another."""
     seen = set()
@@ -89,27 +87,33 @@ def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
         seen.add(key)
 
 
-def buckets_of_runs_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def buckets_of_runs_exist(
+    bucket_mounts: list[tuple[Run, BucketMount]], buckets: list[Bucket], unresolved: Unresolved
+) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
-    names = [bucket.name for bucket in settings.buckets]
-    for run, mount in bucket_mounts(settings):
+    names = [bucket.name for bucket in buckets]
+    for run, mount in bucket_mounts:
         consequence = f"the pods of the {run.object_kind} could not mount it"
         path = run.at(f"{mount.key}.bucket")
-        yield from unknown(settings, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
+        yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
-def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
+def runs_may_use_their_bucket(
+    bucket_mounts: list[tuple[Run, BucketMount]], granted_buckets: list[BucketGrants]
+) -> Iterator[Problem]:
     """The service account of a run has a role on its bucket.
 
     If the run writes checkpoints to the bucket, the role must allow it. A run on TPUs may only read.
     """
-    for run, mount in bucket_mounts(settings):
-        bucket = next((bucket for bucket in settings.buckets if bucket.name == mount.bucket), None)
-        if bucket is None:
+    for run, mount in bucket_mounts:
+        granted = next((bucket for bucket in granted_buckets if bucket.section.name == mount.bucket), None)
+        if granted is None:
             continue  # buckets_of_runs_exist reports it
+        bucket = granted.section
         account = (run.namespace, run.service_account)
-        roles = [g.role for g in tenancy.grants(bucket, settings) if (g.namespace, g.service_account) == account]
+        roles = [g.role for g in granted.grants if (g.namespace, g.service_account) == account]
         writes = mount.for_checkpoints
         if any(role not in _CANNOT_WRITE or not writes for role in roles):
             continue
@@ -123,7 +127,7 @@ def runs_may_use_their_bucket(settings: Settings) -> Iterator[Problem]:
         )
 
 
-@each(lambda settings: settings.buckets)
+@each("buckets")
 def an_adopted_bucket_is_kept(bucket: Bucket) -> Iterator[Problem]:
     """An adopted bucket has onDestroy: keep. To delete it with the stack is a later, separate decision."""
     if bucket.adopt and bucket.on_destroy == "delete":
@@ -132,14 +136,3 @@ def an_adopted_bucket_is_kept(bucket: Bucket) -> Iterator[Problem]:
             "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over",
             "Set it to keep. After the next up you can change it to delete",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    an_adopted_bucket_is_kept,
-    names_follow_the_rules_of_cloud_storage,
-    locations_exist,
-    soft_delete_is_off_or_a_week,
-    grants_are_roles,
-    buckets_of_runs_exist,
-    runs_may_use_their_bucket,
-)

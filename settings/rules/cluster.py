@@ -8,21 +8,20 @@ from datetime import datetime, timedelta
 
 from catalog.machines import MACHINES
 from catalog.zones import ZONES, is_zone, region_of
-from settings.model import Cluster, MaintenanceExclusion, MaintenanceWindow, Settings
-from settings.plan import is_autopilot
+from settings.model import Cluster, MaintenanceExclusion, MaintenanceWindow, Pool, Unresolved
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, each, join_names, needs, repeated, the_cluster
+from settings.rules.common import each, join_names, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _LABEL_VALUE = re.compile(r"[-_a-z0-9]{0,63}")
 
 
-def location_exists(settings: Settings) -> Iterator[Problem]:
+def location_exists(cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
     """The location is a region, or a zone of a region."""
-    if settings.unparsed.overlaps("gke-ai:cluster.location"):
+    if unresolved.overlaps("gke-ai:cluster.location"):
         return
-    cluster, location = settings.cluster, settings.cluster.location
+    cluster, location = cluster, cluster.location
     if location in ZONES:
         return
     region = region_of(location)
@@ -36,7 +35,7 @@ def location_exists(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-@each(the_cluster)
+@each("cluster")
 def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
     """Autopilot clusters are regional."""
     if cluster.mode == "autopilot" and is_zone(cluster.location):
@@ -48,7 +47,7 @@ def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each(the_cluster)
+@each("cluster")
 def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
     """An Autopilot cluster has no system pool."""
     if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
@@ -60,7 +59,7 @@ def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each(the_cluster)
+@each("cluster")
 def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     """Keys that change the cluster are refused for an existing cluster, which the stack only looks up."""
     if cluster.mode != "existing":
@@ -91,7 +90,7 @@ _MAX_EXCLUSIONS = 20
 
 
 @needs("gke-ai:cluster")
-@each(the_cluster)
+@each("cluster")
 def maintenance_leaves_time_for_upgrades(cluster: Cluster) -> Iterator[Problem]:
     """Maintenance windows are long enough, and exclusions are short enough."""
     maintenance = cluster.maintenance
@@ -132,7 +131,7 @@ def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None
 
 
 @needs("gke-ai:cluster.mode")
-@each(the_cluster)
+@each("cluster")
 def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's machine exists and has neither GPUs nor TPUs."""
     pool = cluster.system_pool
@@ -151,7 +150,7 @@ def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-@each(the_cluster)
+@each("cluster")
 def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's zones are zones of the cluster's region."""
     if cluster.mode != "standard":
@@ -164,7 +163,7 @@ def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each(the_cluster)
+@each("cluster")
 def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
     for key, value in cluster.labels.items():
@@ -183,11 +182,11 @@ def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def autopilot_has_no_pools(settings: Settings) -> Iterator[Problem]:
+def autopilot_has_no_pools(cluster: Cluster, pools: list[Pool]) -> Iterator[Problem]:
     """An Autopilot cluster has no node pools."""
-    if not is_autopilot(settings.cluster):
+    if not cluster.is_autopilot:
         return
-    for kind in dict.fromkeys(type(pool) for pool in settings.pools):
+    for kind in dict.fromkeys(type(pool) for pool in pools):
         instead = f" and set {kind.workload_key} in each workload" if kind.workload_key else ""
         yield Problem(
             f"gke-ai:{kind.stack_key}",
@@ -199,14 +198,3 @@ def autopilot_has_no_pools(settings: Settings) -> Iterator[Problem]:
 _CONTROLLER_MACHINES = [
     name for name, machine_type in MACHINES.items() if machine_type.gpu is None and machine_type.tpu is None
 ]
-
-RULES: tuple[Rule, ...] = (
-    autopilot_is_regional,
-    autopilot_has_no_system_pool,
-    existing_cluster_is_left_as_it_is,
-    maintenance_leaves_time_for_upgrades,
-    system_pool_runs_controllers,
-    system_pool_is_in_the_region,
-    labels_are_google_cloud_labels,
-    autopilot_has_no_pools,
-)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import signature
+from typing import Any
 
 from catalog.engines import CURRENT, ENGINES
 from catalog.nodes import NVIDIA_GPU
-from settings.model import Cluster, Gateway, Monitoring, Queues, Section, Server, Settings, Workload
+from settings.model import Pool, Section, Server, Workload
 from settings.problems import Problem, sentence
-
-Rule = Callable[[Settings], Iterator[Problem]]
-Item = TypeVar("Item")
+from settings.stack import ResolvedStack
 
 # Names of Services and JobSets: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
 BEGINS_WITH_A_LETTER = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -23,60 +22,62 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def needs(*sections: str) -> Callable[[Rule], Rule]:
-    """Decorates a rule to skip it if one of these sections could not be parsed completely."""
+@dataclass(frozen=True)
+class Rule:
+    """A rule, and the items that it checks.
 
-    def decorate(rule: Rule) -> Rule:
-        @functools.wraps(rule)
-        def guarded(settings: Settings) -> Iterator[Problem]:
-            unparsed = settings.unparsed
-            if not any(unparsed.overlaps(section) for section in sections):
-                yield from rule(settings)
+    Its parameters name sections of the configuration or items of `ResolvedStack`. With `each`, its first parameter is
+    one item of that list. A rule is skipped if a section that it needs is unresolved.
+    """
 
-        return guarded
+    problems: Callable[..., Iterator[Problem]]
+    each: str = ""
+    needed: tuple[str, ...] = ()
+    skips: Callable[[ResolvedStack], bool] = lambda _: False
+
+    def check(self, stack: ResolvedStack) -> Iterator[Problem]:
+        """The problems of the items."""
+        if self.skips(stack) or any(stack.settings.unresolved.overlaps(section) for section in self.needed):
+            return
+        names = list(signature(self.problems).parameters)[bool(self.each) :]
+        items = {name: items_of(stack, name) for name in names}
+        for first in ([item] for item in listed(items_of(stack, self.each))) if self.each else [[]]:
+            yield from self.problems(*first, **items)
+
+
+def items_of(stack: ResolvedStack, name: str) -> Any:
+    """The items of the stack under a name: resolved ones, else the section of the configuration."""
+    return getattr(stack, name) if hasattr(type(stack), name) else getattr(stack.settings, name)
+
+
+def listed(items: Any) -> list[Any]:
+    """A list, also of a section of which a stack has at most one."""
+    return items if isinstance(items, list) else [] if items is None else [items]
+
+
+def rule(problems: Callable[..., Iterator[Problem]]) -> Rule:
+    """Decorates a rule across items, which its parameters name."""
+    return Rule(problems)
+
+
+def each(items: str) -> Callable[[Callable[..., Iterator[Problem]]], Rule]:
+    """Decorates a rule on one item: its first parameter is each of these in turn."""
+    return lambda problems: Rule(problems, each=items)
+
+
+def needs(*sections: str) -> Callable[[Callable[..., Iterator[Problem]] | Rule], Rule]:
+    """Decorates a rule to skip it if one of these sections could not be parsed or resolved completely."""
+
+    def decorate(problems: Callable[..., Iterator[Problem]] | Rule) -> Rule:
+        of_items = problems if isinstance(problems, Rule) else Rule(problems)
+        return replace(of_items, needed=(*of_items.needed, *sections))
 
     return decorate
 
 
-def each(
-    items: Callable[[Settings], Iterable[Item]],
-) -> Callable[[Callable[[Item], Iterator[Problem]]], Rule]:
-    """Decorates a rule on one item: as a rule of the settings, it checks each of these."""
-
-    def decorate(rule: Callable[[Item], Iterator[Problem]]) -> Rule:
-        @functools.wraps(rule)
-        def of_all(settings: Settings) -> Iterator[Problem]:
-            for item in items(settings):
-                yield from rule(item)
-
-        return of_all
-
-    return decorate
-
-
-def the_cluster(settings: Settings) -> list[Cluster]:
-    """Returns the cluster, as the only one of a list."""
-    return [settings.cluster]
-
-
-def the_gateway(settings: Settings) -> list[Gateway]:
-    """Returns the gateway, if the stack has one."""
-    return [settings.gateway] if settings.gateway else []
-
-
-def the_monitoring(settings: Settings) -> list[Monitoring]:
-    """Returns the monitoring, if the stack has it."""
-    return [settings.monitoring] if settings.monitoring else []
-
-
-def queues_of(settings: Settings) -> Queues:
-    """Returns the section of queues; an empty one if the stack has none."""
-    return settings.queues or Queues()
-
-
-def of_another_engine(workload: Workload, settings: Settings, path: str, name: str) -> Problem | None:
+def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name: str) -> Problem | None:
     """A problem if a server's pool has accelerators that its engine does not run on; `path` is that of the pool."""
-    others = {pool.accelerator_resource for pool in settings.pools if pool.name == name}
+    others = {pool.accelerator_resource for pool in pools if pool.name == name}
     if not isinstance(workload, Server) or not others or workload.accelerator_resource in others:
         return None
     (other,) = others

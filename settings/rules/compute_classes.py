@@ -6,22 +6,23 @@ from collections.abc import Iterator
 
 from catalog.capacity import MAX_RUN_SECONDS
 from catalog.machines import MACHINES, NOT_BUILT
-from settings.model import ClassFlexStart, ComputeClass, Settings
-from settings.plan import gpu_workloads, is_autopilot
+from settings.model import ClassFlexStart, Cluster, ComputeClass, FineTune, GpuServer, TrainingRun, Unresolved
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, needs, repeated
+from settings.rules.common import each, needs, repeated, rule
 from settings.rules.pools import RESERVATION, not_built, offered
+from settings.stack import Placed
 
 # Prefixes that GKE reserves for its own classes:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes
 _RESERVED = ("autopilot", "gke")
 
 
-def names_are_unique_and_free(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_are_unique_and_free(compute_classes: list[ComputeClass]) -> Iterator[Problem]:
     """Class names are unique, and GKE does not reserve them."""
-    named = ((compute_class, "name", compute_class.name) for compute_class in settings.compute_classes)
+    named = ((compute_class, "name", compute_class.name) for compute_class in compute_classes)
     yield from repeated(named, "compute class", "the second could not be created")
-    for compute_class in settings.compute_classes:
+    for compute_class in compute_classes:
         if compute_class.name.startswith(_RESERVED):
             cause = f"GKE reserves the name {compute_class.name} for its own classes. It would refuse the class"
             yield Problem(
@@ -29,7 +30,7 @@ def names_are_unique_and_free(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@each(lambda settings: settings.compute_classes)
+@each("compute_classes")
 def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
     """Each choice names a known machine type without TPUs, and a driver only for a machine with GPUs."""
     for index, priority in enumerate(compute_class.priorities):
@@ -50,7 +51,7 @@ def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
             yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
 
 
-@each(lambda settings: settings.compute_classes)
+@each("compute_classes")
 def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
     """Google offers the machine of each choice in its capacity mode."""
     for index, priority in enumerate(compute_class.priorities):
@@ -60,7 +61,7 @@ def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
             yield from offered(path, machine_type, priority.capacity.mode)
 
 
-@each(lambda settings: settings.compute_classes)
+@each("compute_classes")
 def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
     """No choice repeats an earlier one."""
     for index, priority in enumerate(compute_class.priorities):
@@ -72,7 +73,7 @@ def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
             )
 
 
-@each(lambda settings: settings.compute_classes)
+@each("compute_classes")
 def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[Problem]:
     """The lead time for recycling a flex-start node is shorter than its lifetime."""
     for index, priority in enumerate(compute_class.priorities):
@@ -89,7 +90,7 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
             )
 
 
-@each(lambda settings: settings.compute_classes)
+@each("compute_classes")
 def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     for index, priority in enumerate(compute_class.priorities):
@@ -103,21 +104,27 @@ def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def classes_without_auto_creation_have_pools(settings: Settings) -> Iterator[Problem]:
+def classes_without_auto_creation_have_pools(
+    compute_classes: list[ComputeClass], cluster: Cluster
+) -> Iterator[Problem]:
     """A class without auto-creation needs pools with its label, which only an existing Standard cluster has."""
-    cluster = settings.cluster
-    for compute_class in settings.compute_classes:
-        if not compute_class.auto_create_pools and (cluster.mode != "existing" or is_autopilot(cluster)):
+    for compute_class in compute_classes:
+        if not compute_class.auto_create_pools and (cluster.mode != "existing" or cluster.is_autopilot):
             cause = "no pool of the cluster belongs to the class, and GKE creates none. Its pods would stay pending"
             yield Problem(
                 compute_class.at("autoCreatePools"), cause, "Remove it, or use gke-ai:gpuPools without a class"
             )
 
 
-def classes_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def classes_exist(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    compute_classes: list[ComputeClass],
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
     """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
-    names = [compute_class.name for compute_class in settings.compute_classes]
-    for workload in gpu_workloads(settings):
+    names = [compute_class.name for compute_class in compute_classes]
+    for workload in (placed.section for placed in gpu_workloads):
         if workload.compute_class is None:
             continue
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
@@ -128,7 +135,7 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
         yield from unknown(
-            settings,
+            unresolved,
             workload.at("computeClass"),
             "gke-ai:computeClasses",
             "compute class",
@@ -136,15 +143,3 @@ def classes_exist(settings: Settings) -> Iterator[Problem]:
             names,
             "the pods would stay pending",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    names_are_unique_and_free,
-    machines_are_known,
-    capacity_is_offered,
-    choices_differ,
-    nodes_are_recycled_while_they_live,
-    reservations_are_named,
-    classes_without_auto_creation_have_pools,
-    classes_exist,
-)

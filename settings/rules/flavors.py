@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.machines import GPUS, NOT_BUILT, machines_with
-from settings.model import ClusterQueue, Flavor, Settings, Workload
-from settings.plan import flavor_pools, is_autopilot, pools_of
+from settings.model import Cluster, Flavor, GpuPool, Pool, Queues, TpuPool, Unresolved, Workload
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, join_names, needs, queues_of
+from settings.rules.common import each, join_names, needs, rule
 from settings.rules.pools import not_built
+from settings.stack import Placed, Queue, ResourceFlavor
 
 
-def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
+@rule
+def flavors_are_of_pools(
+    flavors: list[ResourceFlavor],
+    pools: list[Pool],
+    gpu_pools: list[GpuPool],
+    tpu_pools: list[TpuPool],
+    cluster: Cluster,
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
     """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
-    known = [pool.name for pool in settings.pools]
-    without = is_autopilot(settings.cluster) and not known and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for flavor in queues_of(settings).flavors:
+    known = [pool.name for pool in pools]
+    without = cluster.is_autopilot and not known and not unresolved.overlaps("gke-ai:cluster.mode")
+    for resolved in flavors:
+        flavor = resolved.section
         if flavor.pools and without:
             cause = "the cluster is Autopilot and has no pools. No node would belong to this flavor"
             yield Problem(flavor.at("pools"), cause, "Remove pools, and set accelerator (for GPUs) or tpu")
@@ -24,10 +33,10 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
         for index, name in enumerate(flavor.pools):
             consequence = "no node would belong to this flavor"
             path = flavor.at(f"pools[{index}]")
-            if not settings.unparsed.may_contain("gke-ai:tpuPools", name):
-                section = "gke-ai:gpuPools" if settings.gpu_pools or not settings.tpu_pools else "gke-ai:tpuPools"
-                yield from unknown(settings, path, section, "pool", name, known, consequence)
-        accelerators = dict.fromkeys(pool.hardware_name for pool in flavor_pools(flavor, settings))
+            if not unresolved.may_contain("gke-ai:tpuPools", name):
+                section = "gke-ai:gpuPools" if gpu_pools or not tpu_pools else "gke-ai:tpuPools"
+                yield from unknown(unresolved, path, section, "pool", name, known, consequence)
+        accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
         if len(accelerators) > 1:
             yield Problem(
                 flavor.at("pools"),
@@ -37,9 +46,10 @@ def flavors_are_of_pools(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@each(lambda settings: queues_of(settings).flavors)
-def gpu_flavors_are_of_a_type(flavor: Flavor) -> Iterator[Problem]:
+@each("flavors")
+def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
     """The GPU type of a flavor exists, and such a flavor has no pools and no slice."""
+    flavor = resolved.section
     if flavor.accelerator is None:
         return
     if flavor.pools or flavor.tpu is not None:
@@ -57,9 +67,8 @@ def gpu_flavors_are_of_a_type(flavor: Flavor) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues")
-def flavors_are_used(settings: Settings) -> Iterator[Problem]:
+def flavors_are_used(queues: Queues) -> Iterator[Problem]:
     """Every flavor has quota in some cluster queue."""
-    queues = queues_of(settings)
     used = {flavor_quota.flavor for queue in queues.cluster_queues for flavor_quota in queue.flavors}
     for flavor in queues.flavors:
         if flavor.name not in used:
@@ -67,34 +76,22 @@ def flavors_are_used(settings: Settings) -> Iterator[Problem]:
             yield Problem(flavor.at("name"), cause, "Add quota for it to a cluster queue, or remove it")
 
 
-def usable_flavors(queue: ClusterQueue, workload: Workload, settings: Settings) -> list[Flavor]:
+def usable_flavors(queue: Queue, placed: Placed[Workload]) -> list[Flavor]:
     """Flavors of the queue that the workload may run on, by pools or else by accelerator."""
-    flavors = {flavor.name: flavor for flavor in queues_of(settings).flavors}
-    own = pools_of(workload, settings)
-    names, accelerators = {pool.name for pool in own}, workload.hardware_names(settings.pools)
+    names, accelerators = {pool.section.name for pool in placed.pools}, placed.section.hardware_names(placed.nodes)
     usable = []
-    for flavor_quota in queue.flavors:
-        flavor = flavors.get(flavor_quota.flavor)
-        if flavor is None:
-            continue
+    for resolved in (quota.flavor for quota in queue.quotas if quota.flavor is not None):
+        flavor = resolved.section
         if flavor.accelerator is not None:
             # Kueue ignores the GPUs of a compute class. Another rule reports a misspelled type.
-            open_to_all = workload.named_class is not None or flavor.accelerator not in GPUS
+            open_to_all = placed.section.named_class is not None or flavor.accelerator not in GPUS
             fits = open_to_all or flavor.accelerator in accelerators
         elif flavor.tpu is not None:
             fits = " ".join(flavor.tpu.labels.values()) in accelerators
         else:
-            several = len(flavor.pools) > 1 and accelerators & {
-                pool.hardware_name for pool in flavor_pools(flavor, settings)
-            }
+            own = {pool.section.hardware_name for pool in resolved.pools}
+            several = len(flavor.pools) > 1 and accelerators & own
             fits = not flavor.pools or bool(names & set(flavor.pools)) or bool(several)
         if fits:
             usable.append(flavor)
     return usable
-
-
-RULES: tuple[Rule, ...] = (
-    flavors_are_of_pools,
-    gpu_flavors_are_of_a_type,
-    flavors_are_used,
-)

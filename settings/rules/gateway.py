@@ -8,12 +8,12 @@ from ipaddress import IPv4Network
 
 from catalog.engines import ENGINES
 from catalog.gateways import LONGEST_PROXY_PREFIX
-from settings.model import Gateway, Route, Settings
-from settings.plan import autoscaler_of, gateway_servers, picker_name, route_namespace, route_servers
+from settings.model import AnyServer, Autoscaler, Cluster, Gateway, Tenant, Unresolved
 from settings.problems import Problem, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, needs, repeated, the_gateway
+from settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, repeated, rule
 from settings.rules.network import of_new_clusters
-from settings.tenancy import tenant_of
+from settings.stack import Routed
+from settings.stack.gateway import picker_name
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
 _HOST = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -21,32 +21,22 @@ _ADDRESS = re.compile(r"[0-9.]+")
 _MAX_NAME = 63
 
 
-def _routes(settings: Settings) -> list[Route]:
-    return settings.gateway.routes if settings.gateway else []
-
-
-def _at(settings: Settings, route: int, key: str) -> str:
-    """Path of a key of a route."""
-    return settings.gateway.at(f"routes[{route}].{key}") if settings.gateway else ""
-
-
-def gateway_has_routes(settings: Settings) -> Iterator[Problem]:
+@rule
+def gateway_has_routes(gateway: Gateway | None, routes: list[Routed]) -> Iterator[Problem]:
     """A gateway has a route, and names of routes are unique."""
-    gateway = settings.gateway
-    if gateway is None:
-        return
-    if not gateway.routes:
+    if gateway is not None and not routes:
         cause = "the gateway has no route. It would cost money and answer nothing"
         yield Problem(gateway.at("routes"), cause, "Add a route, or remove the gateway")
     seen: set[str] = set()
-    for index, route in enumerate(gateway.routes):
-        if route.name in seen:
-            cause = f"route {route.name} is defined twice. The second could not be created"
-            yield Problem(_at(settings, index, "name"), cause, "Rename one of them")
-        seen.add(route.name)
+    for route in routes:
+        name = route.section.name
+        if name in seen:
+            cause = f"route {name} is defined twice. The second could not be created"
+            yield Problem(route.at("name"), cause, "Rename one of them")
+        seen.add(name)
 
 
-@each(the_gateway)
+@each("gateway")
 def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     """A gateway has one certificate, or states plain HTTP and is internal."""
     stated = {
@@ -69,7 +59,7 @@ def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
         yield Problem(gateway.at("plainHttp"), cause, "Remove it and set certificate")
 
 
-@each(the_gateway)
+@each("gateway")
 def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
     """A public gateway requires an API key: nothing else would keep strangers from the servers."""
     if gateway.public and not gateway.api_key:
@@ -77,11 +67,13 @@ def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
         yield Problem(gateway.at("apiKey"), cause, "Set apiKey: true, or remove public: true")
 
 
-def hosts_are_apart(settings: Settings) -> Iterator[Problem]:
+@rule
+def hosts_are_apart(routes: list[Routed]) -> Iterator[Problem]:
     """Hosts of routes are valid, and no two routes match the same requests."""
     seen: dict[str | None, str] = {}
-    for index, route in enumerate(_routes(settings)):
-        path = _at(settings, index, "host")
+    for routed_to in routes:
+        route = routed_to.section
+        path = routed_to.at("host")
         if route.host is not None and (not _HOST.fullmatch(route.host) or _ADDRESS.fullmatch(route.host)):
             cause = f'"{route.host}" is not a host name. The API server would refuse the route'
             yield Problem(path, cause, "Write a DNS name in lowercase, without scheme, port and path")
@@ -92,16 +84,20 @@ def hosts_are_apart(settings: Settings) -> Iterator[Problem]:
         seen.setdefault(route.host, route.name)
 
 
-def routes_name_servers(settings: Settings) -> Iterator[Problem]:
+@rule
+def routes_name_servers(routes: list[Routed], serving: list[AnyServer], unresolved: Unresolved) -> Iterator[Problem]:
     """The servers of a route exist once, are named once, and run engines whose metrics an endpoint picker reads."""
-    names = [server.name for server in settings.serving]
-    engines = {server.name: ENGINES[server.engine] for server in settings.serving}
+    names = [server.name for server in serving]
+    engines = {server.name: ENGINES[server.engine] for server in serving}
     readable = [engine.title for engine in ENGINES.values() if engine.endpoint_picker]
-    for index, route in enumerate(_routes(settings)):
+    for routed_to in routes:
+        route = routed_to.section
         seen: set[str] = set()
         for position, routed in enumerate(route.servers):
-            path = _at(settings, index, f"servers[{position}].server")
-            yield from unknown(settings, path, "gke-ai:serving", "server", routed.server, names, "its share would fail")
+            path = routed_to.at(f"servers[{position}].server")
+            yield from unknown(
+                unresolved, path, "gke-ai:serving", "server", routed.server, names, "its share would fail"
+            )
             if routed.server in seen:
                 cause = f"{routed.server} is named twice in this route. Its share would be unclear"
                 yield Problem(path, cause, "Add up its weights in one entry")
@@ -115,20 +111,20 @@ def routes_name_servers(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def servers_of_a_route_belong_together(settings: Settings) -> Iterator[Problem]:
+def servers_of_a_route_belong_together(routes: list[Routed]) -> Iterator[Problem]:
     """The servers of a route are in one namespace and serve a model of one name."""
-    for index, route in enumerate(_routes(settings)):
-        servers = route_servers(route, settings)
+    for routed_to in routes:
+        servers = routed_to.servers
         namespaces = list(dict.fromkeys(server.namespace for server in servers))
         if len(namespaces) > 1:
             cause = (
                 f"its servers are in namespaces {join_names(namespaces)}, and a route is in one. GKE would refuse it"
             )
-            yield Problem(_at(settings, index, "servers"), cause, "Move the servers into one namespace")
+            yield Problem(routed_to.at("servers"), cause, "Move the servers into one namespace")
         models = list(dict.fromkeys(server.served_model for server in servers))
         if len(models) > 1:
             yield Problem(
-                _at(settings, index, "servers"),
+                routed_to.at("servers"),
                 f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
                 "other, so a share of the requests would fail",
                 'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
@@ -136,26 +132,30 @@ def servers_of_a_route_belong_together(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving", "gke-ai:autoscaling")
-def weights_reach_replicas(settings: Settings) -> Iterator[Problem]:
+def weights_reach_replicas(
+    routes: list[Routed], serving: list[AnyServer], autoscaling: list[Autoscaler]
+) -> Iterator[Problem]:
     """A route has a weight above zero, and a server with such a weight has replicas."""
     replicas = {
-        server.name: server.replicas or (1 if autoscaler_of(server, settings) else 0) for server in settings.serving
+        server.name: server.replicas or (1 if server.name in {scaler.server for scaler in autoscaling} else 0)
+        for server in serving
     }
-    for index, route in enumerate(_routes(settings)):
+    for routed_to in routes:
+        route = routed_to.section
         if not any(routed.weight for routed in route.servers):
             cause = "all weights of the route are 0. It would answer no request"
-            yield Problem(_at(settings, index, "servers"), cause, "Set a weight above 0, or remove the route")
+            yield Problem(routed_to.at("servers"), cause, "Set a weight above 0, or remove the route")
         for position, routed in enumerate(route.servers):
             if routed.weight and replicas.get(routed.server) == 0:
                 cause = f"{routed.server} has replicas: 0 and a weight of {routed.weight}. Its share would fail"
-                path = _at(settings, index, f"servers[{position}].weight")
+                path = routed_to.at(f"servers[{position}].weight")
                 yield Problem(path, cause, "Set the weight to 0, or give it replicas")
 
 
 @needs("gke-ai:serving")
-def pools_have_their_own_pods(settings: Settings) -> Iterator[Problem]:
+def pools_have_their_own_pods(gateway_servers: list[AnyServer]) -> Iterator[Problem]:
     """No two servers behind the gateway share pods, and the names of their objects are valid."""
-    servers = gateway_servers(settings)
+    servers = gateway_servers
     entries = ((server, "app", f"{server.namespace}/{server.app or server.name}") for server in servers)
     yield from repeated(entries, "label app", "each InferencePool would have the pods of both")
     for server in servers:
@@ -167,39 +167,25 @@ def pools_have_their_own_pods(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving", "gke-ai:cluster", "gke-ai:tenants")
-def load_balancer_reaches_tenants(settings: Settings) -> Iterator[Problem]:
+def load_balancer_reaches_tenants(cluster: Cluster, routes: list[Routed], tenants: list[Tenant]) -> Iterator[Problem]:
     """The range of the load balancer is known where NetworkPolicies must let it in."""
-    if settings.cluster.vpc is not None:
+    if cluster.vpc is not None:
         return
-    for index, route in enumerate(_routes(settings)):
-        namespace = route_namespace(route, settings)
-        if namespace is not None and tenant_of(namespace, settings) is not None:
+    for routed_to in routes:
+        namespace = routed_to.namespace
+        if namespace is not None and namespace in {tenant.name for tenant in tenants}:
             cause = (
                 f"namespace {namespace} belongs to a tenant, whose NetworkPolicy lets in no load balancer. The range "
             )
             cause += "of its proxies is only known in a VPC of this stack"
-            yield Problem(_at(settings, index, "servers"), cause, "Set cluster.vpc, or move the servers")
+            yield Problem(routed_to.at("servers"), cause, "Set cluster.vpc, or move the servers")
 
 
 @of_new_clusters
-def proxies_have_addresses(settings: Settings) -> Iterator[Problem]:
+def proxies_have_addresses(gateway: Gateway | None, cluster: Cluster) -> Iterator[Problem]:
     """The range of the proxies is large enough."""
-    own = settings.cluster.vpc
-    if settings.gateway is None or own is None or IPv4Network(own.proxy_cidr).prefixlen <= LONGEST_PROXY_PREFIX:
+    own = cluster.vpc
+    if gateway is None or own is None or IPv4Network(own.proxy_cidr).prefixlen <= LONGEST_PROXY_PREFIX:
         return
     cause = f"{own.proxy_cidr} is smaller than a /{LONGEST_PROXY_PREFIX}. Google Cloud would refuse the subnetwork"
-    yield Problem(settings.cluster.at("vpc.proxyCidr"), cause, "Write a /23")
-
-
-RULES: tuple[Rule, ...] = (
-    gateway_has_routes,
-    certificate_is_chosen,
-    public_gateways_require_a_key,
-    hosts_are_apart,
-    routes_name_servers,
-    servers_of_a_route_belong_together,
-    weights_reach_replicas,
-    pools_have_their_own_pods,
-    load_balancer_reaches_tenants,
-    proxies_have_addresses,
-)
+    yield Problem(cluster.at("vpc.proxyCidr"), cause, "Write a /23")

@@ -6,35 +6,45 @@ from collections.abc import Iterator
 
 from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import FineTune, Settings, TrainingRun
-from settings.plan import fine_tunes, gpu_workloads, is_autopilot, pools_of, training_jobs
+from settings.model import Cluster, FineTune, GpuPool, GpuServer, Nodes, Pool, TrainingRun, Unresolved
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, join_names, needs, of_another_engine
+from settings.rules.common import join_names, needs, of_another_engine, rule
 from settings.rules.pools import not_built
+from settings.stack import Placed
 
 
-def pools_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def pools_exist(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    gpu_pools: list[GpuPool],
+    pools: list[Pool],
+    cluster: Cluster,
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
     """The pool of a workload is in this stack."""
-    pools = [pool.name for pool in settings.gpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for workload in gpu_workloads(settings):
-        if workload.pool is None or workload.pool in pools:
+    known = [pool.name for pool in gpu_pools]
+    autopilot = cluster.is_autopilot and not unresolved.overlaps("gke-ai:cluster.mode")
+    for workload in (placed.section for placed in gpu_workloads):
+        if workload.pool is None or workload.pool in known:
             continue
         path = workload.at("pool")
-        if problem := of_another_engine(workload, settings, path, workload.pool):
+        if problem := of_another_engine(workload, pools, path, workload.pool):
             yield problem
         elif autopilot:
             cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
             yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
         else:
             consequence = "the pods would stay pending"
-            yield from unknown(settings, path, "gke-ai:gpuPools", "pool", workload.pool, pools, consequence)
+            yield from unknown(unresolved, path, "gke-ai:gpuPools", "pool", workload.pool, known, consequence)
 
 
-def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Problem]:
+@rule
+def workloads_have_a_pool_or_an_accelerator(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool]
+) -> Iterator[Problem]:
     """A GPU workload names a pool of the stack or a GPU type, not both."""
-    pools = [pool.name for pool in settings.gpu_pools]
-    for workload in gpu_workloads(settings):
+    pools = [pool.name for pool in gpu_pools]
+    for workload in (placed.section for placed in gpu_workloads):
         noun = workload.short_noun
         if workload.compute_class is not None:
             continue
@@ -55,14 +65,19 @@ def workloads_have_a_pool_or_an_accelerator(settings: Settings) -> Iterator[Prob
                 yield not_built(workload.at("accelerator"), unbuilt)
 
 
-def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Problem]:
+@rule
+def runs_over_several_nodes_have_a_network(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    runs: list[FineTune | TrainingRun] = [*fine_tunes(settings), *training_jobs(settings)]
-    for run in runs:
-        for machine_type in _machines_of(run, settings):
+    for placed in gpu_workloads:
+        run = placed.section
+        if isinstance(run, GpuServer):
+            continue
+        for machine_type in _machines_of(run, placed.nodes):
             if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
                 yield Problem(
                     run.at("pods"),
@@ -75,29 +90,27 @@ def runs_over_several_nodes_have_a_network(settings: Settings) -> Iterator[Probl
                 break
 
 
-def _machines_of(run: FineTune | TrainingRun, settings: Settings) -> list[Machine]:
+def _machines_of(run: FineTune | TrainingRun, nodes: Nodes) -> list[Machine]:
     """The machine types that a run may use, by its pools, its compute class or its GPU type."""
     if run.compute_class is not None:
-        priorities = [
-            compute_class.priorities
-            for compute_class in settings.compute_classes
-            if compute_class.name == run.compute_class
-        ]
-        names = [priority.machine_type for of_class in priorities for priority in of_class]
+        names = [priority.machine_type for priority in nodes.compute_class.priorities] if nodes.compute_class else []
         return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
-    if pools := pools_of(run, settings):
-        return [machine(pool.node_machine_type) for pool in pools]
+    if nodes.pools:
+        return [machine(pool.node_machine_type) for pool in nodes.pools]
     return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
-def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
+def accelerators_are_in_a_pool(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool], cluster: Cluster
+) -> Iterator[Problem]:
     """A new Standard cluster has only the GPUs of its pools."""
-    for workload in gpu_workloads(settings):
-        if settings.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
+    for placed in gpu_workloads:
+        workload = placed.section
+        if cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
-        if not pools_of(workload, settings):
-            accelerators = dict.fromkeys(pool.gpus[0] for pool in settings.gpu_pools)
+        if not placed.pools:
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in gpu_pools)
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
@@ -106,10 +119,12 @@ def accelerators_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def pools_can_serve(settings: Settings) -> Iterator[Problem]:
+@rule
+def pools_can_serve(gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]]) -> Iterator[Problem]:
     """The default image runs on the processors of the workload's pool."""
-    for workload in gpu_workloads(settings):
-        for pool in pools_of(workload, settings) if workload.pool is not None else ():
+    for placed in gpu_workloads:
+        workload = placed.section
+        for pool in placed.nodes.pools if workload.pool is not None else ():
             pinned = workload.image in (None, FINE_TUNE_IMAGE)
             machine_type = machine(pool.node_machine_type)
             if machine_type.arch == "arm64" and pinned:
@@ -118,12 +133,3 @@ def pools_can_serve(settings: Settings) -> Iterator[Problem]:
                     f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
                     "Choose a pool with another machine type",
                 )
-
-
-RULES: tuple[Rule, ...] = (
-    pools_exist,
-    workloads_have_a_pool_or_an_accelerator,
-    runs_over_several_nodes_have_a_network,
-    accelerators_are_in_a_pool,
-    pools_can_serve,
-)

@@ -10,23 +10,24 @@ from pathlib import PurePosixPath
 from catalog.engines import ENGINES
 from catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
 from catalog.quantities import parse_quantity, readable
-from settings.model import ModelCache, Server, Settings
+from settings.model import AnyServer, Bucket, ModelCache, Server, Unresolved
 from settings.problems import Problem, unknown
-from settings.rules.common import Rule, join_names, needs
+from settings.rules.common import join_names, needs, rule
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
 _REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
 
 
-def _cached(settings: Settings) -> Iterator[tuple[Server, ModelCache]]:
-    for server in settings.serving:
+def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
+    for server in serving:
         if server.model_cache is not None:
             yield server, server.model_cache
 
 
-def engines_read_buckets(settings: Settings) -> Iterator[Problem]:
+@rule
+def engines_read_buckets(serving: list[AnyServer]) -> Iterator[Problem]:
     """The server's engine can read a model from a bucket, in the way that the server names."""
-    for server, cache in _cached(settings):
+    for server, cache in _cached(serving):
         engine, access = ENGINES[server.engine], access_of(server.engine)
         if not access.readers:
             cause = f"{engine.title} cannot use a model cache: {access.reason}. The server would not start"
@@ -44,31 +45,35 @@ def engines_read_buckets(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:buckets")
-def buckets_of_models_exist(settings: Settings) -> Iterator[Problem]:
+def buckets_of_models_exist(
+    serving: list[AnyServer], buckets: list[Bucket], unresolved: Unresolved
+) -> Iterator[Problem]:
     """The bucket is one of the stack's, and keeps what is in it."""
-    names = [bucket.name for bucket in settings.buckets]
-    for server, cache in _cached(settings):
+    names = [bucket.name for bucket in buckets]
+    for server, cache in _cached(serving):
         consequence = "the model could not be stored there"
         path = server.at("modelCache.bucket")
-        yield from unknown(settings, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
-        for bucket in settings.buckets:
+        yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
+        for bucket in buckets:
             if bucket.name == cache.bucket and bucket.delete_after_days is not None:
                 cause = f"bucket {bucket.name} deletes objects after {bucket.delete_after_days} days. "
                 cause += "New replicas would then find no model"
                 yield Problem(path, cause, f"Choose another bucket, or remove {bucket.at('deleteAfterDays')}")
 
 
-def revisions_are_names(settings: Settings) -> Iterator[Problem]:
+@rule
+def revisions_are_names(serving: list[AnyServer]) -> Iterator[Problem]:
     """A revision is a commit, a tag or a branch."""
-    for server, cache in _cached(settings):
+    for server, cache in _cached(serving):
         if not _REVISION.fullmatch(cache.revision) or ".." in cache.revision:
             cause = f'"{cache.revision}" is not a commit, tag or branch. Hugging Face would not find it'
             yield Problem(server.at("modelCache.revision"), cause, "Write for example main, or a commit")
 
 
-def file_caches_hold_the_model(settings: Settings) -> Iterator[Problem]:
+@rule
+def file_caches_hold_the_model(serving: list[AnyServer]) -> Iterator[Problem]:
     """The file cache holds the whole model, and only a mounted bucket has one."""
-    for server, cache in _cached(settings):
+    for server, cache in _cached(serving):
         path, size = server.at("modelCache.fileCache"), server.checkpoint_bytes
         if cache.reader not in access_of(server.engine).readers:
             continue  # engines_read_buckets reports it
@@ -90,21 +95,13 @@ def file_caches_hold_the_model(settings: Settings) -> Iterator[Problem]:
             yield Problem(path, cause, "Make it larger, or remove it")
 
 
-def folder_of_models_is_free(settings: Settings) -> Iterator[Problem]:
+@rule
+def folder_of_models_is_free(serving: list[AnyServer]) -> Iterator[Problem]:
     """No other volume of the server is mounted where the bucket is."""
-    for server, cache in _cached(settings):
+    for server, cache in _cached(serving):
         if server.scratch is None or not cache.how.mounts:
             continue
         mount, models = PurePosixPath(server.scratch.mount_path), PurePosixPath(MOUNT_PATH)
         if mount.is_relative_to(models) or models.is_relative_to(mount):
             cause = f"the bucket with the model is mounted at {models}. One volume would hide the other"
             yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
-
-
-RULES: tuple[Rule, ...] = (
-    engines_read_buckets,
-    buckets_of_models_exist,
-    revisions_are_names,
-    file_caches_hold_the_model,
-    folder_of_models_is_free,
-)

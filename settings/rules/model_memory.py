@@ -13,11 +13,11 @@ from catalog.machines import machines_with
 from catalog.model_memory import shards_that_divide
 from catalog.quantities import GI
 from catalog.tpus import slices
-from settings.model import AnyServer, Server, Settings, TpuWorkload
+from settings.model import AnyServer, JetStream, Server, TpuWorkload, VllmTpu
 from settings.model_memory import Load, Place, Unchecked, load_of, places
-from settings.plan import tpu_servers, workload_slice
 from settings.problems import Problem
-from settings.rules.common import Rule, each
+from settings.rules.common import each, rule
+from settings.stack import Placed
 
 # Shorter sequences are not useful; the remedy is then another one.
 _MIN_USEFUL_TOKENS = 1024
@@ -25,7 +25,7 @@ _MIN_USEFUL_TOKENS = 1024
 _MAX_GPUS_SUGGESTED = 8
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def shapes_are_consistent(server: Server) -> Iterator[Problem]:
     """The dimensions of a model do not contradict each other."""
     shape = server.model_shape
@@ -43,11 +43,13 @@ def shapes_are_consistent(server: Server) -> Iterator[Problem]:
         yield Problem(server.at(f"modelShape.{missing}"), cause, "Set both, or neither")
 
 
-def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
+@rule
+def heads_are_shared_evenly(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
     """The number of GPUs or TPU devices of a replica divides the heads of its model evenly."""
-    for server, load in _split_loads(settings):
+    for placed, load in _split_loads(servers):
+        server = placed.section
         possible = _divisors(load)
-        if load.shards not in possible and places(server, settings):
+        if load.shards not in possible and places(placed):
             heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
             on_tpus = isinstance(server, TpuWorkload)
             noun = "devices of a slice" if on_tpus else "GPUs"
@@ -59,20 +61,22 @@ def heads_are_shared_evenly(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def models_fit(settings: Settings) -> Iterator[Problem]:
+@rule
+def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
     """Weights, activations and the KV cache of one sequence fit each accelerator that a replica may get."""
-    for server in settings.serving:
-        load = load_of(server, settings)
+    for placed in servers:
+        load = load_of(placed)
         if isinstance(load, Unchecked):
             continue
         if load.splits_heads and load.shards not in _divisors(load):
             continue  # heads_are_shared_evenly reports it
-        short = [place for place in places(server, settings) if not load.fits(place)]
+        short = [place for place in places(placed) if not load.fits(place)]
         if short:
-            yield _does_not_fit(server, load, short[0], settings)
+            yield _does_not_fit(placed, load, short[0])
 
 
-def _does_not_fit(server: AnyServer, load: Load, place: Place, settings: Settings) -> Problem:
+def _does_not_fit(placed: Placed[AnyServer], load: Load, place: Place) -> Problem:
+    server = placed.section
     need, length = load.need(), load.longest(place)
     length -= length % _MIN_USEFUL_TOKENS
     parts = [f"weights {_gib(need.weights)}"]
@@ -82,7 +86,7 @@ def _does_not_fit(server: AnyServer, load: Load, place: Place, settings: Setting
     if need.margin:
         parts.append(f"activations {_gib(need.margin)}")
     choices = [f"set {server.length_key} to {length:,} or less"] if length and load.tokens else []
-    choices += _more_accelerators(server, load, place, settings)
+    choices += _more_accelerators(placed, load, place)
     remedy = ", or ".join(choices) if choices else "choose a smaller model or a quantized one"
     return Problem(
         server.at(server.length_key if length and load.tokens else server.size_key),
@@ -92,10 +96,11 @@ def _does_not_fit(server: AnyServer, load: Load, place: Place, settings: Setting
     )
 
 
-def _more_accelerators(server: AnyServer, load: Load, place: Place, settings: Settings) -> list[str]:
+def _more_accelerators(placed: Placed[AnyServer], load: Load, place: Place) -> list[str]:
     """Suggests more accelerators of the same type or a larger type; else the smallest number of any type."""
+    server = placed.section
     if isinstance(server, TpuWorkload):
-        own = workload_slice(server, settings)
+        own = placed.slice
         larger = (other for other in slices(own.version) if not other.multi_host and other.devices > load.shards)
         fitting = next((other for other in larger if load.on(other.devices).fits(place)), None)
         return [f"use a {fitting.topology} slice"] if fitting else []
@@ -128,12 +133,14 @@ def _place(gpu: Gpu) -> Place:
     return Place(gpu.name, gpu.memory_gib * GI)
 
 
-def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
+@rule
+def engines_have_kernels(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
     """The engine's pinned image supports the GPU type; the user's own image is not checked."""
-    for server in settings.serving:
+    for placed in servers:
+        server = placed.section
         if server.image is not None:
             continue
-        for place in places(server, settings):
+        for place in places(placed):
             if place.accelerator in GPU_TYPES and not _has_kernels(server, GPU_TYPES[place.accelerator]):
                 key = next(key for key in ("compute_class", "pool", "accelerator") if getattr(server, key) is not None)
                 path = server.at({"compute_class": "computeClass"}.get(key, key))
@@ -143,13 +150,15 @@ def engines_have_kernels(settings: Settings) -> Iterator[Problem]:
                 break
 
 
-def engines_support_the_tpu(settings: Settings) -> Iterator[Problem]:
+@rule
+def engines_support_the_tpu(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
-    for server in tpu_servers(settings):
+    for placed in tpu_servers:
+        server = placed.section
         supported = ENGINES[server.engine].tpus
         if server.image is not None or not supported:
             continue
-        version = workload_slice(server, settings).version
+        version = placed.slice.version
         if version not in supported:
             cause = f"{ENGINES[server.engine].title} does not support TPU {version} yet. The server would fail"
             remedy = f"Use {', '.join(supported[:-1])} or {supported[-1]}, or an image of your own"
@@ -161,22 +170,13 @@ def _has_kernels(server: Server, gpu: Gpu) -> bool:
     return newest is None or server.image is not None or gpu.compute_capability <= newest
 
 
-def _split_loads(settings: Settings) -> Iterator[tuple[AnyServer, Load]]:
+def _split_loads(servers: list[Placed[AnyServer]]) -> Iterator[tuple[Placed[AnyServer], Load]]:
     """Servers whose accelerators share the heads of the model."""
-    for server in settings.serving:
-        load = load_of(server, settings)
+    for placed in servers:
+        load = load_of(placed)
         if isinstance(load, Load) and load.splits_heads:
-            yield server, load
+            yield placed, load
 
 
 def _gib(amount: float) -> str:
     return f"{amount / GI:,.1f}"
-
-
-RULES: tuple[Rule, ...] = (
-    shapes_are_consistent,
-    heads_are_shared_evenly,
-    models_fit,
-    engines_have_kernels,
-    engines_support_the_tpu,
-)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from settings import monitoring_targets
-from settings.model import Monitoring, Settings
+from catalog.dashboards import MonitoredServer
+from settings.model import Monitoring
 from settings.problems import Problem
-from settings.rules.common import Rule, each, needs, the_monitoring
+from settings.rules.common import each, needs
+from settings.stack import Queue
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")
@@ -23,7 +24,7 @@ _FIELDS = {
 }
 
 
-@each(the_monitoring)
+@each("monitoring")
 def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
     """Channels have their full resource names, occur once, and are no more than Google allows."""
     for index, channel in enumerate(monitoring.channels):
@@ -42,7 +43,7 @@ def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("channels"), f"{cause}. It would refuse the alerts", "Combine channels")
 
 
-@each(the_monitoring)
+@each("monitoring")
 def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
     """Monitoring creates dashboards, alerts or both."""
     if not monitoring.dashboards and not monitoring.alerts:
@@ -50,7 +51,7 @@ def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("dashboards"), cause, "Remove gke-ai:monitoring, or set one of them to true")
 
 
-@each(the_monitoring)
+@each("monitoring")
 def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
     """With alerts: false, no key of an alert is set."""
     if monitoring.alerts or not monitoring.dashboards:
@@ -63,32 +64,27 @@ def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
 
 @needs("gke-ai:queues", "gke-ai:serving", "gke-ai:autoscaling", "gke-ai:training", "gke-ai:batch", "gke-ai:tenants")
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def stack_has_something_to_monitor(settings: Settings) -> Iterator[Problem]:
+def stack_has_something_to_monitor(
+    monitoring: Monitoring | None,
+    cluster_queues: list[Queue],
+    monitored_servers: list[MonitoredServer],
+    job_namespaces: list[str],
+    has_accelerators: bool,
+) -> Iterator[Problem]:
     """The stack has something to monitor, and something for each configured alert."""
-    monitoring = settings.monitoring
     if monitoring is None:
         return
-    if not monitoring_targets.anything(settings):
+    if not (cluster_queues or monitored_servers or job_namespaces or has_accelerators):
         cause = "the stack has no queue, no server, no Job and no accelerator. There would be nothing to monitor"
         yield Problem("gke-ai:monitoring", cause, "Remove gke-ai:monitoring until there is something to monitor")
         return
     if not monitoring.alerts:
         return
-    queues = settings.queues and settings.queues.cluster_queues
-    servers = monitoring_targets.servers(settings)
     for key, items, noun in (
-        ("queueStuckMinutes", queues, "cluster queue"),
-        ("preemptionsPerHour", queues, "cluster queue"),
-        ("serverDownMinutes", servers, "server"),
+        ("queueStuckMinutes", cluster_queues, "cluster queue"),
+        ("preemptionsPerHour", cluster_queues, "cluster queue"),
+        ("serverDownMinutes", monitored_servers, "server"),
     ):
         if _FIELDS[key] in monitoring.model_fields_set and not items:
             cause = f"the stack has no {noun}. There would be no such alert"
             yield Problem(monitoring.at(key), cause, "Remove it")
-
-
-RULES: tuple[Rule, ...] = (
-    channels_are_named_in_full,
-    section_creates_something,
-    alert_keys_need_alerts,
-    stack_has_something_to_monitor,
-)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 
@@ -18,10 +18,9 @@ from catalog.addresses import (
 )
 from catalog.identities import is_account_email, is_account_id
 from catalog.zones import region_of
-from settings.model import Cluster, Settings
-from settings.plan import internet, is_autopilot, max_stack_nodes
+from settings.model import Cluster, Gateway, Unresolved
 from settings.problems import Problem
-from settings.rules.common import Rule, each, join_names, needs, the_cluster
+from settings.rules.common import Rule, each, join_names, needs
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -30,28 +29,22 @@ _SUBNETWORK = re.compile(rf"(projects/[^/]+/regions/(?P<region>[^/]+)/subnetwork
 _RANGES = ("nodesCidr", "podsCidr", "servicesCidr", "proxyCidr")
 
 
-def of_new_clusters(rule: Rule) -> Rule:
+def of_new_clusters(rule: Callable[..., Iterator[Problem]] | Rule) -> Rule:
     """Decorates a rule of keys for new clusters. Another rule refuses such keys for an existing cluster."""
-
-    @functools.wraps(rule)
-    def guarded(settings: Settings) -> Iterator[Problem]:
-        if settings.cluster.mode != "existing":
-            yield from rule(settings)
-
-    return needs("gke-ai:cluster")(guarded)
+    return replace(needs("gke-ai:cluster")(rule), skips=lambda stack: stack.cluster.mode == "existing")
 
 
-def _cidrs(settings: Settings) -> list[tuple[str, str]]:
+def _cidrs(cluster: Cluster, gateway: Gateway | None) -> list[tuple[str, str]]:
     """Key and range of each CIDR of the cluster's own VPC. The range of proxies is used only with a gateway."""
-    own = settings.cluster.vpc
+    own = cluster.vpc
     if own is None:
         return []
     ranges = list(zip(_RANGES, (own.nodes_cidr, own.pods_cidr, own.services_cidr, own.proxy_cidr), strict=True))
-    return ranges if settings.gateway is not None else ranges[:-1]
+    return ranges if gateway is not None else ranges[:-1]
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
     """A cluster has a VPC of its own, or names an existing network."""
     named = [
@@ -69,7 +62,7 @@ def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
     """Names of networks and ranges are valid in Compute Engine, and the subnetwork is in the cluster's region."""
     forms = {"network": _NETWORK, "subnetwork": _SUBNETWORK, "podsRange": re.compile(_NAME)}
@@ -94,7 +87,7 @@ def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
     """Ranges of pods and Services are two different ranges of a named subnetwork."""
     for key, value in (("podsRange", cluster.pods_range), ("servicesRange", cluster.services_range)):
@@ -113,7 +106,7 @@ def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def vpc_is_not_called_default(cluster: Cluster) -> Iterator[Problem]:
     """A new VPC is not called default, as a project already has a network of this name."""
     if cluster.vpc is not None and (cluster.vpc.name or cluster.name) == "default":
@@ -123,31 +116,31 @@ def vpc_is_not_called_default(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def ranges_are_usable(settings: Settings) -> Iterator[Problem]:
+def ranges_are_usable(cluster: Cluster, gateway: Gateway | None) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
-    for key, cidr in _cidrs(settings):
+    for key, cidr in _cidrs(cluster, gateway):
         if not is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(settings.cluster.at(f"vpc.{key}"), cause, remedy)
+            yield Problem(cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 @of_new_clusters
-def ranges_are_apart(settings: Settings) -> Iterator[Problem]:
+def ranges_are_apart(cluster: Cluster, gateway: Gateway | None) -> Iterator[Problem]:
     """The ranges of nodes, pods, Services and proxies do not overlap."""
-    for (key, cidr), (other, taken) in combinations(_cidrs(settings), 2):
+    for (key, cidr), (other, taken) in combinations(_cidrs(cluster, gateway), 2):
         if IPv4Network(cidr).overlaps(IPv4Network(taken)):
             yield Problem(
-                settings.cluster.at(f"vpc.{other}"),
+                cluster.at(f"vpc.{other}"),
                 f"{taken} overlaps with {key}, {cidr}. Google Cloud would refuse the subnetwork",
                 "Move one of the ranges, for example next to the other",
             )
 
 
 @of_new_clusters
-def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
+def ranges_hold_the_stack(max_nodes: int, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
     """The ranges have addresses for all nodes and pods with every pool at its maximum size."""
-    cluster, own = settings.cluster, settings.cluster.vpc
+    cluster, own = cluster, cluster.vpc
     if own is None:
         return
     min_prefix, max_prefix = SERVICES_PREFIXES
@@ -160,9 +153,9 @@ def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
         cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause}. Google Cloud would refuse it", "Write a /20")
         return
-    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
+    if any(unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
-    nodes, autopilot = max_stack_nodes(settings), is_autopilot(cluster)
+    nodes, autopilot = max_nodes, cluster.is_autopilot
     for key, cidr, room in (
         ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
         ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
@@ -178,14 +171,15 @@ def ranges_hold_the_stack(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
+def private_nodes_reach_what_they_need(
+    internet: dict[str, str], cluster: Cluster, unresolved: Unresolved
+) -> Iterator[Problem]:
     """Without NAT, private nodes reach only Google's registries."""
-    cluster = settings.cluster
     if not cluster.private_nodes or cluster.vpc is None or cluster.vpc.nat:
         return
-    if any(settings.unparsed.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
+    if any(unresolved.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
         return
-    needed = internet(settings)
+    needed = internet
     if needed:
         hosts = join_names(f"{host} ({user})" for host, user in needed.items())
         yield Problem(
@@ -197,7 +191,7 @@ def private_nodes_reach_what_they_need(settings: Settings) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
     """The control plane has an IP address or a DNS name by which this program reaches it."""
     if not cluster.public_endpoint and not cluster.dns_endpoint:
@@ -210,7 +204,7 @@ def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each(the_cluster)
+@each("cluster")
 def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Problem]:
     """Authorized networks are public ranges, and restrict a public endpoint."""
     if not cluster.authorized_networks:
@@ -242,14 +236,14 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
 
 
 @needs("gke-ai:cluster")
-@each(the_cluster)
+@each("cluster")
 def nodes_run_as_a_service_account(cluster: Cluster) -> Iterator[Problem]:
     """The nodes' service account is a valid account name, or the e-mail address of an account."""
     account = cluster.node_service_account
     if account is None:
         return
     path = cluster.at("nodeServiceAccount")
-    if cluster.mode == "existing" and is_autopilot(cluster):
+    if cluster.mode == "existing" and cluster.is_autopilot:
         yield Problem(
             path,
             "GKE creates the nodes of an existing Autopilot cluster. nodeServiceAccount would have no effect",
@@ -267,18 +261,3 @@ def nodes_run_as_a_service_account(cluster: Cluster) -> Iterator[Problem]:
             f'"{account}" is not a valid service account name. Google Cloud would refuse it',
             "Use 6 to 30 lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'",
         )
-
-
-RULES: tuple[Rule, ...] = (
-    network_is_created_or_named,
-    network_names_are_of_compute_engine,
-    ranges_are_of_a_subnetwork,
-    vpc_is_not_called_default,
-    ranges_are_usable,
-    ranges_are_apart,
-    ranges_hold_the_stack,
-    private_nodes_reach_what_they_need,
-    control_plane_can_be_reached,
-    authorized_networks_are_on_the_internet,
-    nodes_run_as_a_service_account,
-)

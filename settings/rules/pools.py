@@ -9,9 +9,9 @@ from catalog.capacity import MODES
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, boot_disk_type, machines_with
 from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
-from settings.model import GpuPool, Pool, Settings
+from settings.model import Cluster, GpuPool, Pool, Unresolved
 from settings.problems import Problem, nearest
-from settings.rules.common import Rule, each, join_names, kubernetes_labels, needs, repeated
+from settings.rules.common import each, join_names, kubernetes_labels, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
 _DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
@@ -81,7 +81,7 @@ def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
     )
 
 
-@each(lambda settings: settings.gpu_pools)
+@each("gpu_pools")
 def capacity_is_offered(pool: GpuPool) -> Iterator[Problem]:
     """Google offers the machine of a GPU pool in the pool's capacity mode."""
     yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
@@ -133,11 +133,11 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         )
 
 
-def zones_are_of_the_region(pool: Pool, settings: Settings) -> Iterator[Problem]:
+def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
     """The pool's zones are zones of the cluster's region, each once."""
-    if settings.unparsed.overlaps("gke-ai:cluster.location"):
+    if unresolved.overlaps("gke-ai:cluster.location"):
         return
-    location = settings.cluster.location
+    location = cluster.location
     region = region_of(location)
     for index, zone in enumerate(pool.zones):
         path = pool.at(f"zones[{index}]")
@@ -155,16 +155,16 @@ def zones_are_of_the_region(pool: Pool, settings: Settings) -> Iterator[Problem]
 
 
 @needs("gke-ai:cluster.mode")
-def names_are_unique(settings: Settings) -> Iterator[Problem]:
+def names_are_unique(cluster: Cluster, pools: list[Pool]) -> Iterator[Problem]:
     """Pool names are unique, including that of the system pool."""
-    yield from repeated(((pool, "name", pool.name) for pool in settings.pools), "pool", "GKE would refuse the second")
-    for pool in settings.pools:
-        if settings.cluster.mode == "standard" and pool.name == settings.cluster.system_pool.name:
+    yield from repeated(((pool, "name", pool.name) for pool in pools), "pool", "GKE would refuse the second")
+    for pool in pools:
+        if cluster.mode == "standard" and pool.name == cluster.system_pool.name:
             cause = f"{pool.name} is also the name of the system pool. GKE would refuse the second"
             yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
 
 
-@each(lambda settings: settings.pools)
+@each("pools")
 def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
     """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
     bounds = pool.autoscaling
@@ -179,7 +179,7 @@ def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
 
-@each(lambda settings: settings.pools)
+@each("pools")
 def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
     """Flex-start pools start with no nodes, and only the autoscaler sizes them.
 
@@ -199,7 +199,7 @@ def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
-@each(lambda settings: settings.pools)
+@each("pools")
 def reservation_is_named(pool: Pool) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     name = pool.capacity.reservation_name
@@ -215,7 +215,7 @@ def reservation_is_named(pool: Pool) -> Iterator[Problem]:
 _MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
-@each(lambda settings: settings.gpu_pools)
+@each("gpu_pools")
 def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
     if not pool.create_before_delete:
@@ -240,7 +240,7 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
         )
 
 
-@each(lambda settings: settings.pools)
+@each("pools")
 def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
     """The type of the boot disk exists and suits the machine family."""
     machine_type = pool.shape("").machine_type
@@ -255,7 +255,7 @@ def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {wanted}")
 
 
-@each(lambda settings: settings.pools)
+@each("pools")
 def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
     """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
     yield from kubernetes_labels(pool, "labels", pool.labels)
@@ -270,15 +270,3 @@ def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
                 f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
                 "Use a prefix of your own, or none",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    names_are_unique,
-    pools_have_one_size,
-    elastic_capacity_is_autoscaled,
-    reservation_is_named,
-    capacity_is_offered,
-    create_before_delete_is_possible,
-    disks_suit_the_machine,
-    labels_are_not_reserved,
-)

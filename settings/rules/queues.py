@@ -7,29 +7,31 @@ from collections.abc import Iterator
 from catalog.nodes import NVIDIA_GPU
 from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
-from settings.model import ClusterQueue, Settings
-from settings.plan import is_autopilot, quota, waits_for_flex_start
+from settings.model import AnyServer, Cluster, Queues, Unresolved
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, join_names, needs, queues_of, repeated
+from settings.rules.common import each, join_names, needs, repeated, rule
+from settings.stack import Queue
 
 # Resources with quota, besides extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def admitted_pods_have_time_to_be_ready(settings: Settings) -> Iterator[Problem]:
+def admitted_pods_have_time_to_be_ready(
+    queues: Queues, serving: list[AnyServer], waits_for_flex_start: list[str]
+) -> Iterator[Problem]:
     """Kueue's limit for pods to be ready is not shorter than a server's start or a wait for nodes."""
-    queues = queues_of(settings)
     limit = queues.pods_ready_timeout_seconds
     if not limit:
         return
     path = queues.at("podsReadyTimeoutSeconds")
-    if where := next(waits_for_flex_start(settings), None):
+    if waits_for_flex_start:
+        where = waits_for_flex_start[0]
         cause = f"flex-start nodes of {where} may start days after Kueue admits their pods. Kueue would evict the pods "
         cause += f"after {limit} s, again and again"
         yield Problem(path, cause, "Remove it, or use capacity {mode: queuedFlexStart}")
         return
-    queued = [server for server in settings.serving if server.queue is not None]
+    queued = [server for server in serving if server.queue is not None]
     slowest = max(queued, key=lambda server: server.ready_timeout_seconds, default=None)
     if slowest is not None and slowest.ready_timeout_seconds > limit:
         cause = f"server {slowest.name} may take {slowest.ready_timeout_seconds} s to load its model, and Kueue would "
@@ -38,9 +40,9 @@ def admitted_pods_have_time_to_be_ready(settings: Settings) -> Iterator[Problem]
         yield Problem(path, cause, remedy)
 
 
-def names_are_unique(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_are_unique(queues: Queues) -> Iterator[Problem]:
     """Names of Kueue objects are unique by kind; those of local queues by namespace."""
-    queues = queues_of(settings)
     consequence = "the second could not be created"
     yield from repeated(((flavor, "name", flavor.name) for flavor in queues.flavors), "flavor", consequence)
     yield from repeated(
@@ -59,22 +61,25 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     )
 
 
-def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
+@rule
+def cluster_queues_have_flavors(
+    queues: Queues, cluster_queues: list[Queue], unresolved: Unresolved
+) -> Iterator[Problem]:
     """The flavors of a cluster queue exist, occur once, and have quota for the same resources."""
-    queues = queues_of(settings)
     known = [flavor.name for flavor in queues.flavors]
-    for queue in queues.cluster_queues:
+    for resolved in cluster_queues:
+        queue = resolved.section
         for index, flavor_quota in enumerate(queue.flavors):
             path = queue.at(f"flavors[{index}].flavor")
             consequence = f"cluster queue {queue.name} would admit nothing"
             yield from unknown(
-                settings, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
+                unresolved, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
             )
             if flavor_quota.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {flavor_quota.flavor} is in cluster queue {queue.name} twice. Kueue would refuse it"
                 yield Problem(path, cause, "Remove one of them")
         # Another rule reports quotas that cannot be derived.
-        covered = [set(amounts) for flavor_quota in queue.flavors if (amounts := quota(flavor_quota, settings))]
+        covered = [set(quota.texts) for quota in resolved.quotas if quota.texts]
         if any(resources != covered[0] for resources in covered):
             yield Problem(
                 queue.at("flavors"),
@@ -83,9 +88,10 @@ def cluster_queues_have_flavors(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@each(lambda settings: queues_of(settings).cluster_queues)
-def quotas_are_of_resources(queue: ClusterQueue) -> Iterator[Problem]:
+@each("cluster_queues")
+def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
     """Quota is for resources that pods request; accelerators are whole numbers."""
+    queue = resolved.section
     for index, flavor_quota in enumerate(queue.flavors):
         path = queue.at(f"flavors[{index}].quota")
         if isinstance(flavor_quota.quota, str):
@@ -105,16 +111,16 @@ def quotas_are_of_resources(queue: ClusterQueue) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
+def quota_can_be_derived(queues: Queues, cluster: Cluster) -> Iterator[Problem]:
     """`derive` needs a flavor with pools, whose nodes it adds up."""
-    flavors = {flavor.name: flavor for flavor in queues_of(settings).flavors}
-    for queue in queues_of(settings).cluster_queues:
+    flavors = {flavor.name: flavor for flavor in queues.flavors}
+    for queue in queues.cluster_queues:
         for index, flavor_quota in enumerate(queue.flavors):
             flavor = flavors.get(flavor_quota.flavor)
             if flavor_quota.quota != "derive" or flavor is None:
                 continue
             path = queue.at(f"flavors[{index}].quota")
-            if is_autopilot(settings.cluster):
+            if cluster.is_autopilot:
                 cause = "quota cannot be derived, as the cluster is Autopilot and has no pools to add up"
                 amounts = "google.com/tpu: '8'" if flavor.tpu else "cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'"
                 yield Problem(path, cause, f"Write the amounts, for example {{{amounts}}}")
@@ -123,12 +129,13 @@ def quota_can_be_derived(settings: Settings) -> Iterator[Problem]:
                 yield Problem(path, cause, f"Name them in {flavor.at('pools')}, or write the amounts")
 
 
-def local_queues_have_a_cluster_queue(settings: Settings) -> Iterator[Problem]:
+@rule
+def local_queues_have_a_cluster_queue(queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
     """The cluster queue of a local queue exists."""
-    known = [queue.name for queue in queues_of(settings).cluster_queues]
-    for local in queues_of(settings).local_queues:
+    known = [queue.name for queue in queues.cluster_queues]
+    for local in queues.local_queues:
         yield from unknown(
-            settings,
+            unresolved,
             local.at("clusterQueue"),
             "gke-ai:queues.clusterQueues",
             "cluster queue",
@@ -138,27 +145,15 @@ def local_queues_have_a_cluster_queue(settings: Settings) -> Iterator[Problem]:
         )
 
 
-def priority_classes_are_kubernetes_classes(settings: Settings) -> Iterator[Problem]:
+@rule
+def priority_classes_are_kubernetes_classes(queues: Queues) -> Iterator[Problem]:
     """At most one priority class is the global default, and none has a reserved name."""
-    defaults = [
-        priority_class for priority_class in queues_of(settings).priority_classes if priority_class.global_default
-    ]
+    defaults = [priority_class for priority_class in queues.priority_classes if priority_class.global_default]
     for priority_class in defaults[1:]:
         cause = f"{defaults[0].name} and {priority_class.name} are both the global default. "
         cause += "Kubernetes would refuse the second"
         yield Problem(priority_class.at("globalDefault"), cause, "Set it in one of them only")
-    for priority_class in queues_of(settings).priority_classes:
+    for priority_class in queues.priority_classes:
         if priority_class.name.startswith("system-"):
             cause = f"{priority_class.name} begins with system-, which is reserved. Kubernetes would refuse it"
             yield Problem(priority_class.at("name"), cause, "Choose another name")
-
-
-RULES: tuple[Rule, ...] = (
-    admitted_pods_have_time_to_be_ready,
-    names_are_unique,
-    cluster_queues_have_flavors,
-    quotas_are_of_resources,
-    quota_can_be_derived,
-    local_queues_have_a_cluster_queue,
-    priority_classes_are_kubernetes_classes,
-)

@@ -7,27 +7,29 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
-from settings.model import JetStream, Server, Settings, VllmTpu
-from settings.plan import jetstreams, pools_of, tpu_servers, workload_slice
+from settings.model import JetStream, Server, VllmTpu
 from settings.problems import TOKEN, Problem, nearest
-from settings.rules.common import Rule, each, join_names, needs
+from settings.rules.common import each, join_names, needs, rule
+from settings.stack import Placed
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
 
-@each(tpu_servers)
-def servers_have_one_slice(server: JetStream | VllmTpu) -> Iterator[Problem]:
+@each("tpu_servers")
+def servers_have_one_slice(placed: Placed[JetStream | VllmTpu]) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
+    server = placed.section
     if server.pool is not None and server.tpu is not None:
         cause = "the server names a pool and a slice. The slice could contradict that of the pool"
         yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
-def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
+@rule
+def slices_are_single_host(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
-    for server in tpu_servers(settings):
-        tpu_slice = workload_slice(server, settings)
+    for placed in tpu_servers:
+        server, tpu_slice = placed.section, placed.slice
         if tpu_slice.multi_host:
             yield Problem(
                 server.at("pool" if server.pool else "tpu"),
@@ -38,23 +40,24 @@ def slices_are_single_host(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:tpuPools")
-def replicas_have_nodes(settings: Settings) -> Iterator[Problem]:
+def replicas_have_nodes(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
     """The pool has a node for each replica of a server on TPUs, as a replica needs a whole machine."""
-    for server in tpu_servers(settings):
-        pools = pools_of(server, settings)
-        nodes = sum(pool.max_nodes(settings.cluster) for pool in pools)
+    for placed in tpu_servers:
+        server = placed.section
+        nodes = sum(pool.max_nodes for pool in placed.pools)
         # Other rules report pools without nodes and multi-host slices.
-        if not nodes or server.replicas <= nodes or workload_slice(server, settings).multi_host:
+        if not nodes or server.replicas <= nodes or placed.slice.multi_host:
             continue
         yield Problem(
             server.at("replicas"),
             f"{server.replicas} replicas need {server.replicas} nodes, and pool "
-            f"{join_names(pool.name for pool in pools)} has at most {nodes}. The other replicas would stay pending",
+            f"{join_names(pool.section.name for pool in placed.pools)} has at most {nodes}. "
+            "The other replicas would stay pending",
             f"Set it to {nodes} or less, or make the pool larger",
         )
 
 
-@each(jetstreams)
+@each("jetstreams")
 def ports_are_apart(server: JetStream) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
     if server.port == JETSTREAM_GRPC_PORT:
@@ -65,7 +68,7 @@ def ports_are_apart(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
 
 
-@each(jetstreams)
+@each("jetstreams")
 def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
     if not _MAXTEXT_NAME.fullmatch(server.model):
@@ -83,7 +86,7 @@ def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("maxPrefillLength"), cause, f"Set it below {server.max_target_length}")
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
     set_by = server.set_arguments
@@ -98,7 +101,7 @@ def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
             yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def quantization_is_known(server: Server) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
     if server.quantization is None:
@@ -110,7 +113,7 @@ def quantization_is_known(server: Server) -> Iterator[Problem]:
     yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
     """The mount path of a scratch volume is valid."""
     if server.scratch is None:
@@ -121,7 +124,7 @@ def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def xla_caches_have_a_path(server: Server) -> Iterator[Problem]:
     """The folder for compiled programs is a path of the container."""
     if not isinstance(server, VllmTpu) or server.xla_cache is None:
@@ -132,7 +135,7 @@ def xla_caches_have_a_path(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("xlaCache"), cause, "Write for example /tmp/xla-cache")
 
 
-@each(lambda settings: settings.serving)
+@each("serving")
 def pods_have_time_to_end(server: Server) -> Iterator[Problem]:
     """The grace period is longer than the time for which a terminating pod still answers."""
     if server.drain_seconds >= server.termination_grace_period_seconds:
@@ -140,17 +143,3 @@ def pods_have_time_to_end(server: Server) -> Iterator[Problem]:
         cause += f"{server.termination_grace_period_seconds} s. Its open requests would be cut off"
         remedy = f"Set it above {server.drain_seconds}, or lower drainSeconds"
         yield Problem(server.at("terminationGracePeriodSeconds"), cause, remedy)
-
-
-RULES: tuple[Rule, ...] = (
-    servers_have_one_slice,
-    slices_are_single_host,
-    replicas_have_nodes,
-    ports_are_apart,
-    jetstream_gets_what_it_reads,
-    arguments_are_free_to_set,
-    quantization_is_known,
-    scratch_volumes_have_a_mount_path,
-    xla_caches_have_a_path,
-    pods_have_time_to_end,
-)

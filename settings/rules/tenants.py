@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from catalog.namespaces import is_system
 from catalog.quantities import parse_quantity
-from settings import tenancy
-from settings.model import Settings, Tenant, Workload
-from settings.plan import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, workloads
+from settings.model import Bucket, Queues, Tenant, Unresolved, Workload
 from settings.problems import Problem, nearest, unknown
-from settings.rules.common import Rule, each, join_names, needs, repeated
+from settings.rules.common import each, join_names, needs, repeated, rule
+from settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, Space
+from settings.stack.buckets import grant_of
+from settings.stack.tenants import group_domains
 
 _MEMBER_TYPES = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")
@@ -43,11 +44,12 @@ _DEVICES = re.compile(r"requests\.[-a-z0-9.]+/[-A-Za-z0-9_.]+")
 _HUGE_PAGES = re.compile(r"(requests\.|limits\.)?hugepages-[0-9]+[KMG]i")
 
 
-def names_are_namespaces_of_their_own(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_are_namespaces_of_their_own(tenants: list[Tenant]) -> Iterator[Problem]:
     """Each tenant has its own namespace, which the stack creates."""
     consequence = "a namespace can have only one tenant"
-    yield from repeated(((tenant, "name", tenant.name) for tenant in settings.tenants), "tenant", consequence)
-    for tenant in settings.tenants:
+    yield from repeated(((tenant, "name", tenant.name) for tenant in tenants), "tenant", consequence)
+    for tenant in tenants:
         if tenant.name == DEFAULT_NAMESPACE:
             cause = "the stack does not manage the namespace default. It cannot belong to a tenant"
             yield Problem(tenant.at("name"), cause, "Choose another name")
@@ -56,7 +58,7 @@ def names_are_namespaces_of_their_own(settings: Settings) -> Iterator[Problem]:
             yield Problem(tenant.at("name"), cause, "Choose another name")
 
 
-@each(lambda settings: settings.tenants)
+@each("tenants")
 def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
     """A member is a type and an e-mail address, and occurs once."""
     for index, member in enumerate(tenant.members):
@@ -85,13 +87,14 @@ def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
     yield from _twice(tenant, "members", tenant.members, "member")
 
 
-def groups_are_of_one_domain(settings: Settings) -> Iterator[Problem]:
+@rule
+def groups_are_of_one_domain(tenants: list[Tenant]) -> Iterator[Problem]:
     """All groups are of one domain, as a cluster finds them through one parent group.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
     """
-    first, *others = tenancy.group_domains(settings) or [""]
-    for tenant in settings.tenants:
+    first, *others = group_domains(tenants) or [""]
+    for tenant in tenants:
         for index, member in enumerate(tenant.members):
             if member.startswith("group:") and member.rpartition("@")[2] in others:
                 cause = f"{member} is not a group of {first}, and a cluster supports groups of one domain"
@@ -106,7 +109,7 @@ def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterat
             yield Problem(tenant.at(key), cause, "List it once")
 
 
-@each(lambda settings: settings.tenants)
+@each("tenants")
 def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
     """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
     if tenant.service_account == tenant.deployer:
@@ -123,10 +126,10 @@ def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues.priorityClasses")
-def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
+def priority_classes_exist(tenants: list[Tenant], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
     """A tenant's priority classes are in this stack, and none is a system class."""
-    known = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
-    for tenant in settings.tenants:
+    known = [priority_class.name for priority_class in queues.priority_classes]
+    for tenant in tenants:
         for index, name in enumerate(tenant.priority_classes):
             path = tenant.at(f"priorityClasses[{index}]")
             if name in BUILT_IN_PRIORITIES:
@@ -135,19 +138,20 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
             else:
                 section = "gke-ai:queues.priorityClasses"
                 consequence = "the API server would refuse the pods"
-                yield from unknown(settings, path, section, "priority class", name, known, consequence)
+                yield from unknown(unresolved, path, section, "priority class", name, known, consequence)
         yield from _twice(tenant, "priorityClasses", tenant.priority_classes, "priority class")
 
 
-def buckets_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def buckets_exist(tenants: list[Tenant], buckets: list[Bucket], unresolved: Unresolved) -> Iterator[Problem]:
     """A tenant's buckets are in this stack, and no bucket repeats the tenant's grant."""
-    known = {bucket.name: bucket for bucket in settings.buckets}
-    for tenant in settings.tenants:
+    known = {bucket.name: bucket for bucket in buckets}
+    for tenant in tenants:
         for index, name in enumerate(tenant.buckets):
             path = tenant.at(f"buckets[{index}]")
-            yield from unknown(settings, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted")
+            yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted")
             grants = known[name].grants if name in known else []
-            grant = tenancy.grant(tenant)
+            grant = grant_of(tenant)
             if grant in grants:
                 yield Problem(
                     path,
@@ -158,7 +162,7 @@ def buckets_exist(settings: Settings) -> Iterator[Problem]:
         yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 
-@each(lambda settings: settings.tenants)
+@each("tenants")
 def quotas_are_of_resources(tenant: Tenant) -> Iterator[Problem]:
     """A quota limits resources that Kubernetes counts; objects and devices are whole numbers."""
     for resource, text in tenant.quota.items():
@@ -183,7 +187,7 @@ def _is_counted(resource: str) -> bool:
     return resource in (*_COMPUTE, *_COUNTS) or any(pattern.fullmatch(resource) for pattern in patterns)
 
 
-@each(lambda settings: settings.tenants)
+@each("tenants")
 def ingress_is_from_other_namespaces(tenant: Tenant) -> Iterator[Problem]:
     """ingressFrom does not list the tenant's own namespace, which is always allowed."""
     if tenant.name in tenant.ingress_from:
@@ -193,29 +197,32 @@ def ingress_is_from_other_namespaces(tenant: Tenant) -> Iterator[Problem]:
     yield from _twice(tenant, "ingressFrom", tenant.ingress_from, "namespace")
 
 
-def _inside(settings: Settings) -> Iterator[tuple[Tenant, Workload]]:
+def _inside(workloads: list[Workload], spaces: list[Space]) -> Iterator[tuple[Space, Workload]]:
     """Workloads of the stack in tenants' namespaces."""
-    for workload in workloads(settings):
-        tenant = tenancy.tenant_of(workload.namespace, settings)
-        if tenant is not None:
-            yield tenant, workload
+    by_name = {space.section.name: space for space in reversed(spaces)}
+    for workload in workloads:
+        if workload.namespace in by_name:
+            yield by_name[workload.namespace], workload
 
 
-def workloads_keep_to_the_tenants_bounds(settings: Settings) -> Iterator[Problem]:
+@rule
+def workloads_keep_to_the_tenants_bounds(
+    workloads: list[Workload], spaces: list[Space], queues: Queues
+) -> Iterator[Problem]:
     """The stack's workloads in a tenant's namespace meet the same policies as the team's own."""
-    classes = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
-    for tenant, workload in _inside(settings):
+    classes = [priority_class.name for priority_class in queues.priority_classes]
+    for space, workload in _inside(workloads, spaces):
+        tenant = space.section
         if workload.queue is None:
-            queues = tenancy.queues(tenant, settings)
             entry = f"{{name: …, namespace: {tenant.name}, clusterQueue: …}}"
             remedy = (
-                f"Set it to {' or '.join(queues)}"
-                if queues
+                f"Set it to {' or '.join(space.queues)}"
+                if space.queues
                 else f"Add {entry} to gke-ai:queues.localQueues, and name it"
             )
             cause = f"namespace {tenant.name} belongs to a tenant, where pods with accelerators need a queue"
             yield Problem(workload.at("queue"), f"{cause}. The API server would refuse the pods", remedy)
-        allowed = tenancy.priority_classes(tenant, settings)
+        allowed = space.priority_classes
         if workload.priority_class in classes and workload.priority_class not in allowed:
             cause = f"priority class {workload.priority_class} is not allowed for tenant {tenant.name}"
             remedy = f"Add it to {tenant.at('priorityClasses')}, or choose another class"
@@ -225,13 +232,17 @@ def workloads_keep_to_the_tenants_bounds(settings: Settings) -> Iterator[Problem
             yield Problem(workload.at("serviceAccount"), cause, f"Set it to {tenant.service_account}")
 
 
-def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Problem]:
+@rule
+def workloads_meet_the_pod_security_level(
+    workloads: list[Workload], spaces: list[Space], tenants: list[Tenant]
+) -> Iterator[Problem]:
     """Baseline allows no privileged containers and no host network; restricted allows none of this program's pods.
 
     https://kubernetes.io/docs/concepts/security/pod-security-standards/
     """
     restricted: dict[str, list[str]] = {}
-    for tenant, workload in _inside(settings):
+    for space, workload in _inside(workloads, spaces):
+        tenant = space.section
         if tenant.pod_security == "restricted":
             restricted.setdefault(tenant.name, []).append(workload.name)
         elif tenant.pod_security == "baseline":
@@ -245,24 +256,10 @@ def workloads_meet_the_pod_security_level(settings: Settings) -> Iterator[Proble
                 remedy = f"Remove it, or set {tenant.at('podSecurity')} to privileged"
                 yield Problem(workload.at(key), f"{cause}. Kubernetes would refuse the pods", remedy)
     for name, names in restricted.items():
-        tenant = next(tenant for tenant in settings.tenants if tenant.name == name)
+        tenant = next(tenant for tenant in tenants if tenant.name == name)
         cause = (
             f"{join_names(names)} of this stack may run as root in the namespace. Kubernetes would refuse such pods "
         )
         cause += "at the level restricted"
         remedy = "Set it to baseline, or run them in another namespace"
         yield Problem(tenant.at("podSecurity"), cause, remedy)
-
-
-RULES: tuple[Rule, ...] = (
-    names_are_namespaces_of_their_own,
-    members_can_be_known,
-    groups_are_of_one_domain,
-    service_accounts_differ,
-    priority_classes_exist,
-    buckets_exist,
-    quotas_are_of_resources,
-    ingress_is_from_other_namespaces,
-    workloads_keep_to_the_tenants_bounds,
-    workloads_meet_the_pod_security_level,
-)

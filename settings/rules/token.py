@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from settings.model import Settings
 from settings.problems import TOKEN, Problem
-from settings.rules.common import Rule
+from settings.rules.common import rule
 
 _SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
@@ -34,9 +33,10 @@ def token_problems(stated: str | None, encrypted: bool, environment: str | None)
         yield Problem(path, cause, _SET_TOKEN)
 
 
-def token_secret_is_a_name(settings: Settings) -> Iterator[Problem]:
+@rule
+def token_secret_is_a_name(hf_token_secret: str | None) -> Iterator[Problem]:
     """hfTokenSecret is the id or full name of a secret, without a version, and not the token itself."""
-    named, path = settings.hf_token_secret, "gke-ai:hfTokenSecret"
+    named, path = hf_token_secret, "gke-ai:hfTokenSecret"
     if named is None:
         return
     if TOKEN.search(named):
@@ -48,6 +48,3 @@ def token_secret_is_a_name(settings: Settings) -> Iterator[Problem]:
     elif _SECRET.fullmatch(named) is None:
         cause = f"{named!r} is not the name of a secret. Secret Manager would not find it"
         yield Problem(path, cause, "Write its id (letters, digits, '-' and '_'), or projects/PROJECT/secrets/ID")
-
-
-RULES: tuple[Rule, ...] = (token_secret_is_a_name,)

@@ -15,10 +15,22 @@ from pydantic.alias_generators import to_camel
 from catalog.capacity import MODES
 from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice, slice_of
 from catalog.zones import region_of
-from settings.model import Flavor, Multislice, Section, Settings, TpuBatch, TpuPool, TpuSlice, TpuWorkload
-from settings.plan import is_autopilot, pools_of, tpu_runs, tpu_workloads, workload_slice
+from settings.model import (
+    Cluster,
+    Flavor,
+    Multislice,
+    Pool,
+    Queues,
+    Section,
+    TpuBatch,
+    TpuPool,
+    TpuSlice,
+    TpuWorkload,
+    Unresolved,
+)
 from settings.problems import Problem, unknown
-from settings.rules.common import Rule, each, join_names, needs, of_another_engine
+from settings.rules.common import each, join_names, needs, of_another_engine, rule
+from settings.stack import Placed
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
@@ -57,14 +69,22 @@ def _suggestion(named: str, error: NoSuchSlice) -> str:
     return f"Write one of {join_names(error.choices)}"
 
 
-def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
+def workloads_have_a_slice(
+    queues: Queues,
+    tpu_workloads: list[Placed[TpuWorkload]],
+    pools: list[Pool],
+    tpu_pools: list[TpuPool],
+    cluster: Cluster,
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
     """Each TPU workload names an existing slice, by a pool of this stack or by `tpu`."""
-    for flavor in settings.queues.flavors if settings.queues else []:
+    for flavor in queues.flavors:
         if flavor.tpu is not None:
             yield from slice_exists(flavor, flavor.tpu, "tpu.")
-    known = [pool.name for pool in settings.tpu_pools]
-    autopilot = is_autopilot(settings.cluster) and not settings.unparsed.overlaps("gke-ai:cluster.mode")
-    for workload in tpu_workloads(settings):
+    known = [pool.name for pool in tpu_pools]
+    autopilot = cluster.is_autopilot and not unresolved.overlaps("gke-ai:cluster.mode")
+    for placed in tpu_workloads:
+        workload = placed.section
         if workload.tpu is not None:
             yield from slice_exists(workload, workload.tpu, "tpu.")
         named = workload.named_pools
@@ -76,7 +96,7 @@ def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
             )
             yield Problem(workload.at(key if known else "tpu"), cause, remedy)
         for path, name in named.items():
-            if problem := of_another_engine(workload, settings, path, name):
+            if problem := of_another_engine(workload, pools, path, name):
                 yield problem
             elif autopilot and name not in known:
                 cause = (
@@ -85,38 +105,28 @@ def workloads_have_a_slice(settings: Settings) -> Iterator[Problem]:
                 yield Problem(path, cause, "Set a slice instead, for example tpu: {version: v6e, topology: 2x2}")
             else:
                 consequence = "the pods would stay pending"
-                yield from unknown(settings, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
+                yield from unknown(unresolved, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
 
 
-def has_a_slice(workload: TpuWorkload, settings: Settings) -> bool:
-    """Whether the workload names a slice."""
-    try:
-        workload_slice(workload, settings)
-    except LookupError:
-        return False
-    return True
-
-
-@each(tpu_runs)
-def runs_have_one_slice(workload: Multislice | TpuBatch) -> Iterator[Problem]:
+@each("tpu_runs")
+def runs_have_one_slice(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
     """A Job or a JobSet names TPU pools of this stack or a slice, not both."""
+    workload = placed.section
     if workload.tpu is not None and workload.named_pools:
         cause = f"{workload.name} names a pool and a slice. The slice could contradict that of the pool"
         yield Problem(workload.at("tpu"), cause, "Remove one of them")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
-def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
+def slices_are_in_a_pool(
+    tpu_workloads: list[Placed[TpuWorkload]], tpu_pools: list[TpuPool], cluster: Cluster
+) -> Iterator[Problem]:
     """A new Standard cluster has only the slices of its pools."""
-    for workload in tpu_workloads(settings):
-        if (
-            settings.cluster.mode != "standard"
-            or workload.tpu is None
-            or workload.named_pools
-            or pools_of(workload, settings)
-        ):
+    for placed in tpu_workloads:
+        workload = placed.section
+        if cluster.mode != "standard" or workload.tpu is None or workload.named_pools or placed.pools:
             continue
-        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in settings.tpu_pools)
+        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in tpu_pools)
         have = f"its pools have {join_names(slice_names)}" if slice_names else "it has no TPU pools"
         wanted = f"{workload.tpu.version} {workload.tpu.topology}"
         yield Problem(
@@ -127,12 +137,13 @@ def slices_are_in_a_pool(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.location")
-def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]:
+def flex_start_slices_are_in_the_region(
+    tpu_workloads: list[Placed[TpuWorkload]], queues: Queues, cluster: Cluster
+) -> Iterator[Problem]:
     """The cluster's region offers flex-start for the TPU version, if GKE creates the nodes."""
-    flavors = settings.queues.flavors if settings.queues else []
-    location = settings.cluster.location
+    location = cluster.location
     region = region_of(location)
-    items: list[TpuWorkload | Flavor] = [*tpu_workloads(settings), *flavors]
+    items: list[TpuWorkload | Flavor] = [*(placed.section for placed in tpu_workloads), *queues.flavors]
     for item in items:
         if item.tpu is None or not MODES[item.tpu.capacity].elastic:
             continue
@@ -144,10 +155,10 @@ def flex_start_slices_are_in_the_region(settings: Settings) -> Iterator[Problem]
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
-def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
+def slices_are_in_one_zone(tpu_pools: list[TpuPool], cluster: Cluster) -> Iterator[Problem]:
     """A multi-host pool has one zone, as the hosts of a slice are connected to each other."""
-    for pool in settings.tpu_pools:
-        zones = pool.zones_in(settings.cluster)
+    for pool in tpu_pools:
+        zones = pool.zones_in(cluster)
         if pool.slice.multi_host and len(zones) > 1:
             subject = "the pool has" if pool.zones else "the pool uses the zones of the cluster,"
             yield Problem(
@@ -158,7 +169,7 @@ def slices_are_in_one_zone(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@each(lambda settings: settings.tpu_pools)
+@each("tpu_pools")
 def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none."""
     tpu_slice, bounds = pool.slice, pool.autoscaling
@@ -185,7 +196,7 @@ def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
         )
 
 
-@each(lambda settings: settings.tpu_pools)
+@each("tpu_pools")
 def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
     """Flex-start pools have no minimum, as they have nodes only while pods need them."""
     if pool.elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
@@ -195,13 +206,13 @@ def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
-def flex_start_is_offered_in_the_zones(settings: Settings) -> Iterator[Problem]:
+def flex_start_is_offered_in_the_zones(tpu_pools: list[TpuPool], cluster: Cluster) -> Iterator[Problem]:
     """The pool's zones offer flex-start for its TPU version. For tpu7x Google lists no zones."""
-    for pool in settings.tpu_pools:
+    for pool in tpu_pools:
         offered = VERSIONS[pool.version].flex_start_zones
         if not pool.elastic or not offered:
             continue
-        zones = pool.zones_in(settings.cluster)
+        zones = pool.zones_in(cluster)
         near = [zone for zone in offered if region_of(zone) == region_of(zones[0])]
         remedy = (
             f"Choose from {join_names(near)}" if near else f"Move the cluster to a zone with it: {join_names(offered)}"
@@ -216,10 +227,11 @@ def flex_start_is_offered_in_the_zones(settings: Settings) -> Iterator[Problem]:
             yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, remedy)
 
 
-def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
+@rule
+def workload_policies_place_slices(tpu_pools: list[TpuPool]) -> Iterator[Problem]:
     """A multi-host slice of tpu7x has a workload policy, and no other pool has one."""
     needing = [version.name for version in VERSIONS.values() if version.workload_policy]
-    for pool in settings.tpu_pools:
+    for pool in tpu_pools:
         wanted = pool.slice.multi_host and VERSIONS[pool.version].workload_policy
         if wanted and pool.workload_policy is None:
             yield Problem(
@@ -234,15 +246,3 @@ def workload_policies_place_slices(settings: Settings) -> Iterator[Problem]:
             yield Problem(
                 pool.at("workloadPolicy"), cause, f"Remove it. It is for multi-host slices of {join_names(needing)}"
             )
-
-
-RULES: tuple[Rule, ...] = (
-    runs_have_one_slice,
-    slices_are_in_a_pool,
-    flex_start_slices_are_in_the_region,
-    slices_are_in_one_zone,
-    slices_are_whole,
-    flex_start_has_no_min_nodes,
-    flex_start_is_offered_in_the_zones,
-    workload_policies_place_slices,
-)

@@ -10,47 +10,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from settings.model import Multislice, Run, Settings, TpuBatch, TpuRun, TrainingRun
-from settings.plan import (
-    DEFAULT_NAMESPACE,
-    cluster_queue_of,
-    fine_tunes,
-    flavor_pools,
-    is_autopilot,
-    multislices,
-    pool_of_slice,
-    pools_of,
-    run_name,
-    runs,
-    tpu_runs,
-    workload_slice,
-    workloads,
+from settings.model import (
+    Cluster,
+    FineTune,
+    Multislice,
+    Queues,
+    Run,
+    TpuBatch,
+    TpuPool,
+    TpuRun,
+    TrainingRun,
+    Workload,
 )
 from settings.problems import Problem
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, needs
+from settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
+from settings.runs import run_name
+from settings.stack import DEFAULT_NAMESPACE, Placed, ResourceFlavor
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
 
 
-def pools_and_slices_are_named_once(settings: Settings) -> Iterator[Problem]:
+@rule
+def pools_and_slices_are_named_once(queues: Queues, multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
     """A flavor names pools or describes a slice, and a run names each of its pools once."""
-    for flavor in settings.queues.flavors if settings.queues else []:
+    for flavor in queues.flavors:
         if flavor.tpu is not None and flavor.pools:
             cause = f"flavor {flavor.name} names pools and a slice. The slice could contradict those of the pools"
             yield Problem(flavor.at("tpu"), cause, "Remove tpu or pools")
-    for run in multislices(settings):
+    for placed in multislices:
+        run = placed.section
         for index, name in enumerate(run.pools):
             if name in run.pools[:index]:
                 cause = f"{name} is listed twice. It has one slice, which two child Jobs cannot share"
                 yield Problem(run.at(f"pools[{index}]"), cause, "List it once")
 
 
-def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
+@rule
+def slices_of_a_run_are_alike(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
     """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
-    for run in multislices(settings):
-        own = [pool for pool in settings.tpu_pools if pool in pools_of(run, settings)]
+    for placed in multislices:
+        run = placed.section
+        own = [pool for pool in placed.nodes.pools if isinstance(pool, TpuPool)]
         slices = dict.fromkeys(pool.slice for pool in own)
         if len(slices) > 1 and run.tpu is None:
             descriptions = join_names(
@@ -59,7 +61,7 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
             cause = f"the pools of {run.name} differ ({descriptions}). GKE would refuse Multislice over unequal slices"
             yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
             continue
-        tpu_slice = workload_slice(run, settings)
+        tpu_slice = placed.slice
         if not tpu_slice.multi_host:
             yield Problem(
                 run.at("tpu" if run.tpu is not None else "pools"),
@@ -77,10 +79,11 @@ def slices_of_a_run_are_alike(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:tpuPools")
-def each_slice_has_a_pool(settings: Settings) -> Iterator[Problem]:
+def each_slice_has_a_pool(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
     """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
-    for run in multislices(settings):
-        own = pools_of(run, settings)
+    for placed in multislices:
+        run = placed.section
+        own = placed.nodes.pools
         if own and all(pool.is_one_slice for pool in own) and run.slices > len(own):
             cause = f"{run.slices} slices need {run.slices} multi-host pools, and {run.name} has {len(own)}. "
             cause += "It would wait forever"
@@ -88,9 +91,11 @@ def each_slice_has_a_pool(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:cluster.existingMode")
-def autopilot_pods_are_not_privileged(settings: Settings) -> Iterator[Problem]:
+def autopilot_pods_are_not_privileged(
+    tpu_runs: list[Placed[Multislice | TpuBatch]], cluster: Cluster
+) -> Iterator[Problem]:
     """Autopilot refuses privileged containers and the host network."""
-    for run in tpu_runs(settings) if is_autopilot(settings.cluster) else []:
+    for run in (placed.section for placed in tpu_runs) if cluster.is_autopilot else ():
         if run.privileged:
             cause = "the cluster is Autopilot, which refuses privileged containers. The run could not start"
             yield Problem(run.at("privileged"), cause, "Remove it. TPUs have not needed it since GKE 1.28")
@@ -99,9 +104,10 @@ def autopilot_pods_are_not_privileged(settings: Settings) -> Iterator[Problem]:
             yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
 
-@each(multislices)
-def host_network_has_no_identity(run: Multislice) -> Iterator[Problem]:
+@each("multislices")
+def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem]:
     """Pods on the host network have the node's identity, not that of their service account."""
+    run = placed.section
     if run.host_network and run.service_account != "default":
         cause = f"the pods are on the host network, where service account {run.service_account} has no "
         cause += "workload identity. They would have the node's identity, and the grants would have no effect"
@@ -112,20 +118,26 @@ def host_network_has_no_identity(run: Multislice) -> Iterator[Problem]:
         yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
 
 
-def services_are_for_several_pods(settings: Settings) -> Iterator[Problem]:
+@rule
+def services_are_for_several_pods(batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
     """Only a multi-host Job has a headless Service, by which its pods find each other."""
-    for run in settings.batch:
-        if run.service is not None and not workload_slice(run, settings).multi_host:
+    for placed in batch_jobs:
+        run = placed.section
+        if run.service is not None and not placed.slice.multi_host:
             cause = f"the Job runs one pod on a single-host slice. Service {run.service} would not be created"
             yield Problem(run.at("service"), cause, "Remove it, or choose a multi-host slice")
 
 
-def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_do_not_collide(
+    workloads: list[Workload], fine_tunes: list[FineTune], tpu_runs: list[Placed[Multislice | TpuBatch]]
+) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
-    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in fine_tunes(settings)}
-    named = [workload for workload in workloads(settings) if workload.has_named_service]
+    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in fine_tunes}
+    named = [workload for workload in workloads if workload.has_named_service]
     services = {(workload.namespace, workload.service_name): workload.name for workload in named}
-    for run in tpu_runs(settings):
+    for placed in tpu_runs:
+        run = placed.section
         if run.object_kind == "Job" and (run.namespace, run_name(run)) in jobs:
             cause = (
                 f"a fine-tuning run and a batch Job are both called {run_name(run)}. The second could not be created"
@@ -134,7 +146,7 @@ def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
             continue
         # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
         service = run_name(run)
-        if run.has_derived_service(settings.pools) and (run.namespace, service) in services:
+        if run.has_derived_service(placed.nodes) and (run.namespace, service) in services:
             owner = services[run.namespace, service]
             cause = f"the headless Service of the run would be called {service}, like that of {owner}. "
             yield Problem(
@@ -142,17 +154,20 @@ def names_do_not_collide(settings: Settings) -> Iterator[Problem]:
             )
 
 
-def names_leave_room(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_leave_room(multislices: list[Placed[Multislice]], batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
     """Names of pods, derived from that of their run, have at most 63 characters and begin with a letter."""
-    for run in multislices(settings):
-        last = workload_slice(run, settings).hosts - 1
-        index = f"{run.slices - 1}-0" if pool_of_slice(run, settings) else f"{run.slices - 1}"
+    for placed in multislices:
+        run = placed.section
+        last = placed.slice.hosts - 1
+        index = f"{run.slices - 1}-0" if placed.pool_of_slice else f"{run.slices - 1}"
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
             cause = f"{run.name} begins with a digit. JobSet would refuse it"
             yield Problem(run.at("name"), cause, "Begin with a letter")
         yield from _fits_a_name(run, len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX)
-    for job in settings.batch:
-        last = workload_slice(job, settings).hosts - 1
+    for placed_job in batch_jobs:
+        job = placed_job.section
+        last = placed_job.slice.hosts - 1
         service = job.service_name
         if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and job.service is None:
             cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
@@ -167,9 +182,10 @@ def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
         yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
 
 
-@each(tpu_runs)
-def ports_are_valid(run: Multislice | TpuBatch) -> Iterator[Problem]:
+@each("tpu_runs")
+def ports_are_valid(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
+    run = placed.section
     for index, port in enumerate(run.ports):
         if not 1 <= port <= 65535:
             cause = f"{port} is not a port number. Kubernetes would refuse the pods"
@@ -179,7 +195,7 @@ def ports_are_valid(run: Multislice | TpuBatch) -> Iterator[Problem]:
             yield Problem(run.at(f"ports[{index}]"), cause, "List it once")
 
 
-@each(runs)
+@each("runs")
 def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     if isinstance(run, TrainingRun):
@@ -192,10 +208,11 @@ def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
+def queued_pools_take_queued_runs(placed: list[Placed[Workload]]) -> Iterator[Problem]:
     """Workloads on a queued pool are runs in a queue with quota for the pool's flavor."""
-    for workload in workloads(settings):
-        queued = [pool for pool in pools_of(workload, settings) if pool.capacity.queued_seconds is not None]
+    for place in placed:
+        workload, queue = place.section, place.queue
+        queued = [pool for pool in place.nodes.pools if pool.capacity.queued_seconds is not None]
         if not queued or not workload.is_bound_to_pools:
             continue
         pool = queued[0]
@@ -205,10 +222,11 @@ def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
             remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
             yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
             continue
-        queue = cluster_queue_of(workload, settings)
-        flavors = settings.queues.flavors if settings.queues else []
-        quota_flavors = {flavor_quota.flavor for flavor_quota in queue.flavors} if queue else set()
-        own = [flavor for flavor in flavors if flavor.name in quota_flavors and pool.name in flavor.pools]
+        own = (
+            [quota for quota in queue.quotas if quota.flavor and pool.name in quota.flavor.section.pools]
+            if queue
+            else []
+        )
         if workload.queue is None or (queue is not None and not own):
             missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
             yield Problem(
@@ -220,10 +238,10 @@ def queued_pools_take_queued_runs(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")
-def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
+def flavors_are_queued_or_not(flavors: list[ResourceFlavor]) -> Iterator[Problem]:
     """All pools of a flavor use queued provisioning, or none, as its admission check covers all of its nodes."""
-    for flavor in settings.queues.flavors if settings.queues else []:
-        own = flavor_pools(flavor, settings)
+    for resolved in flavors:
+        flavor, own = resolved.section, [pool.section for pool in resolved.pools]
         queued = [pool.name for pool in own if pool.capacity.queued_seconds is not None]
         if queued and len(queued) < len(own):
             cause = f"in flavor {flavor.name} only {join_names(queued)} use queued provisioning. "
@@ -232,12 +250,13 @@ def flavors_are_queued_or_not(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:tpuPools")
-def bounds_of_runs_fit_their_pools(settings: Settings) -> Iterator[Problem]:
+def bounds_of_runs_fit_their_pools(batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
     """A run's maximum duration is for queued provisioning, and not longer than the nodes' lifetime."""
-    for run in settings.batch:
+    for placed in batch_jobs:
+        run = placed.section
         if run.max_run_duration_seconds is None:
             continue
-        lifetimes = [pool.capacity.queued_seconds for pool in pools_of(run, settings)]
+        lifetimes = [pool.capacity.queued_seconds for pool in placed.nodes.pools]
         queued = [seconds for seconds in lifetimes if seconds is not None]
         path = run.at("maxRunDurationSeconds")
         if not queued:
@@ -253,26 +272,23 @@ def bounds_of_runs_fit_their_pools(settings: Settings) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues", "gke-ai:tpuPools")
-def shared_growing_pools_have_their_own_flavors(settings: Settings) -> Iterator[Problem]:
+def shared_growing_pools_have_their_own_flavors(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
     """Runs that share pools which grow from zero have separate quota for each pool.
 
     Such a run names the pool of each slice, and a flavor of several pools does not show which pool is free. Kueue could
     admit two runs that each hold a pool and wait for the other's.
     """
     seen: dict[str, Multislice] = {}
-    for run in multislices(settings):
-        queue = cluster_queue_of(run, settings)
-        own = [pool for pool in pools_of(run, settings) if pool.grows]
+    for placed in multislices:
+        run = placed.section
+        own = [pool for pool in placed.nodes.pools if pool.grows]
         shared = [pool.name for pool in own if pool.name in seen]
         for pool in own:
             seen.setdefault(pool.name, run)
-        if not shared or queue is None or settings.queues is None:
-            continue
-        quota_flavors = {flavor_quota.flavor for flavor_quota in queue.flavors}
         several = [
-            flavor
-            for flavor in settings.queues.flavors
-            if flavor.name in quota_flavors and (len(flavor.pools) > 1) and set(flavor.pools) & set(shared)
+            quota.flavor.section
+            for quota in (placed.queue.quotas if placed.queue and shared else ())
+            if quota.flavor and len(quota.flavor.section.pools) > 1 and set(quota.flavor.section.pools) & set(shared)
         ]
         if several:
             cause = (
@@ -282,21 +298,3 @@ def shared_growing_pools_have_their_own_flavors(settings: Settings) -> Iterator[
             cause += "a pool that the other holds"
             yield Problem(run.at("pools"), cause, "Define a flavor for each pool, or use different pools for the runs")
             return
-
-
-RULES: tuple[Rule, ...] = (
-    pools_and_slices_are_named_once,
-    slices_of_a_run_are_alike,
-    each_slice_has_a_pool,
-    autopilot_pods_are_not_privileged,
-    host_network_has_no_identity,
-    services_are_for_several_pods,
-    names_do_not_collide,
-    names_leave_room,
-    ports_are_valid,
-    runs_in_the_default_namespace_have_fixed_names,
-    queued_pools_take_queued_runs,
-    flavors_are_queued_or_not,
-    bounds_of_runs_fit_their_pools,
-    shared_growing_pools_have_their_own_flavors,
-)

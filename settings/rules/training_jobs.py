@@ -8,24 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from settings.model import Settings, TrainingRun
-from settings.plan import (
-    DEFAULT_NAMESPACE,
-    checkpoint_folder,
-    pod_host,
-    run_name,
-    training_jobs,
-    workloads,
-)
+from settings.model import TrainingRun, Workload
 from settings.problems import Problem
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each
+from settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
+from settings.runs import checkpoint_folder, pod_host, run_name
+from settings.stack import DEFAULT_NAMESPACE
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
 
 
-@each(training_jobs)
+@each("training_jobs")
 def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Directories of checkpoints are relative paths, and a run does not resume from its own."""
     stated = {"checkpoints.path": run.checkpoints.path if run.checkpoints else None, "resumeFrom": run.resume_from}
@@ -46,7 +40,7 @@ def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator
         yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
 
 
-@each(training_jobs)
+@each("training_jobs")
 def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
     """Each bucket has a mount path of its own."""
     seen: dict[PurePosixPath, str] = {}
@@ -57,7 +51,7 @@ def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(f"{mount.key}.mountPath"), cause, "Write another path")
 
 
-@each(training_jobs)
+@each("training_jobs")
 def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Resources of the FUSE sidecar are for runs that mount a bucket."""
     for key, stated in (("sidecarMemoryLimit", run.sidecar_memory_limit), ("sidecarCpu", run.sidecar_cpu)):
@@ -66,7 +60,7 @@ def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
 
 
-@each(training_jobs)
+@each("training_jobs")
 def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
     """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
     if run.namespace == DEFAULT_NAMESPACE:
@@ -75,14 +69,15 @@ def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
         yield Problem(run.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
 
 
-def names_are_free_and_leave_room(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_are_free_and_leave_room(workloads: list[Workload], training_jobs: list[TrainingRun]) -> Iterator[Problem]:
     """Names of JobSets begin with a letter, leave room for those of their pods, and no other Service has them."""
     services = {
         (workload.namespace, workload.service_name): workload.name
-        for workload in workloads(settings)
+        for workload in workloads
         if not isinstance(workload, TrainingRun)
     }
-    for run in training_jobs(settings):
+    for run in training_jobs:
         jobset = run_name(run)
         longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
@@ -95,12 +90,3 @@ def names_are_free_and_leave_room(settings: Settings) -> Iterator[Problem]:
         if owner := services.get((run.namespace, jobset)):
             cause = f"the headless Service of the run would be called {jobset}, like that of {owner}. "
             yield Problem(run.at("name"), f"{cause}The second could not be created", "Set another name")
-
-
-RULES: tuple[Rule, ...] = (
-    checkpoint_directories_are_paths_in_the_bucket,
-    mounts_do_not_collide,
-    the_sidecar_serves_a_bucket,
-    namespaces_can_be_deleted,
-    names_are_free_and_leave_room,
-)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from catalog.versions import KUEUE_API
-from settings.model import Settings
+from settings.model import Queues
 from settings.problems import Problem
-from settings.rules.common import Rule
+from settings.rules.common import rule
 
 # First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
 OLDEST_KUEUE = (0, 16)
 
 
-def kueue_knows_the_objects(settings: Settings) -> Iterator[Problem]:
+@rule
+def kueue_knows_the_objects(queues: Queues) -> Iterator[Problem]:
     """Kueue is not older than the API version of this program's objects."""
-    pinned = settings.queues.kueue_version if settings.queues else None
+    pinned = queues.kueue_version
     if pinned and tuple(map(int, pinned.split(".")[:2])) < OLDEST_KUEUE:
         oldest = ".".join(map(str, OLDEST_KUEUE))
         yield Problem(
@@ -23,6 +24,3 @@ def kueue_knows_the_objects(settings: Settings) -> Iterator[Problem]:
             f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration",
             f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)",
         )
-
-
-RULES: tuple[Rule, ...] = (kueue_knows_the_objects,)

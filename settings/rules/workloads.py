@@ -9,27 +9,23 @@ from pathlib import PurePosixPath
 from catalog.namespaces import is_system
 from catalog.quantities import parse_quantity
 from settings.model import (
+    AnyServer,
+    BucketMount,
     FineTune,
     LocalQueue,
+    Multislice,
+    Queues,
     Run,
-    Settings,
     Tgi,
+    TpuBatch,
+    TrainingRun,
+    Unresolved,
     Workload,
 )
-from settings.plan import (
-    BUILT_IN_PRIORITIES,
-    DEFAULT_NAMESPACE,
-    bucket_mounts,
-    checkpoint_folder,
-    fine_tunes,
-    model_path,
-    run_name,
-    tpu_runs,
-    training_jobs,
-    workloads,
-)
 from settings.problems import TOKEN, Problem, unknown
-from settings.rules.common import BEGINS_WITH_A_LETTER, Rule, each, join_names, kubernetes_labels, repeated
+from settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, kubernetes_labels, repeated, rule
+from settings.runs import checkpoint_folder, model_path, run_name
+from settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, Placed
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,19 +34,22 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?"
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
-def names_are_unique(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_are_unique(
+    workloads: list[Workload], serving: list[AnyServer], training: list[Run], batch: list[TpuBatch]
+) -> Iterator[Problem]:
     """Names of servers, runs and Services are unique in a namespace."""
     consequence = "the second could not be created"
-    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in settings.serving)
+    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in serving)
     yield from repeated(servers, "server", consequence)
-    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in settings.training)
+    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in training)
     yield from repeated(jobs, "training", consequence)
-    batch = ((run, "name", f"{run.namespace}/{run.name}") for run in settings.batch)
-    yield from repeated(batch, "batch Job", consequence)
+    batch_jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in batch)
+    yield from repeated(batch_jobs, "batch Job", consequence)
     # Report a repeated name once.
     distinct = {
         (workload.short_noun, workload.namespace, workload.name): workload
-        for workload in reversed(workloads(settings))
+        for workload in reversed(workloads)
         if workload.has_named_service
     }.values()
     services = (
@@ -61,9 +60,10 @@ def names_are_unique(settings: Settings) -> Iterator[Problem]:
     )
 
 
-def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
+@rule
+def names_become_dns_names(workloads: list[Workload], fine_tunes: list[FineTune]) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
-    for workload in workloads(settings):
+    for workload in workloads:
         if workload.has_named_service and (workload.namespace, workload.service_name) == (
             DEFAULT_NAMESPACE,
             "kubernetes",
@@ -74,21 +74,21 @@ def names_become_dns_names(settings: Settings) -> Iterator[Problem]:
             cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
-    for job in fine_tunes(settings):
+    for job in fine_tunes:
         longest = f"{run_name(job)}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
             yield Problem(job.at("name"), cause, f"Shorten the name by {len(longest) - 63} characters")
 
 
-def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
+@rule
+def namespaces_are_the_stacks_own(workloads: list[Workload], queues: Queues) -> Iterator[Problem]:
     """Workloads are not in system namespaces, and queued ones not in the default namespace.
 
     Kueue holds pods of a server and Workloads of a Job by a finalizer. The program waits for their deletion by deleting
     their namespace, which is impossible for the default namespace. It waits for a JobSet's deletion directly.
     """
-    queues = settings.queues.local_queues if settings.queues else []
-    items: list[Workload | LocalQueue] = [*workloads(settings), *queues]
+    items: list[Workload | LocalQueue] = [*workloads, *queues.local_queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
             if item.queue is not None and not item.deletion_is_awaited:
@@ -100,15 +100,16 @@ def namespaces_are_the_stacks_own(settings: Settings) -> Iterator[Problem]:
             yield Problem(item.at("namespace"), cause, "Choose another namespace")
 
 
-def queues_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def queues_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
     """A workload's queue is a local queue in its namespace."""
-    local = settings.queues.local_queues if settings.queues else []
-    for workload in workloads(settings):
+    local = queues.local_queues
+    for workload in workloads:
         here = [queue.name for queue in local if queue.namespace == workload.namespace]
         if workload.queue is None or workload.queue in here:
             continue
         elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
-        if elsewhere and workload.queue not in settings.unparsed.names:
+        if elsewhere and workload.queue not in unresolved.names:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
@@ -121,16 +122,17 @@ def queues_exist(settings: Settings) -> Iterator[Problem]:
             noun = f"in namespace {workload.namespace}, local queue"
             path = workload.at("queue")
             section = "gke-ai:queues.localQueues"
-            yield from unknown(settings, path, section, noun, workload.queue, here, consequence)
+            yield from unknown(unresolved, path, section, noun, workload.queue, here, consequence)
 
 
-def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
+@rule
+def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
     """A workload's priority class is in this stack, or built in."""
-    own = [priority_class.name for priority_class in settings.queues.priority_classes] if settings.queues else []
-    for workload in workloads(settings):
+    own = [priority_class.name for priority_class in queues.priority_classes]
+    for workload in workloads:
         if workload.priority_class is not None:
             yield from unknown(
-                settings,
+                unresolved,
                 workload.at("priorityClass"),
                 "gke-ai:queues.priorityClasses",
                 "priority class",
@@ -140,7 +142,7 @@ def priority_classes_exist(settings: Settings) -> Iterator[Problem]:
             )
 
 
-@each(workloads)
+@each("workloads")
 def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
     set_by = workload.set_variables
@@ -161,30 +163,33 @@ def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
             yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
 
 
-def labels_are_free_to_set(settings: Settings) -> Iterator[Problem]:
+@rule
+def labels_are_free_to_set(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
     """Labels are valid, and repeat no key of the workload."""
-    for workload in workloads(settings):
+    for workload in workloads:
         yield from kubernetes_labels(workload, "labels", workload.labels)
         taken = workload.set_labels
         for label in taken.keys() & workload.labels.keys():
             cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
-    for server in settings.serving:
+    for server in serving:
         yield from kubernetes_labels(server, "app", {"app": server.app or server.name})
 
 
-def models_are_hub_ids(settings: Settings) -> Iterator[Problem]:
+@rule
+def models_are_hub_ids(workloads: list[Workload]) -> Iterator[Problem]:
     """Models and datasets are ids on Hugging Face, not URLs."""
-    ids = [(workload, key, name) for workload in workloads(settings) for key, name in workload.hub_ids.items()]
+    ids = [(workload, key, name) for workload in workloads for key, name in workload.hub_ids.items()]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is not an id on Hugging Face. The download would fail'
             yield Problem(workload.at(key), cause, "Write OWNER/NAME, for example google/gemma-2-9b-it")
 
 
-def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]:
+@rule
+def variables_and_secret_keys_are_valid(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
     """The port variable and the key of the Secret are valid names."""
-    for server in settings.serving:
+    for server in serving:
         if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
             cause = f'"{server.port_variable}" is not a valid name of an environment variable. '
             cause += "The server would not get its port"
@@ -192,7 +197,7 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
                 server.at("portVariable"), cause, "Use letters, digits and '_', and do not begin with a digit"
             )
     keys: dict[tuple[str, str], str] = {}
-    for workload in workloads(settings):
+    for workload in workloads:
         secret = workload.token
         if secret is None:
             continue
@@ -205,9 +210,10 @@ def variables_and_secret_keys_are_valid(settings: Settings) -> Iterator[Problem]
             yield Problem(workload.at("tokenSecret.key"), cause, f"Write {first}, or set another tokenSecret.name")
 
 
-def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
+@rule
+def paths_are_on_the_volume(bucket_mounts: list[tuple[Run, BucketMount]]) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
-    for run, volume in bucket_mounts(settings):
+    for run, volume in bucket_mounts:
         mount = PurePosixPath(volume.path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
@@ -220,10 +226,11 @@ def paths_are_on_the_volume(settings: Settings) -> Iterator[Problem]:
                 yield Problem(run.at("modelPath"), cause, f"Write a path below {mount}")
 
 
-def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Problem]:
+@rule
+def runs_have_separate_checkpoint_folders(training: list[Run]) -> Iterator[Problem]:
     """No two runs write checkpoints to the same folder."""
     seen: dict[tuple[str, PurePosixPath], Run] = {}
-    for run in settings.training:
+    for run in training:
         folder = checkpoint_folder(run)
         first = run if folder is None else seen.setdefault(folder, run)
         if folder is not None and first is not run:
@@ -235,12 +242,16 @@ def runs_have_separate_checkpoint_folders(settings: Settings) -> Iterator[Proble
             yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
 
 
-def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Problem]:
+@rule
+def shared_memory_is_memory_of_the_container(
+    tpu_runs: list[Placed[Multislice | TpuBatch]], training_jobs: list[TrainingRun]
+) -> Iterator[Problem]:
     """/dev/shm is not larger than the memory of the container, of which it is a part.
 
     https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
     """
-    for run in (*tpu_runs(settings), *training_jobs(settings)):
+    runs: list[Multislice | TpuBatch | TrainingRun] = [*(placed.section for placed in tpu_runs), *training_jobs]
+    for run in runs:
         memory = run.resources.memory
         if run.shared_memory is None or memory is None:
             continue
@@ -248,19 +259,3 @@ def shared_memory_is_memory_of_the_container(settings: Settings) -> Iterator[Pro
             cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
             cause += "Kubernetes would kill a container that fills it"
             yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")
-
-
-RULES: tuple[Rule, ...] = (
-    names_are_unique,
-    names_become_dns_names,
-    namespaces_are_the_stacks_own,
-    queues_exist,
-    priority_classes_exist,
-    environment_is_free_to_set,
-    labels_are_free_to_set,
-    models_are_hub_ids,
-    variables_and_secret_keys_are_valid,
-    paths_are_on_the_volume,
-    runs_have_separate_checkpoint_folders,
-    shared_memory_is_memory_of_the_container,
-)

@@ -75,7 +75,7 @@ def examples_of_keys() -> dict[tuple[str, str], str]:
     for path in CONFIGURATIONS:
         config = yaml.safe_load(path.read_text())["config"]
         values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-        for section, key, value in _used(settings.load(values, "my-project")):
+        for section, key, value in _used(settings.load(values, "my-project").settings):
             for base in type(section).__mro__:
                 if issubclass(base, Section) and base is not Section and key in own_keys(base):
                     examples.setdefault((base.__name__, key), _as_yaml(value))

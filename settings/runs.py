@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from settings.model import FineTune, Run, TpuBatch, TrainingRun
+from settings.model import FineTune, Run, TrainingRun
 from settings.run_names import hash_of
 
 
@@ -22,11 +22,6 @@ def run_name(run: Run) -> str:
 def ignores_disruptions(run: Run) -> bool:
     """Whether disruptions do not count as failures. A Job with a fixed name keeps its original behavior."""
     return not run.fixed_name if run.ignore_disruptions is None else run.ignore_disruptions
-
-
-def backoff_limit(run: FineTune | TpuBatch, pods: int) -> int | None:
-    """Number of failed pods after which the Job fails; None for the default of Kubernetes."""
-    return run.allowed_failures(pods)
 
 
 def grace_period(run: Run) -> int | None:

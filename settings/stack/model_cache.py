@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from catalog.model_cache import ACCOUNT, WRITER
 from catalog.namespaces import MODEL_CACHE
-from settings.model import Grant, Server, Settings, TokenSecret
+from settings.model import Grant, Server, TokenSecret
 
 # The rest of a Job's name is for the suffix of its pods.
 _MAX_NAME = 50
@@ -31,29 +32,25 @@ class Download:
         readable = re.sub(r"[^a-z0-9]+", "-", self.model.rpartition("/")[2].lower()).strip("-")
         return f"{readable[:_MAX_NAME].strip('-')}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
 
+    def serves(self, server: Server) -> bool:
+        """Whether the server reads this model from this bucket."""
+        return server.model_cache is not None and _key(server) == (self.bucket, self.model, self.revision)
 
-def downloads(settings: Settings) -> list[Download]:
+
+def downloads_of(servers: Sequence[Server]) -> list[Download]:
     """The models that servers read from buckets, each once, in the order of the servers."""
     found: dict[tuple[str, str, str], list[Server]] = {}
-    for server in settings.serving:
+    for server in servers:
         if server.model_cache is not None:
             found.setdefault(_key(server), []).append(server)
     return [
         Download(
             *key,
-            next((server.hub_token for server in servers if server.hub_token), None),
-            max(server.model_cache.timeout_seconds for server in servers if server.model_cache),
+            next((server.hub_token for server in users if server.hub_token), None),
+            max(server.model_cache.timeout_seconds for server in users if server.model_cache),
         )
-        for key, servers in found.items()
+        for key, users in found.items()
     ]
-
-
-def download_of(server: Server, settings: Settings) -> Download | None:
-    """The download that a server waits for, or None."""
-    if server.model_cache is None:
-        return None
-    key = _key(server)
-    return next(item for item in downloads(settings) if (item.bucket, item.model, item.revision) == key)
 
 
 def _key(server: Server) -> tuple[str, str, str]:
@@ -61,12 +58,12 @@ def _key(server: Server) -> tuple[str, str, str]:
     return server.model_cache.bucket, server.hub_ids.get("model", ""), server.model_cache.revision
 
 
-def cache_grants(bucket: str, settings: Settings) -> list[Grant]:
+def cache_grants(bucket: str, servers: Sequence[Server]) -> list[Grant]:
     """The roles on a bucket of the Jobs that fill it and of the servers that read it."""
     writers = [Grant(namespace=MODEL_CACHE, service_account=ACCOUNT, role=WRITER)]
     readers = [
         Grant(namespace=server.namespace, service_account=server.service_account, role=role)
-        for server in settings.serving
+        for server in servers
         if server.model_cache and server.model_cache.bucket == bucket
         for role in server.model_cache.how.roles
     ]

@@ -1,0 +1,67 @@
+"""A tenant with all that it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from settings.model import Queues, Server, Tenant, Workload
+from settings.stack.buckets import BucketGrants
+from settings.stack.gateway import picker_name
+
+
+@dataclass(frozen=True)
+class Space:
+    """A tenant's namespace: what its pods may use, and the workloads of this stack in it."""
+
+    section: Tenant
+    queues: tuple[str, ...]
+    """The tenant's local queues: those of its namespace."""
+    priority_classes: tuple[str, ...]
+    """Priority classes that the pods may have: those in the section, and the global default."""
+    service_accounts: tuple[str, ...]
+    """Service accounts that the pods may run as. The deployer is not among them, as it can create pods."""
+    buckets: tuple[str, ...]
+    """Buckets that the pods may mount: those on which a service account of the namespace has a role."""
+    workloads: tuple[Workload, ...]
+    """Workloads of this stack in the namespace."""
+
+
+def space_of(
+    tenant: Tenant,
+    queues: Queues,
+    buckets: Sequence[BucketGrants],
+    workloads: Sequence[Workload],
+    gateway_servers: Sequence[Server],
+) -> Space:
+    """The tenant with all that it may use."""
+    inside = tuple(workload for workload in workloads if workload.namespace == tenant.name)
+    default = [priority.name for priority in queues.priority_classes if priority.global_default]
+    pickers = [picker_name(server.name) for server in gateway_servers if server.namespace == tenant.name]
+    accounts = [tenant.service_account, "default", *(workload.service_account for workload in inside), *pickers]
+    granted = [bucket for bucket in buckets if any(grant.namespace == tenant.name for grant in bucket.grants)]
+    return Space(
+        tenant,
+        tuple(queue.name for queue in queues.local_queues if queue.namespace == tenant.name),
+        tuple(dict.fromkeys([*tenant.priority_classes, *default])),
+        tuple(dict.fromkeys(accounts)),
+        tuple(bucket.section.name for bucket in granted),
+        inside,
+    )
+
+
+def group_domains(tenants: list[Tenant]) -> list[str]:
+    """Domains of the groups among the tenants' members."""
+    members = [member for tenant in tenants for member in tenant.members]
+    return list(
+        dict.fromkeys(member.rpartition("@")[2] for member in members if member.startswith("group:") and "@" in member)
+    )
+
+
+def security_group(tenants: list[Tenant]) -> str | None:
+    """The parent group of all Google Groups in RBAC, or None if no member is a group.
+
+    Its name is GKE's: https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
+    """
+    domains = group_domains(tenants)
+    return f"gke-security-groups@{domains[0]}" if domains else None
