@@ -8,7 +8,7 @@ NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
-WITHOUT_CLUSTER = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
+QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 # With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
 MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
@@ -65,10 +65,10 @@ style:
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
 tests-without-cluster:
-	$(WITHOUT_CLUSTER)
+	$(QUICK_TESTS)
 # Does not measure tests that need a cluster, nor code that a test runs in another process: see coverage-all.
 coverage:  ## print which lines and branches the tests of `make check` run
-	$(WITHOUT_CLUSTER) --cov --cov-report term
+	$(QUICK_TESTS) --cov --cov-report term
 # Coverage starts with every Python process that has these variables. The emulator's clusters and pods don't have them.
 coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
 	emulator/run coverage erase
