@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 import pulumi
 
 from components import (
     GkeCluster,
-    JetStreamServer,
     KueueStack,
     MetricsAdapter,
     ServerAutoscaling,
     SystemMonitoring,
-    VllmTpuServer,
     WorkloadNamespace,
 )
 from components.build.cluster import in_cluster
@@ -36,40 +37,20 @@ def create_server(
 ) -> ModelServer[model.Server]:
     """The component of a server's engine, with the nodes that the server runs on."""
     server = placed.section
-    name, node_selector = f"{server.namespace}/{server.name}", placed.node_selector
-    autoscaled, requires_key = placed.max_replicas is not None, server in stack.keyed_servers
-    kubeconfig = cluster.kubeconfig if server in stack.awaited_servers else None
-    if isinstance(server, model.JetStream):
-        return JetStreamServer(
-            name,
-            server,
-            opts,
-            chips=placed.accelerators,
-            node_selector=node_selector,
-            kubeconfig=kubeconfig,
-            autoscaled=autoscaled,
-        )
-    if isinstance(server, model.VllmTpu):
-        return VllmTpuServer(
-            name,
-            server,
-            opts,
-            chips=placed.accelerators,
-            devices=server.shards(placed.nodes),
-            node_selector=node_selector,
-            kubeconfig=kubeconfig,
-            autoscaled=autoscaled,
-            api_key=requires_key,
-        )
-    return component_of(server)(
-        name,
-        server,
-        opts,
-        node_selector=node_selector,
-        kubeconfig=kubeconfig,
-        autoscaled=autoscaled,
-        api_key=requires_key,
-    )
+    component = component_of(server)
+    keywords: dict[str, Any] = {
+        "node_selector": placed.node_selector,
+        "kubeconfig": cluster.kubeconfig if server in stack.awaited_servers else None,
+        "autoscaled": placed.max_replicas is not None,
+        # Components of servers on TPUs take these.
+        "chips": placed.accelerators,
+        "devices": server.shards(placed.nodes),
+        # Engines that no gateway can have in front of them take no key.
+        "api_key": server in stack.keyed_servers,
+    }
+    taken = signature(component).parameters
+    own = {name: value for name, value in keywords.items() if name in taken}
+    return component(f"{server.namespace}/{server.name}", server, opts, **own)
 
 
 def create_autoscaling(

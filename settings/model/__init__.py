@@ -25,7 +25,7 @@ from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
 from settings.model.server import ModelShape, ScratchVolume, Server
-from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, Vllm, VllmTpu
+from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from settings.model.stack import Monitoring, Settings, Tenant, Unresolved, Waiver
 from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
 from settings.model.workloads import GpuWorkload, Resources, SingleSliceWorkload, TokenSecret, TpuWorkload, Workload
@@ -99,6 +99,7 @@ __all__ = [
     "TpuBatch",
     "TpuPool",
     "TpuRun",
+    "TpuServer",
     "TpuSlice",
     "TpuWorkload",
     "TrainingRun",

@@ -104,7 +104,18 @@ class Vllm(FlagServer):
     engine: Literal["vllm"] = Field(default="vllm", description="vLLM.")
 
 
-class VllmTpu(FlagArguments, SingleSliceWorkload):
+class TpuServer(Server, SingleSliceWorkload):
+    """A server on a single-host TPU slice, whose devices share the model."""
+
+    @property
+    def size_key(self) -> str:
+        return "pool" if self.pool else "tpu"
+
+    def shards(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).devices
+
+
+class VllmTpu(FlagArguments, TpuServer):
     """vLLM on a single-host TPU slice. The devices of the slice share the model (tensor parallelism)."""
 
     noun: ClassVar[str] = "a vLLM server on TPUs"
@@ -138,13 +149,6 @@ class VllmTpu(FlagArguments, SingleSliceWorkload):
     def max_length(self) -> int | None:
         return self.max_model_len
 
-    @property
-    def size_key(self) -> str:
-        return "pool" if self.pool else "tpu"
-
-    def shards(self, nodes: Nodes) -> int:
-        return self.slice_on(nodes).devices
-
 
 class Tgi(GpuServer):
     """Text Generation Inference. Legacy: use vLLM instead."""
@@ -161,7 +165,7 @@ class Tgi(GpuServer):
         return {"port": self.port_variable, **super().engine_names}
 
 
-class JetStream(Server, SingleSliceWorkload):
+class JetStream(TpuServer):
     """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end. Legacy: use vLLM on
     TPUs instead."""
 
@@ -230,13 +234,6 @@ class JetStream(Server, SingleSliceWorkload):
 
     def running_limit(self, nodes: Nodes) -> int | None:
         return self.batch_size * self.slice_on(nodes).devices
-
-    @property
-    def size_key(self) -> str:
-        return "pool" if self.pool else "tpu"
-
-    def shards(self, nodes: Nodes) -> int:
-        return self.slice_on(nodes).devices
 
 
 # A server of any engine. The first is the default.

@@ -13,7 +13,7 @@ from catalog.machines import machines_with
 from catalog.model_memory import shards_that_divide
 from catalog.quantities import GI
 from catalog.tpus import slices
-from settings.model import AnyServer, JetStream, Server, TpuWorkload, VllmTpu
+from settings.model import AnyServer, Server, TpuServer, TpuWorkload
 from settings.model_memory import Load, Place, Unchecked, load_of, places
 from settings.problems import Problem
 from settings.rules.common import each, rule
@@ -151,7 +151,7 @@ def engines_have_kernels(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
 
 
 @rule
-def engines_support_the_tpu(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
+def engines_support_the_tpu(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
     for placed in tpu_servers:
         server = placed.section

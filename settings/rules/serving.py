@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
-from settings.model import JetStream, Server, VllmTpu
+from settings.model import JetStream, Server, TpuServer, VllmTpu
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import each, join_names, needs, rule
 from settings.stack import Placed
@@ -17,7 +17,7 @@ _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
 
 @each("tpu_servers")
-def servers_have_one_slice(placed: Placed[JetStream | VllmTpu]) -> Iterator[Problem]:
+def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
     server = placed.section
     if server.pool is not None and server.tpu is not None:
@@ -26,7 +26,7 @@ def servers_have_one_slice(placed: Placed[JetStream | VllmTpu]) -> Iterator[Prob
 
 
 @rule
-def slices_are_single_host(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
+def slices_are_single_host(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
     for placed in tpu_servers:
         server, tpu_slice = placed.section, placed.slice
@@ -40,7 +40,7 @@ def slices_are_single_host(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> It
 
 
 @needs("gke-ai:cluster", "gke-ai:tpuPools")
-def replicas_have_nodes(tpu_servers: list[Placed[JetStream | VllmTpu]]) -> Iterator[Problem]:
+def replicas_have_nodes(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
     """The pool has a node for each replica of a server on TPUs, as a replica needs a whole machine."""
     for placed in tpu_servers:
         server = placed.section

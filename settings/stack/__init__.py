@@ -29,9 +29,9 @@ from settings.model import (
     Settings,
     TpuBatch,
     TpuRun,
+    TpuServer,
     TpuWorkload,
     TrainingRun,
-    VllmTpu,
     Workload,
 )
 from settings.stack.autoscaling import ScaledServer
@@ -229,9 +229,9 @@ class ResolvedStack:
         return self._of(Multislice)
 
     @cached_property
-    def tpu_servers(self) -> list[Placed[JetStream | VllmTpu]]:
+    def tpu_servers(self) -> list[Placed[TpuServer]]:
         """Servers on TPUs."""
-        return self._of(JetStream | VllmTpu)
+        return self._of(TpuServer)
 
     @cached_property
     def placed_runs(self) -> list[Placed[Run]]:
