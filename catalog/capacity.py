@@ -26,6 +26,7 @@ class Taint:
 class CapacityMode:
     """A capacity mode of a node pool.
 
+    - `title` names the mode in reports.
     - `provisioning` is the value of the label `cloud.google.com/gke-provisioning`.
     - `labels` and `taints` are those that nodes of every mode lack.
     - `elastic` pools start at zero nodes, and only the autoscaler sizes them.
@@ -34,6 +35,7 @@ class CapacityMode:
     """
 
     name: str
+    title: str
     provisioning: str
     labels: Mapping[str, str]
     taints: tuple[Taint, ...] = ()
@@ -47,12 +49,13 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
     {
         mode.name: mode
         for mode in (
-            CapacityMode("onDemand", "standard", MappingProxyType({})),
-            CapacityMode("spot", "spot", MappingProxyType({"cloud.google.com/gke-spot": "true"})),
-            CapacityMode("reservation", "standard", MappingProxyType({}), surge=0),
-            CapacityMode("flexStart", "flex-start", _FLEX_START, elastic=True, surge=0),
+            CapacityMode("onDemand", "on-demand", "standard", MappingProxyType({})),
+            CapacityMode("spot", "Spot", "spot", MappingProxyType({"cloud.google.com/gke-spot": "true"})),
+            CapacityMode("reservation", "reservation", "standard", MappingProxyType({}), surge=0),
+            CapacityMode("flexStart", "flex-start", "flex-start", _FLEX_START, elastic=True, surge=0),
             CapacityMode(
                 "queuedFlexStart",
+                "queued flex-start",
                 "flex-start",
                 _FLEX_START,
                 # GKE also sets autoscaling.gke.io/provisioning-request=NAME when it provisions a request.
@@ -76,6 +79,11 @@ def mode_of(*, queued: object, flex_start: object, spot: object, reservation: ob
     """
     on = {"queuedFlexStart": queued, "flexStart": flex_start, "spot": spot, "reservation": reservation}
     return next((mode for mode, stated in on.items() if stated is True), "onDemand")
+
+
+def title_of(mode: str) -> str:
+    """The name of a capacity mode in reports; other texts as they are."""
+    return MODES[mode].title if mode in MODES else mode
 
 
 def mode_of_priority(priority: Mapping[str, Any]) -> str:

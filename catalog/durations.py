@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from catalog.capacity import MODES
+
 ASSUMPTION = "assumption"
 
 
@@ -27,9 +29,7 @@ class StepDuration:
 _NODE = StepDuration(180, f"{ASSUMPTION}: 3 minutes, if there is capacity")
 NODE_READY: Mapping[str, StepDuration] = MappingProxyType(
     {
-        "onDemand": _NODE,
-        "spot": _NODE,
-        "reservation": _NODE,
+        **dict.fromkeys(MODES, _NODE),
         "flexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
         "queuedFlexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
     }

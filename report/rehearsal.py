@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
+from catalog.capacity import title_of
 from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, Server, Start, Wait
 from forecast.queue import SERVER
 from forecast.reasons import NO_NODE, why_evicted
@@ -16,7 +17,6 @@ Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]
 # With more waits, the table lists only those that the change causes.
 MAX_WAITS = 12
-MODES = {"onDemand": "on-demand", "spot": "Spot", "flexStart": "flex-start", "queuedFlexStart": "queued flex-start"}
 
 
 def sentence(forecast: Forecast) -> str:
@@ -151,7 +151,7 @@ def _short(server: Server) -> str:
 def _used(entries: Sequence[Accelerators]) -> Iterator[str]:
     for entry in entries:
         if entry.used_before != entry.used_after:
-            place = f"{entry.accelerator}, {MODES.get(entry.capacity, entry.capacity)}, {entry.machine}"
+            place = f"{entry.accelerator}, {title_of(entry.capacity)}, {entry.machine}"
             yield f"changes the accelerators in use from {entry.used_before} to {entry.used_after} ({place})"
 
 
@@ -161,7 +161,7 @@ def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
         by_mode[pool.capacity] += pool.came
     for mode, came in sorted(by_mode.items()):
         if came:
-            yield f"asks for {plural(came, f'{MODES.get(mode, mode)} node')}"
+            yield f"asks for {plural(came, f'{title_of(mode)} node')}"
     if gone := sum(pool.went for pool in pools):
         yield f"gives back {plural(gone, 'node')}"
 
@@ -238,7 +238,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
                 (
                     n.pool,
                     n.machine,
-                    MODES.get(n.capacity, n.capacity),
+                    title_of(n.capacity),
                     str(n.before),
                     str(n.came),
                     str(n.went),
@@ -267,7 +267,7 @@ def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizo
     for entry in entries:
         row: Row = (
             entry.accelerator,
-            MODES.get(entry.capacity, entry.capacity),
+            title_of(entry.capacity),
             entry.machine,
             _moved(entry.nodes_before * entry.per_node, entry.nodes_after * entry.per_node),
             _moved(entry.used_before, entry.used_after),

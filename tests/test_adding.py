@@ -80,6 +80,7 @@ SERVERS: list[dict[str, Any]] = [
     },
 ]
 POOL = {"name": "prepare", "machineType": "e2-standard-4", "autoscaling": {"maxNodes": 4}, "capacity": {"mode": "spot"}}
+CLUSTER = {"mode": "standard", "location": "us-central1"}
 GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
 # A misspelled key, an argument and a variable that keys set.
 MISTAKES: list[dict[str, Any]] = [
@@ -97,34 +98,58 @@ class Added:
     result: dict[str, Any]
 
 
+# Runs in a copy: deploys a configuration to Pulumi's mocks and prints the resources of one kind.
+DEPLOY = """
+import asyncio, json, sys
+import pytest
+from tests.recorder import run_program
+
+asyncio.set_event_loop(asyncio.new_event_loop())
+kind, config = json.load(sys.stdin)
+with pytest.MonkeyPatch.context() as monkeypatch:
+    record = run_program({f"gke-ai:{key}": value for key, value in config.items()}, False, monkeypatch)
+print("RESULT" + json.dumps({resource.object_name: dict(resource.inputs) for resource in record.all(kind)}))
+"""
+
+
 @pytest.fixture(scope="module")
 def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
     """Applies the guides to a copy of the repository, and deploys servers with the new engine and the new keys."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name in filter(None, subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")):
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, copy / name)
+    copy = copy_to(tmp_path_factory.mktemp("copy"))
     files = {guide: apply(guide, copy) for guide in GUIDES}
-    cluster = {"mode": "standard", "location": "us-central1"}
     gpus = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1}
-    good = {"cluster": cluster, "gpuPools": [gpus], "cpuPools": [POOL], "serving": SERVERS}
+    good = {"cluster": CLUSTER, "gpuPools": [gpus], "cpuPools": [POOL], "serving": SERVERS}
     bad = {
         **good,
         "cpuPools": [{**POOL, "machineType": "e2-standard-5"}],
         "serving": [{**server, **mistake} for server, mistake in zip(SERVERS, MISTAKES, strict=True)],
     }
+    return Added(files, result_of(PROBE, copy, [good, bad]))
+
+
+def copy_to(folder: Path) -> Path:
+    """Copies the repository."""
+    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    for name in names:
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    return folder
+
+
+def result_of(program: str, copy: Path, given: object) -> Any:
+    """What a program prints in a copy of the repository."""
     probe = subprocess.run(
-        [sys.executable, "-c", PROBE],
+        [sys.executable, "-c", program],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy)},
-        input=json.dumps([good, bad]),
+        input=json.dumps(given),
         capture_output=True,
         text=True,
         check=False,
     )
     assert probe.returncode == 0, probe.stderr
-    return Added(files, json.loads(probe.stdout.partition("RESULT")[2]))
+    return json.loads(probe.stdout.partition("RESULT")[2])
 
 
 def apply(guide: str, copy: Path) -> set[str]:
@@ -236,3 +261,36 @@ def test_engines_get_the_added_keys(additions: Added) -> None:
 def test_added_keys_cannot_be_set_twice(additions: Added) -> None:
     assert "swapSpace sets swap-space" in additions.result["refusal"]
     assert "maxConcurrentRequests sets MAX_CONCURRENT_REQUESTS" in additions.result["refusal"]
+
+
+def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
+    copy = copy_to(tmp_path)
+    assert apply("adding-a-capacity-mode.md", copy) == {
+        "catalog/capacity.py",
+        "settings/model/capacity.py",
+        "components/node_pool.py",
+        "registered/pools.py",
+        "emulator/gcp_plugin/cluster_records.py",
+    }
+    pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "capacity": {"mode": "preemptible"}}
+    pools = result_of(DEPLOY, copy, ["NodePool", {"cluster": CLUSTER, "gpuPools": [pool]}])
+    assert pools["l4"]["nodeConfig"]["preemptible"]
+    read = "import sys, json; from registered.pools import capacity_mode; "
+    read += 'print("RESULT" + json.dumps(capacity_mode(json.load(sys.stdin))))'
+    assert result_of(read, copy, pools["l4"]) == "preemptible"
+
+
+def test_engine_on_tpus_is_added_in_four_files(tmp_path: Path) -> None:
+    copy = copy_to(tmp_path)
+    assert apply("adding-a-tpu-engine.md", copy) == {
+        "catalog/engines.py",
+        "settings/model/serving.py",
+        "components/maxserve.py",
+        "components/__init__.py",
+    }
+    pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
+    server = {"name": "max", "engine": "maxserve", "model": "google/gemma-3-4b-it", "pool": "v5e"}
+    deployed = result_of(DEPLOY, copy, ["Deployment", {"cluster": CLUSTER, "tpuPools": [pool], "serving": [server]}])
+    (container,) = deployed["max"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--model=google/gemma-3-4b-it", "--port=8000"]
+    assert container["resources"]["limits"] == {"google.com/tpu": "4"}
