@@ -124,15 +124,18 @@ def check_route(route: KeyedRoute, stack: Stack, console: Console) -> Result:
     while True:
         with counting(console, str(route), route.engine.burst) as answered:
             replies, seconds = route.send(key, answered)
-        if not all(map(is_unprogrammed, replies)) or time.monotonic() > end:
+        problem = next((reply.problem for reply in replies if is_unprogrammed(reply)), "")
+        if not problem or time.monotonic() > end:
             return Result(str(route), route.engine.title, replies, seconds, route.engine.streams)
-        problem = replies[0].problem
         console.print(escape(f"{route}: the gateway does not reach its servers yet ({problem}): asking again …"))
         time.sleep(PAUSE_SECONDS)
 
 
 def is_unprogrammed(reply: Reply) -> bool:
-    """Whether a reply is that of a gateway that has no route, no endpoint picker or no server yet."""
+    """Whether a reply is that of a gateway that has no route, no endpoint picker or no server yet.
+
+    A load balancer is programmed part by part, so other replies of the same burst can be good.
+    """
     return re.match(r"HTTP (404|50[0234])\b", reply.problem) is not None
 
 

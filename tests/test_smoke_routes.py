@@ -17,7 +17,7 @@ from ops.terminal import new_console
 
 KEY = "0123456789abcdef0123"
 # Requests to a host that the gateway can't pass on yet.
-UNPROGRAMMED = {"new.example.com": 4, "broken.example.com": 1000}
+UNPROGRAMMED = {"new.example.com": 4, "partly-new.example.com": 2, "broken.example.com": 1000}
 
 
 @pytest.fixture
@@ -78,13 +78,17 @@ def test_servers_with_a_key_are_checked_through_their_gateway(
     }
 
 
+@pytest.mark.parametrize("host", ["new.example.com", "partly-new.example.com"])
 def test_new_gateway_is_asked_again_until_it_reaches_its_servers(
-    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    host: str,
+    gateway: tuple[str, list[dict[str, Any]]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     url, requests = gateway
     monkeypatch.setenv("GATEWAY_API_KEY", KEY)
     monkeypatch.setattr(smoke, "PAUSE_SECONDS", 0.01)
-    checked = result(url, "new.example.com")
+    checked = result(url, host)
     assert checked.passed, checked
     assert len(requests) == 8
     shown = " ".join(capsys.readouterr().out.split())
