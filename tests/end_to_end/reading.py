@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -84,7 +85,11 @@ class Objects:
     def _ask(self, path: str, query: dict[str, str] | None = None, headers: dict[str, str] | None = None) -> Any:
         accept = headers or {"Accept": "application/json"}
         answer = send(self._api, "GET", path, query, headers=accept)
-        if not answer.code:  # the API server may have closed the idle connection
+        for pause in (0, 1, 2, 4, 8):
+            # The API server may have closed the idle connection, or be at work on the storage of a new kind.
+            if answer.code not in (0, 429):
+                break
+            time.sleep(pause)
             answer = send(self._api, "GET", path, query, headers=accept)
         assert answer.code == 200, f"{path}: {answer.code} {answer.error} {answer.body}"
         return json.loads(answer.body)
