@@ -57,7 +57,7 @@ recover:  ## repair the state after a killed up
 	@$(EMULATOR) recover $(PICK)
 down:  ## delete a stack
 	@$(EMULATOR) down $(PICK)
-# Takes about two minutes.
+# Takes two to three minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
 style:
