@@ -1,8 +1,9 @@
-"""Hashed names: no name of another team stays, and every reference still matches."""
+"""Hashed names: no name and no uid of another team stays, and every reference still matches."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from ops.snapshot import command
-from ops.snapshot.format import Snapshot, build
+from ops.snapshot.format import Snapshot, build, read
 from ops.snapshot.names import hash_names, stack_names
 from ops.stack import Stack, Stop
 
@@ -19,9 +20,13 @@ OWN = "gemma"
 PRIVATE = "atlantis"
 
 
-def meta(name: str, uid: str, owner: tuple[str, str] | None = None, namespace: str = PRIVATE, **labels: str) -> Any:
-    owners = [{"name": owner[0], "uid": owner[1], "controller": True}] if owner else []
-    return {"name": name, "namespace": namespace, "uid": uid, "ownerReferences": owners, "labels": labels}
+def uid(letter: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, letter))
+
+
+def meta(name: str, letter: str, owner: tuple[str, str] | None = None, namespace: str = PRIVATE, **labels: str) -> Any:
+    owners = [{"name": owner[0], "uid": uid(owner[1]), "controller": True}] if owner else []
+    return {"name": name, "namespace": namespace, "uid": uid(letter), "ownerReferences": owners, "labels": labels}
 
 
 def taken() -> Snapshot:
@@ -85,7 +90,7 @@ def test_names_of_the_stack_of_gke_and_of_nodes_stay(hashed: Snapshot) -> None:
 def test_every_reference_still_matches(hashed: Snapshot) -> None:
     namespace = hashed.of("Namespace")[0]["metadata"]
     (run,), (job,), (workload,) = hashed.of("JobSet"), hashed.of("Job"), hashed.of("Workload")
-    pod = next(pod for pod in hashed.of("Pod") if pod["metadata"]["uid"] == "p")
+    pod = next(pod for pod in hashed.of("Pod") if pod["metadata"]["ownerReferences"])
     queue, flavor = hashed.of("ClusterQueue")[0], hashed.of("ResourceFlavor")[0]["metadata"]["name"]
     assert namespace["labels"]["kubernetes.io/metadata.name"] == namespace["name"] == run["metadata"]["namespace"]
     assert job["metadata"]["name"] == run["metadata"]["name"] + "-workers-0"
@@ -104,6 +109,131 @@ def test_every_reference_still_matches(hashed: Snapshot) -> None:
     assert pod["spec"]["nodeSelector"]["pool"] == node["pool"]
     budget = hashed.of("PodDisruptionBudget")[0]["spec"]["selector"]["matchLabels"]
     assert budget == {"team": pod["metadata"]["labels"]["team"]}
+
+
+def changed(**objects: list[Any]) -> Snapshot:
+    """A hashed snapshot of these objects, as a reader gets it."""
+    return read(hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), {OWN}, KEY).to_json())
+
+
+def test_labels_of_kubernetes_whose_values_a_user_chooses_are_hashed() -> None:
+    labels = {f"app.kubernetes.io/{key}": PRIVATE for key in ("name", "instance", "part-of")} | {"app": PRIVATE}
+    budget = {"metadata": meta("b", "b"), "spec": {"selector": {"matchLabels": labels}}}
+    expression = {"key": "team.cloud.google.com/x", "operator": "In", "values": [PRIVATE]}
+    term = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+    pod = {"metadata": meta("p", "p", None, **labels), "spec": {"affinity": affinity}}
+    hashed = changed(Pod=[pod], PodDisruptionBudget=[budget])
+    assert PRIVATE not in hashed.to_json()
+    assert len({*hashed.of("Pod")[0]["metadata"]["labels"].values()}) == 1
+
+
+@pytest.mark.parametrize("prefix", ["gke-", "kube-", "gmp-", "system-"])
+def test_a_prefix_of_the_system_keeps_the_names_of_namespaces_only(prefix: str) -> None:
+    name = f"{prefix}{PRIVATE}"
+    queue = {"metadata": meta(name, "q", namespace="default"), "spec": {"clusterQueue": name}}
+    pod = {"metadata": meta(name, "p", namespace="default"), "spec": {"priorityClassName": name}}
+    hashed = changed(LocalQueue=[queue], Pod=[pod], ClusterQueue=[{"metadata": {"name": name}}])
+    assert PRIVATE not in hashed.to_json()
+    assert hashed.of("Pod")[0]["metadata"]["namespace"] == "default"
+
+
+def test_names_in_the_default_namespace_are_hashed() -> None:
+    assert PRIVATE not in changed(Pod=[{"metadata": meta(PRIVATE, "p", namespace="default"), "spec": {}}]).to_json()
+
+
+def test_uids_are_hashed_and_still_match() -> None:
+    uids = {"controller-uid": uid("j"), "batch.kubernetes.io/controller-uid": uid("j")}
+    pod = {"metadata": meta("run-x7k2p", "p", ("run", "j"), **uids), "spec": {}}
+    status = {"uncountedTerminatedPods": {"succeeded": [uid("p")], "failed": [uid("p")]}, "succeeded": 1}
+    job = {"metadata": meta("run", "j", None, **{"jobset.sigs.k8s.io/jobset-uid": uid("s")}), "status": status}
+    hashed = changed(Job=[job], Pod=[pod])
+    assert not [letter for letter in "jps" if uid(letter) in hashed.to_json()]
+    (job,), (pod,) = hashed.of("Job"), hashed.of("Pod")
+    assert {*pod["metadata"]["labels"].values()} == {job["metadata"]["uid"]}
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+    counted = job["status"]["uncountedTerminatedPods"]
+    assert counted == {"succeeded": [pod["metadata"]["uid"]], "failed": [pod["metadata"]["uid"]]}
+    assert job["status"]["succeeded"] == 1
+
+
+def test_names_in_and_of_provisioning_requests_are_hashed_and_kueue_finds_them_again() -> None:
+    workload, check = f"job-{PRIVATE}-1a2b3", f"{PRIVATE}-check"
+    request, template = f"{workload}-{check}-2", f"ppt-{workload}-{check}-2-main"
+    details = {"NodeGroupName": f"https://x/{PRIVATE}/1", "ResizeRequestName": f"gke-{PRIVATE}-1", "SelectedZone": "z"}
+    parameters = {"maxRunDurationSeconds": "3600", "team": PRIVATE}
+    consumed = {"autoscaling.x-k8s.io/consume-provisioning-request": request}
+    pod = {
+        "metadata": {**meta(f"{PRIVATE}-1", "p"), "annotations": consumed},
+        "spec": {"nodeSelector": {"autoscaling.gke.io/provisioning-request": f"gke-{PRIVATE}-1"}},
+    }
+    update = {"key": "autoscaling.gke.io/provisioning-request", "valueFromProvisioningClassDetail": "ResizeRequestName"}
+    spec = {"parameters": parameters, "podSetUpdates": {"nodeSelector": [update]}}
+    hashed = changed(
+        AdmissionCheck=[{"metadata": {"name": check}, "spec": {"parameters": {"kind": "K", "name": PRIVATE}}}],
+        Workload=[{"metadata": meta(workload, "w"), "spec": {}}],
+        PodTemplate=[{"metadata": meta(template, "t", (workload, "w"))}],
+        ProvisioningRequestConfig=[{"metadata": {"name": PRIVATE}, "spec": spec}],
+        ProvisioningRequest=[
+            {
+                "metadata": meta(request, "r", (workload, "w")),
+                "spec": {"parameters": parameters, "podSets": [{"podTemplateRef": {"name": template}, "count": 1}]},
+                "status": {"provisioningClassDetails": details},
+            }
+        ],
+        Pod=[pod],
+    )
+    assert PRIVATE not in hashed.to_json()
+    (asked,), (config,) = hashed.of("ProvisioningRequest"), hashed.of("ProvisioningRequestConfig")
+    owner, admission = hashed.of("Workload")[0]["metadata"]["name"], hashed.of("AdmissionCheck")[0]
+    assert asked["metadata"]["name"] == f"{owner}-{admission['metadata']['name']}-2"
+    assert admission["spec"]["parameters"] == {"kind": "K", "name": config["metadata"]["name"]}
+    assert asked["spec"]["podSets"][0]["podTemplateRef"]["name"] == hashed.of("PodTemplate")[0]["metadata"]["name"]
+    assert config["spec"]["podSetUpdates"]["nodeSelector"] == [update]
+    assert asked["spec"]["parameters"]["maxRunDurationSeconds"] == "3600"
+    answered = asked["status"]["provisioningClassDetails"]
+    assert answered["SelectedZone"] == "z"
+    waits = hashed.of("Pod")[0]
+    assert waits["spec"]["nodeSelector"]["autoscaling.gke.io/provisioning-request"] == answered["ResizeRequestName"]
+    assert {*waits["metadata"]["annotations"].values()} == {asked["metadata"]["name"]}
+
+
+def test_labels_by_which_services_find_controllers_stay() -> None:
+    """Without them, the webhooks of Kueue and JobSet do not answer in a rehearsal."""
+    labels = {"control-plane": "controller-manager", "app.kubernetes.io/instance": "kueue"}
+    placed = {"template": {"metadata": {"labels": labels}, "spec": {"nodeSelector": {"team": PRIVATE}}}}
+    selector = {"selector": {"matchLabels": labels}}
+    manager = {"metadata": meta("kueue-controller-manager", "d", None, "kueue-system"), "spec": {**selector, **placed}}
+    pod = {"metadata": meta("kueue-controller-manager-1", "p", None, "kueue-system", **labels), "spec": {}}
+    hashed = changed(Deployment=[manager], Pod=[pod])
+    assert hashed.of("Pod")[0]["metadata"]["labels"] == labels
+    assert hashed.of("Deployment")[0]["spec"]["selector"]["matchLabels"] == labels
+    assert hashed.of("Deployment")[0]["spec"]["template"]["metadata"]["labels"] == labels
+    assert PRIVATE not in hashed.to_json()
+
+
+def test_names_of_classes_gates_metrics_and_schedulers_are_hashed() -> None:
+    taint = {"key": "cloud.google.com/compute-class", "value": PRIVATE, "effect": "NoSchedule"}
+    spec = {
+        "schedulerName": PRIVATE,
+        "schedulingGates": [{"name": f"{PRIVATE}/gate"}, {"name": "kueue.x-k8s.io/admission"}],
+        "nodeSelector": {"cloud.google.com/compute-class": PRIVATE, "cloud.google.com/reservation-name": PRIVATE},
+        "tolerations": [taint],
+    }
+    metric = {"type": "Pods", "pods": {"metric": {"name": f"{PRIVATE}_depth"}}}
+    failures = {"failurePolicy": {"rules": [{"name": PRIVATE, "action": "FailJobSet"}]}}
+    hashed = changed(
+        ComputeClass=[{"metadata": {"name": PRIVATE}}],
+        Node=[{"metadata": {"name": "n", "labels": {}}, "spec": {"taints": [taint]}}],
+        JobSet=[{"metadata": meta("s", "s"), "spec": failures}],
+        Pod=[{"metadata": meta("p", "p"), "spec": spec}],
+        HorizontalPodAutoscaler=[{"metadata": meta("h", "h"), "spec": {"metrics": [metric]}}],
+    )
+    assert PRIVATE not in hashed.to_json()
+    selected = hashed.of("Pod")[0]["spec"]
+    name = hashed.of("ComputeClass")[0]["metadata"]["name"]
+    assert selected["nodeSelector"]["cloud.google.com/compute-class"] == name == selected["tolerations"][0]["value"]
+    assert selected["schedulingGates"][1]["name"] == "kueue.x-k8s.io/admission"
 
 
 def test_the_same_key_gives_the_same_hashes_and_another_key_others(hashed: Snapshot) -> None:
