@@ -6,6 +6,8 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/deploy-gke-inference-gate
 
 from __future__ import annotations
 
+import hashlib
+
 # The classes that can have an InferencePool behind them: a regional internal and a regional external Application Load
 # Balancer. https://cloud.google.com/kubernetes-engine/docs/how-to/gatewayclass-capabilities
 INTERNAL_CLASS, EXTERNAL_CLASS = "gke-l7-rilb", "gke-l7-regional-external-managed"
@@ -35,6 +37,8 @@ API_PATH = "/v1"
 
 # Kubernetes Secret with the API key, in each namespace with servers behind a gateway that checks one.
 API_KEY_SECRET, API_KEY = "gateway-api-key", "key"
+# Iterations of PBKDF2-HMAC-SHA256: https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html
+_ITERATIONS = 600_000
 
 # Ports of the endpoint picker: requests of the load balancer (Envoy's ext_proc), health, metrics.
 # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
@@ -42,3 +46,12 @@ PICKER_PORT, PICKER_HEALTH_PORT, PICKER_METRICS_PORT = 9002, 9003, 9090
 
 # GKE installs the CRDs of the Gateway API in clusters with this channel. https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways#enable-gateway
 GATEWAY_API_CHANNEL = "CHANNEL_STANDARD"
+
+
+def tenant_api_key(key: str, namespace: str) -> str:
+    """API key of the servers in a tenant's namespace, derived from the stack's.
+
+    The tenant can read the Secrets of its namespace. It learns neither the stack's key from it nor another tenant's,
+    and guessing a weak key takes long.
+    """
+    return hashlib.pbkdf2_hmac("sha256", key.strip().encode(), namespace.encode(), _ITERATIONS).hex()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from catalog.engines import ENGINES, Engine
+from catalog.gateways import tenant_api_key
 from ops.answers import Reply, Server, send_burst
 
 if TYPE_CHECKING:
@@ -31,12 +32,14 @@ class KeyedRoute:
     model: str
     servers: tuple[str, ...]
     engine: Engine
+    of_tenant: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name} (route)"
 
     def send(self, key: str, answered: Callable[[], None]) -> tuple[list[Reply], float]:
-        """Sends a burst of requests with the key. Returns the replies, and the seconds that they took."""
+        """Sends a burst of requests with the stack's key, or the tenant's. Returns the replies and their seconds."""
+        key = tenant_api_key(key, self.namespace) if self.of_tenant else key
         server = Server(self.servers[0], self.namespace, "", 0, self.engine, self.model)
         headers = {"Authorization": f"Bearer {key}", **({"Host": self.host} if self.host else {})}
         began = time.perf_counter()
@@ -60,13 +63,15 @@ def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
     engines = {
         (server["namespace"], server["name"]): server.get("engine", "") for server in outputs.get("servers") or []
     }
+    tenants = {tenant["namespace"] for tenant in outputs.get("tenants") or []}
     for gateway in outputs.get("gateways") or []:
         for route in gateway["routes"] if gateway["apiKey"] else []:
             servers = tuple(routed["server"] for routed in route["servers"] if routed["weight"])
             engine = ENGINES.get(engines.get((route["namespace"], servers[0]), ""))
             if engine is not None:
                 yield KeyedRoute(
-                    route["name"], route["namespace"], gateway["url"], route["host"], route["model"], servers, engine
+                    *(route["name"], route["namespace"], gateway["url"], route["host"], route["model"]),
+                    *(servers, engine, route["namespace"] in tenants),
                 )
 
 

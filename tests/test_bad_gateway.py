@@ -314,6 +314,27 @@ MISTAKES = [
         "Set cluster.vpc",
         good,
     ),
+    Mistake(
+        "a certificate's key that a tenant can read",
+        both(
+            put("gateway.tlsSecret", "llm-tls"),
+            drop("gateway.certificate"),
+            put("tenants", [{"name": "llm", "priorityClasses": ["high", "low"]}]),
+            put("gateway.namespace", "llm"),
+        ),
+        f"{PATH}.namespace",
+        "the Gateway would be in namespace llm, whose tenant can read and replace the private key in Secret llm-tls",
+        "Choose a namespace without a tenant",
+        good,
+    ),
+    Mistake(
+        "a gateway in a namespace of the cluster",
+        put("gateway.namespace", "kube-system"),
+        f"{PATH}.namespace",
+        "namespace kube-system belongs to the cluster",
+        "Choose another namespace",
+        good,
+    ),
     # Addresses of the proxies
     Mistake(
         "proxies in the range of nodes",
@@ -372,6 +393,21 @@ def test_servers_of_two_models_may_serve_one_name() -> None:
     values["serving"][1]["model"] = "google/gemma-2-2b-it"
     for server in values["serving"]:
         server["arguments"] = ["--served-model-name=gemma"]
+    assert problems_of(values) == []
+
+
+@pytest.mark.parametrize(
+    "gateway",
+    [
+        {"tlsSecret": "llm-tls", "certificate": None},
+        {"tlsSecret": "t", "certificate": None, "namespace": "gateways"},
+        {},
+    ],
+)
+def test_gateway_of_a_tenants_servers_is_accepted_where_the_tenant_reads_no_key(gateway: dict[str, Any]) -> None:
+    values = good()
+    values["tenants"] = [{"name": "llm", "priorityClasses": ["high", "low"]}]
+    values["gateway"] |= gateway
     assert problems_of(values) == []
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from catalog.gateways import tenant_api_key
 from components import InferencePool, TgiServer, VllmServer, readiness
 from components.gateway_address import address_of
 from settings.stack import needs
@@ -225,16 +226,63 @@ def test_outputs_have_the_address_and_the_weights() -> None:
     }
 
 
-def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
-    config = example(tenants=[{"name": "llm"}])
+def of_tenants(*names: str, **gateway: Any) -> dict[str, Any]:
+    """The example with its servers in the namespaces of tenants, each with a route of its own if there are several."""
+    config = example(gateway, tenants=[{"name": name} for name in names])
     config["gke-ai:queues"] = {
         "flavors": [{"name": "l4", "pools": ["l4"]}],
         "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": "derive"}]}],
-        "localQueues": [{"name": "lq", "namespace": "llm", "clusterQueue": "gpus"}],
+        "localQueues": [{"name": "lq", "namespace": name, "clusterQueue": "gpus"} for name in names],
     }
-    for server in config["gke-ai:serving"]:
-        server["queue"] = "lq"
-    record = shared_record(config)
+    for server, name in zip(config["gke-ai:serving"], names * 2, strict=False):
+        server |= {"queue": "lq", "namespace": name}
+    if len(names) > 1:
+        servers = config["gke-ai:serving"]
+        config["gke-ai:gateway"]["routes"] = [
+            {"name": server["name"], "host": f"{server['name']}.example.com", "servers": [{"server": server["name"]}]}
+            for server in servers
+        ]
+    return config
+
+
+PUBLIC = {"public": True, "plainHttp": False, "tlsSecret": "llm-tls", "namespace": None}
+
+
+def test_public_gateway_of_tenants_is_in_a_namespace_of_its_own() -> None:
+    """The members of a tenant could read the TLS key in their namespace, and pose as the gateway to the others."""
+    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
+    gateway = record.one("Gateway")
+    assert gateway.inputs["metadata"]["namespace"] == "inference-gateway"
+    assert "Namespace inference-gateway" in record.waits_for(gateway)
+    (listener,) = gateway.inputs["spec"]["listeners"]
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a", "team-b"]}
+    assert listener["allowedRoutes"]["namespaces"]["selector"] == {"matchExpressions": [expression]}
+    for route in record.all("HTTPRoute"):
+        (parent,) = route.inputs["spec"]["parentRefs"]
+        assert (parent["name"], parent["namespace"]) == ("inference-gateway", "inference-gateway")
+
+
+def test_tenants_may_write_in_no_namespace_of_a_gateway() -> None:
+    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
+    bindings = [binding.inputs["metadata"]["namespace"] for binding in record.all("RoleBinding")]
+    assert "inference-gateway" not in bindings
+    assert {"team-a", "team-b"} <= {*bindings}
+
+
+def test_each_tenant_has_an_api_key_of_its_own() -> None:
+    record = shared_record(of_tenants("team-a", "team-b", **PUBLIC))
+    keys = {
+        secret.inputs["metadata"]["namespace"]: secret.inputs["stringData"]["value"]["key"]
+        for secret in record.all("Secret")
+        if secret.object_name == "gateway-api-key"
+    }
+    assert keys.keys() == {"team-a", "team-b"}
+    assert len({*keys.values(), GATEWAY_KEY}) == 3, "nobody has the key of another team, or of the stack"
+    assert keys == {name: tenant_api_key(GATEWAY_KEY, name) for name in keys}
+
+
+def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
+    record = shared_record(of_tenants("llm"))
     policies = {policy.object_name: policy.inputs["spec"] for policy in record.all("NetworkPolicy")}
     for name, app, ports in (
         ("gemma-gateway-ingress", "gemma", [8000]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from catalog.gateways import tenant_api_key
 from ops import smoke
 from ops.routes import keyed_routes, requires_key
 from ops.stack import Stack
@@ -76,6 +77,15 @@ def test_servers_with_a_key_are_checked_through_their_gateway(
     assert {(request["path"], request["host"], request["model"]) for request in requests} == {
         ("/v1/completions", "llm.example.com", "google/gemma")
     }
+
+
+def test_servers_of_a_tenant_get_the_tenants_key(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_API_KEY", "key-of-the-whole-stack")
+    monkeypatch.setattr(f"{__name__}.KEY", tenant_api_key("key-of-the-whole-stack", "llm"))
+    (route,) = keyed_routes({**outputs(gateway[0]), "tenants": [{"namespace": "llm"}]})
+    assert smoke.check_route(route, Stack("dev"), new_console()).passed
 
 
 @pytest.mark.parametrize("host", ["new.example.com", "partly-new.example.com"])

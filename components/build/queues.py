@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pulumi
 from pulumi import ResourceOptions
 
 from catalog.apis import SECRET_MANAGER
+from catalog.gateways import tenant_api_key
 from components import (
     GkeCluster,
     KueueStack,
@@ -91,7 +93,6 @@ def create_namespace(
     """A namespace with what its workloads need."""
     workloads = [workload for workload in stack.workloads if workload.namespace == name]
     tenant = next((tenant for tenant in stack.settings.tenants if tenant.name == name), None)
-    requires_key = any(server.namespace == name for server in stack.keyed_servers)
     # A tenant creates its own.
     existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
     return WorkloadNamespace(
@@ -101,7 +102,7 @@ def create_namespace(
         labels=pod_security(tenant) if tenant else None,
         token=None if token_from else secrets.token,
         token_from=token_from,
-        api_key=secrets.api_key if requires_key else None,
+        api_key=api_key(name, stack, secrets),
         token_secrets=[workload.token for workload in workloads if workload.token],
         service_accounts=sorted({workload.service_account for workload in workloads} - existing),
         local_queues=[
@@ -110,6 +111,15 @@ def create_namespace(
             if queue.namespace == name
         ],
     )
+
+
+def api_key(namespace: str, stack: ResolvedStack, secrets: Secrets) -> pulumi.Output[str] | None:
+    """The API key of the namespace's servers, if they require one. A tenant, who can read it, has one of its own."""
+    if secrets.api_key is None or not any(server.namespace == namespace for server in stack.keyed_servers):
+        return None
+    if all(tenant.name != namespace for tenant in stack.settings.tenants):
+        return secrets.api_key
+    return secrets.api_key.apply(lambda key: tenant_api_key(key, namespace))
 
 
 def pod_security(tenant: model.Tenant) -> dict[str, str]:

@@ -50,7 +50,8 @@ class Gateway(Section):
     name: GkeName = Field(default="inference-gateway", description="Name of the Gateway.")
     namespace: DnsLabel | None = Field(
         default=None,
-        description="Namespace of the Gateway. Default: the namespace of the first route's servers.",
+        description="Namespace of the Gateway. Default: the namespace of the first route's servers, or, if that one belongs "
+        "to a tenant, a namespace with the name of the Gateway.",
         examples=["llm"],
     )
     public: bool = Field(
@@ -75,7 +76,8 @@ class Gateway(Section):
     )
     api_key: bool = Field(
         default=False,
-        description="Require the API key of `gke-ai:gatewayApiKey` from clients. The servers check it.",
+        description="Require the API key of `gke-ai:gatewayApiKey` from clients. The servers check it. Servers in the "
+        "namespace of a tenant have a key of their own, which is derived from it.",
     )
     address: GkeName | None = Field(
         default=None,

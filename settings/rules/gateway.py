@@ -8,6 +8,7 @@ from ipaddress import IPv4Network
 
 from catalog.engines import ENGINES
 from catalog.gateways import LONGEST_PROXY_PREFIX
+from catalog.namespaces import is_system
 from settings.model import AnyServer, Autoscaler, Cluster, Gateway, Tenant, Unresolved
 from settings.problems import Problem, unknown
 from settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, repeated, rule
@@ -179,6 +180,27 @@ def load_balancer_reaches_tenants(cluster: Cluster, routes: list[Routed], tenant
             )
             cause += "of its proxies is only known in a VPC of this stack"
             yield Problem(routed_to.at("servers"), cause, "Set cluster.vpc, or move the servers")
+
+
+@needs("gke-ai:serving", "gke-ai:tenants")
+@rule
+def no_tenant_has_the_key_of_the_certificate(
+    gateway: Gateway | None, gateway_namespace: str | None, tenants: list[Tenant]
+) -> Iterator[Problem]:
+    """The Secret of the certificate, which is in the namespace of the Gateway, is not in a tenant's namespace."""
+    if gateway is not None and gateway.tls_secret and gateway_namespace in {tenant.name for tenant in tenants}:
+        cause = f"the Gateway would be in namespace {gateway_namespace}, whose tenant can read and replace the private "
+        cause += f"key in Secret {gateway.tls_secret}. It could pose as the gateway to all clients"
+        yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or use certificate")
+
+
+@needs("gke-ai:serving")
+@rule
+def gateway_is_in_a_namespace_of_the_stack(gateway: Gateway | None, gateway_namespace: str | None) -> Iterator[Problem]:
+    """The Gateway is not in a system namespace."""
+    if gateway is not None and is_system(gateway_namespace or ""):
+        cause = f"namespace {gateway_namespace} belongs to the cluster. The stack could not create it"
+        yield Problem(gateway.at("namespace"), cause, "Choose another namespace")
 
 
 @of_new_clusters

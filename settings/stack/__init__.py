@@ -327,17 +327,20 @@ class ResolvedStack:
 
     @property
     def gateway_namespace(self) -> str | None:
-        """The namespace of the Gateway. None without a gateway, or if no server of it exists."""
+        """The namespace of the Gateway. None without a gateway, or if no server of it exists.
+
+        By default not that of a tenant, whose members could read the key of the certificate: one with its own name.
+        """
         gateway = self.settings.gateway
-        if gateway is None:
-            return None
-        return gateway.namespace or next((route.namespace for route in self.routes if route.namespace), None)
+        if gateway is None or gateway.namespace:
+            return gateway.namespace if gateway else None
+        first = next((route.namespace for route in self.routes if route.namespace), None)
+        return gateway.name if any(tenant.name == first for tenant in self.settings.tenants) else first
 
     @cached_property
     def namespaces(self) -> list[str]:
         """All namespaces of workloads, local queues, tenants and the gateway, in the order of first use."""
-        gateway = self.settings.gateway
-        own = [gateway.namespace] if gateway and gateway.namespace else []
+        own = list(filter(None, [self.gateway_namespace]))
         used = [workload.namespace for workload in self.workloads]
         used += [queue.namespace for queue in self.queues.local_queues]
         return list(dict.fromkeys([*used, *(tenant.name for tenant in self.settings.tenants), *own]))
