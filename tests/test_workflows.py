@@ -98,6 +98,17 @@ def test_every_environment_has_preview_deployment_and_drift_detection() -> None:
         assert "--skip-preview" not in command, "its preview is what asks the policies before anything is made"
 
 
+def test_documented_environments_share_no_project_bucket_key_or_trust() -> None:
+    """Roles on a project reach all that is in it: with one project for both, a job of dev could change prod."""
+    page = (ROOT / "docs" / "github.md").read_text()
+    commands = "".join(re.findall(r"^```\n(.*?)^```", page, re.M | re.S))
+    assert "STACK=dev PROJECT=" in commands
+    assert "for stack in" not in commands, "each environment is set up by itself"
+    assert "assertion.environment in ['$STACK', '$STACK-preview']" in commands
+    for name in ("gs://$PROJECT-pulumi", "--project=$PROJECT", "gcpkms://projects/$PROJECT/", "Pulumi.$STACK.yaml"):
+        assert name in page
+
+
 # --------------------------------------------------------------------------------------------------- who may do what
 @pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
 def test_jobs_have_only_the_permissions_that_they_need(job: dict[str, Any]) -> None:
