@@ -72,6 +72,25 @@ def test_lock_has_the_versions_that_the_requirements_pin() -> None:
         assert locked[package.lower()] == version, f"{package}: renew requirements.lock, see requirements-dev.txt"
 
 
+def test_every_documented_install_of_the_program_checks_hashes() -> None:
+    locked = (ROOT / "requirements.lock").read_text()
+    program = (ROOT / "requirements-program.lock").read_text()
+    packages = re.findall(r"^([\w.-]+==[\w.]+)[^\n]*((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\\\)?)*)", program, re.M)
+    assert len(packages) > 40
+    assert [package for package, hashes in packages if not hashes] == []
+    names = {package.lower() for package, _ in packages}
+    assert {
+        pin.lower() for pin in re.findall(r"^[\w.-]+==[\w.]+", (ROOT / "requirements.txt").read_text(), re.M)
+    } <= names
+    for package in names - {"setuptools", "tzdata"}:
+        assert package in locked.lower(), f"{package}: renew requirements-program.lock, see requirements-dev.txt"
+    pages = [*repository.tracked("*.md"), *repository.tracked("docs/**/*.md"), *repository.tracked(".github/**/*.yml")]
+    installs = [line for page in pages for line in page.read_text().splitlines() if "pip install" in line]
+    assert len(installs) >= 4
+    assert [line for line in installs if "requirements" in line and "--require-hashes" not in line] == []
+    assert (ROOT / "components/plugin/requirements.txt").read_text() == "-r ../../requirements-program.lock\n"
+
+
 def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous_versions() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     folders = {entry["package-ecosystem"]: entry.get("directories", [entry.get("directory")]) for entry in updates}

@@ -53,7 +53,7 @@ def test_commands_of_steps_exist_in_this_project() -> None:
     for module in modules:
         assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
     for script in scripts:
-        for path in re.findall(r"(?:^|\s)(\.ci/\S+|emulator/\S+|requirements\S*)", script):
+        for path in re.findall(r"(?:^|\s)(\.ci/\S+|emulator/\S+|requirements\S+)", script):
             assert (ROOT / path).exists(), path
     for path in re.findall(r"docs/[\w.-]+\.md", "".join(file.read_text() for file in FILES)):
         assert (ROOT / path).exists(), path
