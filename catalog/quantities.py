@@ -18,6 +18,9 @@ _QUANTITY = re.compile(
 )
 
 KI, MI, GI = 2**10, 2**20, 2**30
+# Kubernetes caps larger ones: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_LARGEST = 2**63 - 1
+_LONGEST = 64  # characters, far above any written amount
 
 
 def parse_quantity(text: str) -> Fraction:
@@ -30,11 +33,18 @@ def parse_quantity(text: str) -> Fraction:
 
 @lru_cache(4096)  # a configuration has few distinct quantities, and its rules read each many times
 def _parsed(text: str) -> Fraction:
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(
-            f"{text!r} is not a Kubernetes quantity (a number, then nothing or one of m k M G T Ki Mi Gi Ti)"
+            f"{text[:_LONGEST]!r} is not a Kubernetes quantity (a number, then nothing or one of m k M G T Ki Mi Gi Ti)"
         )
+    amount = _amount(match)
+    if abs(amount) > _LARGEST:
+        raise ValueError(f"{text!r} is above the largest Kubernetes quantity, 2^63 - 1")
+    return amount
+
+
+def _amount(match: re.Match[str]) -> Fraction:
     number = Fraction(match["number"].rstrip("."))
     if match["exponent"] is not None:
         return number * Fraction(10) ** int(match["exponent"])

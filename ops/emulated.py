@@ -22,6 +22,7 @@ import yaml
 
 from catalog.versions import JOBSET_CHART
 from ops import crds, down, logs, recover, runs, smoke, status
+from ops.configuration_file import read_configuration
 from ops.stack import ROOT, Stack, Stop, on_emulator, run
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")]
@@ -97,7 +98,7 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
 
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
     """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy."""
-    content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
+    content = read_configuration(source)
     stated = content.get("config") or {}
     earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}

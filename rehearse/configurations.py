@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ops.configuration_file import read_configuration
 from ops.stack import ROOT, Stop
 from settings.calibration import BadCalibration, Calibration, read
 
@@ -19,7 +18,7 @@ def changed(stack: str, config: Path | None) -> Path:
     path = config or ROOT / f"Pulumi.{stack}.yaml"
     if not path.is_file():
         raise Stop(f"There is no configuration {path}. Name the changed one: CONFIG=changed.yaml")
-    _parse(path)
+    read_configuration(path)
     return path
 
 
@@ -33,7 +32,7 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
             raise Stop(
                 f"There is no base configuration {stated}. Name the one that is deployed: BASE=Pulumi.{stack}.yaml"
             )
-        _parse(stated)
+        read_configuration(stated)
         return stated
     name = f"Pulumi.{stack}.yaml"
     own = ROOT / name
@@ -54,7 +53,7 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
 
 def calibration(config: Path) -> Calibration:
     """Returns the measurements that a configuration names, if any."""
-    file = (_parse(config).get("config") or {}).get("gke-ai:calibration")
+    file = (read_configuration(config).get("config") or {}).get("gke-ai:calibration")
     if not isinstance(file, str):
         return Calibration()
     try:
@@ -66,19 +65,9 @@ def calibration(config: Path) -> Calibration:
 
 def differing_keys(before: Path, after: Path) -> list[str]:
     """Returns the keys of the configurations that differ, without their namespace."""
-    sides: list[dict[str, Any]] = [_parse(path).get("config") or {} for path in (before, after)]
+    sides: list[dict[str, Any]] = [read_configuration(path).get("config") or {} for path in (before, after)]
     keys = sorted({*sides[0], *sides[1]})
     return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text()) or {}
-    except yaml.YAMLError as error:
-        raise Stop(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(content, dict):
-        raise Stop(f"{path} is not a stack's configuration: it has no keys.")
-    return content
 
 
 def _git(*arguments: str) -> str | None:

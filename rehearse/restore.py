@@ -115,7 +115,7 @@ class _Planner:
         if not owners:
             return own
         owner_kind, owner = owners[0]
-        spec: Object = owner["spec"]
+        spec: Object = owner.get("spec", {})
         if kind == "Pod" and "template" in spec:
             template = spec["template"]
             return {**own, "metadata": {**template.get("metadata", {}), **own.get("metadata", {})}, **_spec(template)}
@@ -134,7 +134,7 @@ def _spec(template: Mapping[str, Any]) -> Object:
 
 
 def _job_of(jobset: Mapping[str, Any], name: str) -> Object:
-    jobs = jobset["spec"].get("replicatedJobs", [])
+    jobs = jobset.get("spec", {}).get("replicatedJobs", [])
     template: Object = next((job["template"] for job in jobs if job["name"] == name), {})
     return template
 
@@ -146,7 +146,7 @@ def _pod_set(pod_set: Mapping[str, Any], owner_kind: str, owner: Mapping[str, An
     elif owner_kind == "Pod":
         template = {"metadata": owner["metadata"], "spec": owner["spec"]}
     else:
-        template = owner["spec"].get("template", {})
+        template = owner.get("spec", {}).get("template", {})
     return {"name": pod_set["name"], "template": _spec(template)}
 
 

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import TextIO
 
 import yaml
 
+from ops.configuration_file import read_configuration
 from ops.emulated import is_secret
 from ops.stack import ROOT, Stop
 
@@ -67,7 +68,7 @@ class Scratch:
 
     def copy(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
         """Writes a copy of a configuration that the scratch emulator can use: without encrypted secrets."""
-        content: dict[str, Any] = yaml.safe_load(source.read_text()) or {}
+        content = read_configuration(source)
         stated = content.get("config") or {}
         content["config"] = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more)
         copy = self.state / "rehearsed" / f"{name}.yaml"

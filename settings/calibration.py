@@ -26,6 +26,7 @@ MEASURED: tuple[Measured, ...] = ("cpu", "memory", "ephemeral-storage")
 Step = Literal["clusterReady", "poolReady", "nodeReady", "admission", "imagePull", "containerStart", "modelLoad"]
 Text = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
 Amounts = dict[Measured, Text]
+MAX_BYTES = 2**20
 HEADING = "# Measured by python -m ops.verify; gke-ai:calibration names this file. Commit it with the stack.\n"
 
 
@@ -150,6 +151,8 @@ def read(file: Path) -> Calibration:
     """Reads a calibration file. Raises BadCalibration with all mistakes."""
     measure = "Run python -m ops.verify to measure again, or remove gke-ai:calibration"
     try:
+        if file.exists() and not (file.is_file() and file.stat().st_size <= MAX_BYTES):  # a device has no end
+            raise BadCalibration([("", f"{file} is not a file of at most {MAX_BYTES >> 20} MiB", measure)])
         content = yaml.safe_load(file.read_text())
     except FileNotFoundError:
         raise BadCalibration([("", f"the file {file} does not exist", measure)]) from None

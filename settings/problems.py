@@ -33,6 +33,9 @@ class Problem:
         return f"{self.path}: {self.cause}. {self.remedy}{end}"
 
 
+SHOWN = 100  # so that a hostile file does not fill a log or a comment
+
+
 class BadConfiguration(Exception):
     """The configuration is invalid. `problems` has every mistake, in the order of the sections."""
 
@@ -43,7 +46,8 @@ class BadConfiguration(Exception):
     def __str__(self) -> str:
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         lines = [f"The configuration of this stack has {count}; nothing was changed.", ""]
-        lines += [f"  - {problem}" for problem in self.problems]
+        lines += [f"  - {problem}" for problem in self.problems[:SHOWN]]
+        lines += [f"  … and {len(self.problems) - SHOWN} more."] if len(self.problems) > SHOWN else []
         lines += ["", "Correct the stack's configuration file at these paths and run the command again."]
         return "\n".join(lines)
 

@@ -209,7 +209,7 @@ def test_a_newer_version_is_refused_with_the_remedy() -> None:
         ("kind: List", "no JSON"),
         ("[]", "no snapshot: the file"),
         (content(takenAt="yesterday"), "takenAt"),
-        (content(objects={"Secret": []}), "no objects of kind Secret"),
+        (content(objects={"Secret": []}), "no objects of kind 'Secret'"),
         (content(objects={"Pod": [{"metadata": {}}]}), "Pod has no name"),
         (content(objects={"Pod": [{"metadata": {"name": "p"}, "data": "x"}]}), "Pod p has fields"),
     ],

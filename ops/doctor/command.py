@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.table import Table
 from rich.text import Text
 
 import settings
+from ops.configuration_file import read_configuration
 from ops.doctor.cluster import ClusterChecks
 from ops.doctor.data import DataChecks
 from ops.doctor.machine import MachineChecks
@@ -99,7 +99,7 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
     """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
         raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
-    config: dict[str, Any] = (yaml.safe_load(file.read_text()) or {}).get("config") or {}
+    config: dict[str, Any] = read_configuration(file).get("config") or {}
     project = str(config.get("gcp:project") or "")
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from ops.snapshot.fields import Kind, kinds
-from ops.snapshot.format import InvalidSnapshot, Snapshot, build, read
+from ops.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
 from ops.snapshot.names import hash_names, stack_names
 from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
 
@@ -95,7 +95,13 @@ def take(stack: str, api: ApiClient) -> Snapshot:
 def read_file(path: Path) -> Snapshot:
     """Reads a snapshot from a file. Stops if it is none."""
     try:
+        if not path.is_file() and path.exists():
+            raise Stop(f"The snapshot {path} is not a file.")
+        if path.stat().st_size > MAX_BYTES:
+            raise Stop(f"{path} has more than {MAX_BYTES >> 20} MiB. A scratch cluster cannot hold so many objects.")
         return read(path.read_text())
+    except UnicodeDecodeError:
+        raise Stop(f"The snapshot {path} is not text.") from None
     except OSError as error:
         raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
     except InvalidSnapshot as invalid:

@@ -50,8 +50,8 @@ class Gateway(Section):
     name: GkeName = Field(default="inference-gateway", description="Name of the Gateway.")
     namespace: DnsLabel | None = Field(
         default=None,
-        description="Namespace of the Gateway. Default: the namespace of the first route's servers, or, if that one belongs "
-        "to a tenant, a namespace with the name of the Gateway.",
+        description="Namespace of the Gateway. Default: the namespace of the first route's servers, or, if that one "
+        "belongs to a tenant, a namespace with the name of the Gateway.",
         examples=["llm"],
     )
     public: bool = Field(

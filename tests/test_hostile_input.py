@@ -1,0 +1,324 @@
+"""Fuzz of what strangers send: a snapshot or configuration is accepted or refused with a reason, and nothing else.
+
+`make test` runs a few hundred cases of each, and `make test-long` ten thousand together. A case is named by its number,
+which is the seed of its mutations.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ops.configuration_file import read_configuration
+from ops.snapshot import fields
+from ops.snapshot.command import read_file
+from ops.snapshot.format import InvalidSnapshot, read
+from ops.snapshot.names import hash_names
+from ops.stack import Stop
+from rehearse.restore import plan
+from settings import BadConfiguration, load
+from tests import repository
+from tests.snapshots import synthetic
+
+QUICK, LONG = range(150), range(150, 5_000)
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+PROJECT = "my-project"
+
+HOSTILE: list[Any] = [
+    *(
+        "",
+        "/",
+        "..",
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "~/.ssh/id_rsa",
+        "a/../../b",
+        "\x00",
+        "\u202e",
+        "a" * 70_000,
+    ),
+    *(
+        "$(id)",
+        "`id`",
+        "; rm -rf /",
+        "${HOME}",
+        "{{ .Values }}",
+        "{project}",
+        "%s%n",
+        "<script>",
+        "](javascript:x)",
+        "=1+1",
+    ),
+    *("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "2026-99-99T99:99:99Z", "2026-11-23T10:00:00Z", "1e999", "NaN"),
+    *(0, -1, 1, 2**31, 2**63, -(2**63) - 1, 10**300, 1e308, -0.0, float("nan"), float("inf"), True, False, None),
+    *([], {}, [[]], [{}], [None], {"": ""}, {"name": None}, {"*": 1}, ["x"] * 2000, {str(n): n for n in range(2000)}),
+    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "kube-system"}},
+]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of every value of a document, without its root."""
+    if path:
+        yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, part in parts:
+        yield from places(part, (*path, step))
+
+
+def mutated(document: Any, seed: int) -> Any:
+    """Returns a document with one to three hostile changes."""
+    chance = random.Random(seed)
+    changed = copy.deepcopy(document)
+    for _ in range(chance.randint(1, 3)):
+        *around, last = chance.choice(list(places(changed)))
+        parent = changed
+        for step in around:
+            parent = parent[step]
+        kind = chance.random()
+        if kind < 0.6:
+            parent[last] = copy.deepcopy(chance.choice(HOSTILE))
+        elif kind < 0.75:
+            del parent[last]
+        elif kind < 0.85 and isinstance(parent, list):
+            parent.extend(copy.deepcopy(parent[last]) for _ in range(chance.choice([1, 3])))
+        elif kind < 0.95:
+            *other, end = chance.choice(list(places(changed)))
+            source = changed
+            for step in other:
+                source = source[step]
+            parent[last] = copy.deepcopy(source[end])
+        elif isinstance(parent, dict):
+            parent[chance.choice(["", "x/../y", "__class__", "apiVersion", "status", "*", "a" * 1000])] = parent.pop(
+                last
+            )
+    return changed
+
+
+@contextmanager
+def touches_nothing() -> Iterator[None]:
+    """Fails if the block writes, deletes or renames a file, starts a program, or opens a connection."""
+    WATCHED.clear()
+    WATCHED.append([])
+    try:
+        yield
+        assert WATCHED[0] == []
+    finally:
+        WATCHED.clear()
+
+
+WATCHED: list[list[str]] = []
+CHANGES = (
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.chmod",
+    "os.truncate",
+    "shutil.",
+)
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if not WATCHED:
+        return
+    writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if writes or event.startswith(
+        (*CHANGES, "subprocess.", "socket.connect", "os.exec", "os.system", "os.posix_spawn")
+    ):
+        WATCHED[0].append(f"{event} {arguments[:2]}")
+
+
+sys.addaudithook(_watch)
+
+
+# ------------------------------------------------------------------------------------------------------------ snapshots
+@pytest.fixture(scope="module")
+def snapshot() -> Any:
+    """A snapshot of every kind that a busy cluster has, with a JobSet and a ProvisioningRequest."""
+    whole = json.loads(synthetic(4, teams=2).to_json())
+    (job, *_), (workload, *_) = whole["objects"]["Job"], whole["objects"]["Workload"]
+    metadata = {"name": "s", "namespace": "team-0", "uid": "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"}
+    template = {"spec": copy.deepcopy(job["spec"])}
+    jobs = [{"name": "workers", "replicas": 1, "template": template}]
+    owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": metadata["uid"]}
+    owned = {**copy.deepcopy(job), "metadata": {**metadata, "name": "s-workers-0", "ownerReferences": [owner]}}
+    del owned["metadata"]["uid"]
+    waiting = {**copy.deepcopy(workload), "metadata": {**metadata, "name": "jobset-s", "ownerReferences": [owner]}}
+    del waiting["metadata"]["uid"]
+    whole["objects"]["JobSet"] = [{"metadata": metadata, "spec": {"replicatedJobs": jobs}, "status": {"restarts": 0}}]
+    whole["objects"]["Job"].append(owned)
+    whole["objects"]["Workload"].append(waiting)
+    asked = {"podSets": [{"count": 2, "podTemplateRef": {"name": "t"}}], "parameters": {"a": "1"}}
+    whole["objects"]["ProvisioningRequest"] = [{"metadata": {"name": "r", "namespace": "team-0"}, "spec": asked}]
+    read(json.dumps(whole))
+    return whole
+
+
+def restored(text: str) -> str:
+    """What a rehearsal does with a text before it writes it into a scratch cluster; the reason if it is refused."""
+    try:
+        taken = read(text)
+    except InvalidSnapshot as refused:
+        return str(refused)
+    moved = taken.at(NOW)
+    whole = plan(moved, {})
+    hash_names(taken, [], b"k" * 32)
+    assert len(whole.to_json()) < 200 * 2**20
+    return ""
+
+
+def check_snapshots(document: Any, seeds: range) -> tuple[int, int]:
+    refused = 0
+    for seed in seeds:
+        text = json.dumps(mutated(document, seed))
+        with touches_nothing():
+            reason = restored(text)
+        refused += bool(reason)
+        assert len(reason) < 1500, f"case {seed}: the reason is not one to read"
+        assert not reason or "python -m ops.snapshot" in reason or "Update the checkout" in reason, f"case {seed}"
+    return refused, len(seeds) - refused
+
+
+def test_a_hostile_snapshot_is_refused_with_a_reason_or_restored(snapshot: Any) -> None:
+    refused, accepted = check_snapshots(snapshot, QUICK)
+    assert refused > 50
+    assert accepted > 5
+
+
+@pytest.mark.long
+def test_5000_hostile_snapshots_are_refused_with_a_reason_or_restored(snapshot: Any) -> None:
+    refused, accepted = check_snapshots(snapshot, LONG)
+    assert refused > 1500
+    assert accepted > 100
+
+
+def test_100_000_objects_are_refused_in_little_memory() -> None:
+    document = {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod"}
+    many = json.dumps({**document, "objects": {"Pod": [{"metadata": {"name": f"p-{n}"}} for n in range(100_000)]}})
+    tracemalloc.start()
+    try:
+        assert "The snapshot has 100000 objects. A scratch cluster holds 30000" in restored(many)
+        assert tracemalloc.get_traced_memory()[1] < 200 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("Deployment", {"replicas": 10**9}),
+        ("Job", {"parallelism": 20_001}),
+        ("JobSet", {"replicatedJobs": [{"name": "w", "replicas": 2_000, "template": {"spec": {"parallelism": 11}}}]}),
+        ("HorizontalPodAutoscaler", {"maxReplicas": -1}),
+        ("Deployment", {"replicas": True}),
+        ("Deployment", {"replicas": 1.5}),
+    ],
+)
+def test_counts_that_would_fill_the_machine_with_pods_are_refused(kind: str, spec: Any) -> None:
+    document = {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod"}
+    item = {"metadata": {"name": "a"}, "spec": spec}
+    assert "20000" in restored(json.dumps({**document, "objects": {kind: [item]}}))
+
+
+def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    large = tmp_path / "snapshot.json"
+    with large.open("wb") as file:
+        file.truncate(65 * 2**20)  # sparse: takes no disk
+    with pytest.raises(Stop, match="more than 64 MiB"):
+        read_file(large)
+    with pytest.raises(Stop, match="is not a file"):
+        read_file(Path("/dev/zero"))
+    large.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(Stop, match="is not text"):
+        read_file(large)
+    with pytest.raises(BadConfiguration, match="is not a file of at most 1 MiB"):
+        load({"calibration": "/dev/zero"}, PROJECT)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500, '"' + "x" * 10_000_000, "9" * 5000]
+)
+def test_a_text_that_would_exhaust_a_parser_is_refused(text: str) -> None:
+    assert "python -m ops.snapshot" in restored(text)
+
+
+# ------------------------------------------------------------------------------------------------------- configurations
+def configurations() -> list[Any]:
+    """The sections of every configuration of the project."""
+    files = [yaml.safe_load(file.read_text())["config"] for file in repository.configurations()]
+    sections = [
+        {key.removeprefix("gke-ai:"): part for key, part in file.items() if key[:7] == "gke-ai:"} for file in files
+    ]
+    return [{key: part for key, part in own.items() if key != "calibration"} for own in sections]
+
+
+def check_configurations(seeds: range) -> tuple[int, int]:
+    bases, refused = configurations(), 0
+    for seed in seeds:
+        values = mutated(bases[seed % len(bases)], seed)
+        with touches_nothing():
+            try:
+                load(values, PROJECT)
+            except BadConfiguration as bad:
+                refused += 1
+                for problem in bad.problems:
+                    assert problem.path, f"case {seed}: {problem}"
+                    assert problem.cause, f"case {seed}: {problem}"
+                    assert problem.remedy, f"case {seed}: {problem}"
+    return refused, len(seeds) - refused
+
+
+def test_a_hostile_configuration_is_refused_with_a_path_a_cause_and_a_remedy_or_accepted() -> None:
+    refused, accepted = check_configurations(QUICK)
+    assert refused > 80
+    assert accepted > 5
+
+
+@pytest.mark.long
+def test_5000_hostile_configurations_are_refused_with_a_path_a_cause_and_a_remedy_or_accepted() -> None:
+    refused, accepted = check_configurations(LONG)
+    assert refused > 2500
+    assert accepted > 100
+
+
+LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30))])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (LAUGHS, "values with its aliases"),
+        ("config: &a [*a]", "an alias contains itself"),
+        ("[" * 20_000, "nested too deeply"),
+        ("- a", "it has no keys"),
+        ("a: [", "is not valid YAML"),
+        ("a: 1" + " " * 2**20, "is not a file of at most 1 MiB"),
+    ],
+    ids=["billion laughs", "itself", "deep", "a list", "broken", "large"],
+)
+def test_a_configuration_that_would_exhaust_memory_is_refused(text: str, reason: str, tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(text)
+    with pytest.raises(Stop, match=reason) as refused:
+        read_configuration(file)
+    assert len(str(refused.value)) < 1000
+
+
+def test_aliases_of_usual_size_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text("config: {a: &a {x: 1}, b: *a}")
+    assert read_configuration(file)["config"]["b"] == {"x": 1}
