@@ -80,7 +80,7 @@ def complete(kind: str, item: Object) -> Object:
         item.setdefault("spec", {"finalizers": ["kubernetes"]})
     if kind == "DaemonSet":
         # Its template has other unlisted fields than in the cluster, which would replace every pod.
-        item["spec"]["updateStrategy"] = {"type": "OnDelete"}
+        item.setdefault("spec", {})["updateStrategy"] = {"type": "OnDelete"}
     return item
 
 
@@ -99,7 +99,7 @@ def templates(kind: str, item: Mapping[str, Any]) -> Iterator[Object]:
     elif kind == "PodTemplate":
         yield item.get("template", {})
     elif kind == "JobSet":
-        yield from (job["template"]["spec"].get("template", {}) for job in spec.get("replicatedJobs", []))
+        yield from (job["template"].get("spec", {}).get("template", {}) for job in spec.get("replicatedJobs", []))
     elif kind == "Workload":
         yield from (pod_set.get("template", {}) for pod_set in spec.get("podSets", []))
     elif "template" in spec:

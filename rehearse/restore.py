@@ -120,11 +120,11 @@ class _Planner:
             template = spec["template"]
             return {**own, "metadata": {**template.get("metadata", {}), **own.get("metadata", {})}, **_spec(template)}
         if kind == "ReplicaSet":
-            return {**own, "spec": {**own.get("spec", {}), "template": spec["template"]}}
+            return {**own, "spec": {**own.get("spec", {}), "template": spec.get("template", {})}}
         if kind == "Job" and owner_kind == "JobSet":
             return {**_job_of(owner, item["metadata"].get("labels", {}).get(_REPLICATED_JOB, "")), **own}
         if kind == "Workload":
-            pod_sets = [_pod_set(pod_set, owner_kind, owner) for pod_set in item["spec"].get("podSets", [])]
+            pod_sets = [_pod_set(pod_set, owner_kind, owner) for pod_set in item.get("spec", {}).get("podSets", [])]
             return {**own, "spec": {**own.get("spec", {}), "podSets": pod_sets}}
         return own
 
@@ -144,7 +144,7 @@ def _pod_set(pod_set: Mapping[str, Any], owner_kind: str, owner: Mapping[str, An
     if owner_kind == "JobSet":
         template = _job_of(owner, pod_set["name"]).get("spec", {}).get("template", {})
     elif owner_kind == "Pod":
-        template = {"metadata": owner["metadata"], "spec": owner["spec"]}
+        template = {"metadata": owner["metadata"], "spec": owner.get("spec", {})}
     else:
         template = owner.get("spec", {}).get("template", {})
     return {"name": pod_set["name"], "template": _spec(template)}

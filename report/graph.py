@@ -187,7 +187,7 @@ def mermaid(drawn: Graph) -> str:
     for urn in sorted(drawn.boxes):
         box = drawn.boxes[urn]
         symbol = f"{MARKS[box.operation][0]} " if box.operation else ""
-        text = f"{symbol}{box.name}<br/>{box.kind}".replace('"', "#quot;")
+        text = f"{symbol}{box.name}<br/>{box.kind}".replace('"', "#quot;").replace("\n", " ")
         lines.append(f'  {ids[urn]}["{text}"]{f":::{box.operation}" if box.operation else ""}')
     lines += [f"  {ids[first]} --> {ids[second]}" for first, second in sorted(drawn.edges)]
     strokes = {CREATE: "#2da44e", UPDATE: "#bf8700", REPLACE: "#8250df", DELETE: "#cf222e", LEAVE: "#818b98"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
@@ -141,7 +142,7 @@ def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000
 
 def failed(plan: PlannedUpdate) -> Section:
     """Shows the errors of Pulumi and the program."""
-    return Section("Why it failed", [f"```\n{error}\n```" for error in plan.errors])
+    return Section("Why it failed", [block(error) for error in plan.errors])
 
 
 def not_checked(plan: PlannedUpdate) -> Section:
@@ -358,10 +359,21 @@ def text(value: str) -> str:
     return "".join(f"\\{c}" if c in "*_`" else c for c in escaped)
 
 
+def block(value: str) -> str:
+    """Formats text as a block of code, which no line of the text can end."""
+    fence = "`" * max(3, longest_run(value) + 1)
+    return f"{fence}\n{value}\n{fence}"
+
+
+def longest_run(value: str) -> int:
+    """Returns the length of the longest run of backticks in a text. A longer fence encloses the text."""
+    return max(map(len, re.findall("`+", value)), default=0)
+
+
 def code(value: str) -> str:
     """Formats a name or a value as inline code."""
     if not value or value in ("–", "(secret)", "(known after an up)"):
         return value
-    fence = "``" if "`" in value else "`"
+    fence = "`" * (longest_run(value) + 1)
     pad = " " if "`" in value else ""
     return f"{fence}{pad}{value}{pad}{fence}".replace("|", "\\|").replace("\n", " ")

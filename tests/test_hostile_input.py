@@ -164,6 +164,16 @@ def snapshot() -> Any:
     whole["objects"]["Workload"].append(waiting)
     asked = {"podSets": [{"count": 2, "podTemplateRef": {"name": "t"}}], "parameters": {"a": "1"}}
     whole["objects"]["ProvisioningRequest"] = [{"metadata": {"name": "r", "namespace": "team-0"}, "spec": asked}]
+    pods = {"template": copy.deepcopy(job["spec"]["template"])}
+    server = {**metadata, "name": "server", "uid": "7f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"}
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "server", "uid": server["uid"]}
+    owned = {"name": "server-1", "namespace": "team-0", "ownerReferences": [owner]}
+    whole["objects"] |= {
+        "Deployment": [{"metadata": server, "spec": {"replicas": 2, **pods}}],
+        "ReplicaSet": [{"metadata": owned, "spec": {"replicas": 2, **pods}}],
+        "DaemonSet": [{"metadata": {"name": "agent", "namespace": "kube-system"}, "spec": pods}],
+        "HorizontalPodAutoscaler": [{"metadata": {**server, "uid": metadata["uid"]}, "spec": {"maxReplicas": 3}}],
+    }
     read(json.dumps(whole))
     return whole
 

@@ -20,7 +20,7 @@ from report.capacity import supplies
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, PlannedUpdate, Resource, plan
 from report.interruptions import OUTAGE, interruptions
 from report.layout import WIDEST, box_height, laid_out
-from report.page import COMMENT_LIMIT, SHORTENED, Options, page
+from report.page import COMMENT_LIMIT, SHORTENED, Options, block, code, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from tests import repository
@@ -145,6 +145,18 @@ def test_words_of_a_policy_can_not_break_the_page() -> None:
     assert "<script>" not in row
     assert "](" not in row
     assert "@someone" not in row
+
+
+@pytest.mark.parametrize("ticks", range(1, 7))
+def test_no_text_ends_the_block_or_the_code_that_it_is_in(ticks: int) -> None:
+    hostile = f"a\n{'`' * ticks}\n# Approved ](http://x)"
+    fence, *lines, end = block(hostile).splitlines()
+    assert fence == end
+    assert not [line for line in lines if line.startswith(fence)]
+    inline = code(hostile)
+    opening = inline[: len(inline) - len(inline.lstrip("`"))]
+    assert opening not in inline.strip("`")
+    assert "\n" not in inline
 
 
 def test_repeated_violation_is_reported_once() -> None:

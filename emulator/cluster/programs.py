@@ -6,6 +6,8 @@ program gets those that are known to be harmless: whoever writes the pod could o
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 from collections.abc import Callable, Coroutine
@@ -124,9 +126,10 @@ async def _jobset(container: Container) -> list[str]:
 
     JobSet reads its namespace from the ServiceAccount's folder, which doesn't exist here. It then uses `jobset-system`.
     """
-    if not JOBSET_AWAITS.exists():  # a file of another user works too
+    with contextlib.suppress(FileExistsError):  # a file of another user works too
         JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
-        JOBSET_AWAITS.touch()
+        # Creates a new file or fails: everybody may write into /tmp, and put a link to one of our files here.
+        os.close(os.open(JOBSET_AWAITS, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
     return _manage(container, "jobset", _manager(container))
 
 

@@ -128,6 +128,22 @@ def test_a_port_is_returned_only_once_even_without_a_listener() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- programs
+def test_no_link_in_the_shared_folder_of_certificates_creates_a_file_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may write into /tmp, where JobSet waits for a certificate."""
+    awaited = tmp_path / "k8s-webhook-server" / "serving-certs" / "tls.crt"
+    awaited.parent.mkdir(parents=True)
+    awaited.symlink_to(tmp_path / "victim")
+    monkeypatch.setattr(programs, "JOBSET_AWAITS", awaited)
+    server = container(tmp_path, {"name": "c", "image": versions.JOBSET_IMAGE, "args": ["--config=/etc/given.yaml"]})
+    server.sandbox.mounts.append("/etc")
+    server.sandbox.inside("/etc").mkdir()
+    server.sandbox.inside("/etc/given.yaml").write_text("{}\n")
+    command(server)
+    assert not (tmp_path / "victim").exists()
+
+
 @pytest.mark.parametrize("image", [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE])
 def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
