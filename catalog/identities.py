@@ -9,6 +9,13 @@ import re
 DEFAULT_ACCOUNT = "default"
 # Minimum role of GKE nodes: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+# Sets of roles that include its permissions. The basic ones are those that a project's default account often has.
+ENOUGH_FOR_NODES = (
+    {NODE_ROLE},
+    {"roles/editor"},
+    {"roles/owner"},
+    {"roles/logging.logWriter", "roles/monitoring.metricWriter"},
+)
 # Role to pull private images: https://cloud.google.com/artifact-registry/docs/access-control#roles
 REGISTRY_ROLE = "roles/artifactregistry.reader"
 

@@ -717,12 +717,22 @@ ACCOUNTS = f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts"
 DEFAULT_ACCOUNT = f"{ACCOUNTS}/123456789012-compute@developer.gserviceaccount.com"
 
 
+POLICY = f"POST {G.removeprefix('GET ')}cloudresourcemanager.googleapis.com/v1/projects/my-project:getIamPolicy"
+NODES = "serviceAccount:123456789012-compute@developer.gserviceaccount.com"
+
+
+def roles_of_nodes(*roles: str, member: str = NODES) -> Any:
+    """The IAM policy of the project, in which nodes have these roles."""
+    return {"code": 200, "body": {"bindings": [{"role": role, "members": ["user:x", member]} for role in roles]}}
+
+
 def on_the_default_network(every: Answers, **cluster: Any) -> dict[str, Any]:
     """The stack without a network and an account of its own, and the answers that it is there."""
     (key,) = (key for key in every if "services:batchGet" in key)
     every[key.replace("&names=projects/my-project/services/iam.googleapis.com", "")] = every[key]
     every[f"{NETWORKS}/default"] = {"code": 200, "body": {"name": "default"}}
     every[DEFAULT_ACCOUNT] = {"code": 200, "body": {}}
+    every[POLICY] = roles_of_nodes("roles/editor")
     every[SUBNETWORKS] = proxies("projects/my-project/global/networks/default")
     own = {key: value for key, value in STACK["cluster"].items() if key not in ("vpc", "nodeServiceAccount")}
     return changed(cluster=own | {"privateNodes": False} | cluster)
@@ -738,6 +748,47 @@ def test_the_default_network_and_account_must_exist_if_none_is_configured() -> N
     assert [finding.subject for finding in findings] == ["network", "node service account"]
     assert findings[1].text.endswith("123456789012-compute@developer.gserviceaccount.com is disabled")
     assert "gke-ai:cluster.nodeServiceAccount gke-nodes" in findings[1].command
+
+
+@pytest.mark.parametrize(
+    ("roles", "lacking"),
+    [
+        (["roles/container.defaultNodeServiceAccount"], []),
+        (["roles/logging.logWriter", "roles/monitoring.metricWriter"], []),
+        (["roles/editor"], []),
+        (["roles/logging.logWriter"], ["roles/container.defaultNodeServiceAccount"]),
+        ([], ["roles/container.defaultNodeServiceAccount"]),
+    ],
+)
+def test_the_default_account_needs_roles_that_some_organizations_do_not_grant(
+    roles: list[str], lacking: list[str]
+) -> None:
+    every = recorded()
+    stack = on_the_default_network(every)
+    every[POLICY] = roles_of_nodes(*roles)
+    findings = [finding for finding in visit(every, stack) if finding.state == MISSING]
+    assert [finding.subject for finding in findings] == ["roles of nodes"] * len(lacking)
+    for finding, role in zip(findings, lacking, strict=True):
+        assert "they would have no logs and metrics" in finding.text
+        assert finding.command == f"gcloud projects add-iam-policy-binding my-project --member={NODES} --role={role}"
+
+
+def test_nodes_need_a_role_for_images_of_the_projects_registry() -> None:
+    every = recorded()
+    stack = on_the_default_network(every)
+    image = "us-docker.pkg.dev/my-project/images/server:v1"
+    stack["serving"] = [{**server, "image": image} for server in stack["serving"]]
+    every[POLICY] = roles_of_nodes("roles/container.defaultNodeServiceAccount")
+    (finding,) = (finding for finding in visit(every, stack) if finding.subject == "roles of nodes")
+    assert "which lacks roles/artifactregistry.reader" in finding.text
+
+
+def test_a_policy_that_may_not_be_read_is_not_checked() -> None:
+    every = recorded()
+    stack = on_the_default_network(every)
+    every[POLICY] = {"code": 403, "error": "Permission denied"}
+    states = {finding.subject: finding.state for finding in visit(every, stack)}
+    assert states["node account"] == UNCHECKED
 
 
 def test_private_nodes_in_an_existing_network_need_nat() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 from catalog import features
 from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
 from catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
+from catalog.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
 from ops.doctor import needs
 from ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from settings.stack.needs import uses_workload_identity
+from settings.stack.needs import reads_registry, uses_workload_identity
 
 DEFAULT_NETWORK = "default"
 
@@ -200,6 +201,31 @@ class ClusterChecks(Visit):
         if self.google(f"iam.googleapis.com/v1/projects/-/serviceAccounts/{account}") is None:
             command = f"gcloud iam service-accounts create {account.partition('@')[0]} --project {self.project}"
             yield Finding(MISSING, "node service account", f"there is no {account}", command)
+        else:
+            yield from self._roles_of_nodes(account)
+
+    def _roles_of_nodes(self, account: str) -> Iterator[Finding]:
+        """The account may write logs and metrics, and read images of the project's registry if the stack has some.
+
+        The default account has no role if the organization enforces iam.automaticIamGrantsForDefaultServiceAccounts:
+        https://cloud.google.com/kubernetes-engine/security/configure-node-service-accounts
+        """
+        url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:getIamPolicy"
+        bindings = (self.google(url, {}) or {}).get("bindings", [])
+        member = f"serviceAccount:{account}"
+        roles = {binding["role"] for binding in bindings if member in binding.get("members", [])}
+        lacking = [] if any(enough <= roles for enough in ENOUGH_FOR_NODES) else [NODE_ROLE]
+        if reads_registry(self.resolved, self.project) and not roles & {
+            REGISTRY_ROLE,
+            "roles/editor",
+            "roles/owner",
+        }:
+            lacking.append(REGISTRY_ROLE)
+        for role in lacking:
+            without = "logs and metrics" if role == NODE_ROLE else "images of the project's registry"
+            text = f"nodes run as {account}, which lacks {role} in {self.project}: they would have no {without}"
+            command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
+            yield Finding(MISSING, "roles of nodes", text, command)
 
     def _default_account(self) -> Iterator[Finding]:
         """Compute Engine's default account exists and is enabled. Nodes run as it by default.
@@ -214,3 +240,5 @@ class ClusterChecks(Visit):
             text = f"nodes run as Compute Engine's default account, and {account} {state}"
             command = self._config("--path gke-ai:cluster.nodeServiceAccount gke-nodes  # a separate account for nodes")
             yield Finding(MISSING, "node service account", text, command)
+        else:
+            yield from self._roles_of_nodes(account)
