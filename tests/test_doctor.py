@@ -80,6 +80,8 @@ def visit(
 
     def call(request: str, _body: object = None, token: str = "", payer: str = "") -> Answer:
         requests.append(request)
+        if request.startswith("DIGEST ") and request not in answers:
+            return Answer(200)  # the registry has the image, under the digest that the stack pins
         assert request in answers, f"there is no recorded answer to: {request}"
         if request.startswith(("GET ", "POST ")):
             assert token == "not-a-token"
@@ -717,6 +719,40 @@ ACCOUNTS = f"{G}iam.googleapis.com/v1/projects/-/serviceAccounts"
 DEFAULT_ACCOUNT = f"{ACCOUNTS}/123456789012-compute@developer.gserviceaccount.com"
 
 
+PINNED = "vllm/vllm-openai:v1@sha256:" + "a" * 64
+
+
+def images(answer: Any) -> list[Finding]:
+    """Findings of images, if the registry answers so for the server's pinned image."""
+    every = recorded()
+    every["DIGEST vllm/vllm-openai:v1"] = answer
+    stack = changed(serving=[{**STACK["serving"][0], "image": PINNED}])
+    return [finding for finding in visit(every, stack) if finding.subject == "image"]
+
+
+def test_a_tag_that_moved_is_reported_with_both_digests() -> None:
+    assert images({"code": 200, "body": "sha256:" + "a" * 64}) == []
+    (finding,) = images({"code": 200, "body": "sha256:" + "b" * 64})
+    assert finding.state == ADVICE
+    assert "sha256:bbb" in finding.text
+    assert "sha256:aaa" in finding.text
+
+
+def test_an_image_that_no_registry_has_is_missing() -> None:
+    (finding,) = images({"code": 404})
+    assert finding.state == MISSING
+    assert "docker.io has no vllm/vllm-openai:v1. Pods with it would not start" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [({"code": 0, "error": "no route"}, "does not respond: no route"), ({"code": 401}, "answers 401")],
+)
+def test_a_registry_that_does_not_answer_is_no_finding(answer: Any, reason: str) -> None:
+    (finding,) = images(answer)
+    assert (finding.state, finding.text) == (UNCHECKED, f"docker.io {reason}")
+
+
 POLICY = f"POST {G.removeprefix('GET ')}cloudresourcemanager.googleapis.com/v1/projects/my-project:getIamPolicy"
 NODES = "serviceAccount:123456789012-compute@developer.gserviceaccount.com"
 
@@ -986,7 +1022,8 @@ def test_the_exit_code_is_1_if_something_is_missing(tmp_path: Path, capsys: pyte
     every = recorded()
 
     def call(request: str, *_: object) -> Answer:
-        return Answer(every[request]["code"], every[request].get("body"))
+        answer = {"code": 200} if request.startswith("DIGEST ") else every[request]
+        return Answer(answer["code"], answer.get("body"))
 
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] = []
     with pytest.raises(SystemExit) as ended:

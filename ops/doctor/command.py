@@ -20,6 +20,7 @@ import settings
 from ops.configuration_file import read_configuration
 from ops.doctor.cluster import ClusterChecks
 from ops.doctor.data import DataChecks
+from ops.doctor.images import ImageChecks
 from ops.doctor.machine import MachineChecks
 from ops.doctor.project import ProjectChecks
 from ops.doctor.requests import call
@@ -32,14 +33,14 @@ PREFIX = "gke-ai:"
 
 
 @dataclass
-class Doctor(MachineChecks, ProjectChecks, ClusterChecks, DataChecks):
+class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataChecks):
     """All checks of a stack before its first `up`."""
 
     def examine(self) -> Iterator[Finding]:
         """Yields all findings, those of this machine first."""
         yield from self._all(
             *(self.pulumi, self.plugins, self.login, self.python),
-            *(self.hugging_face, self.gateway_api_key, self.models, self.kubectl),
+            *(self.hugging_face, self.gateway_api_key, self.models, self.images, self.kubectl),
         )
         tools = [*self._all(self.gcloud)]
         yield from tools

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from ops.doctor.registry import digest_of
 from ops.stack import Answer
 
 NOT_FOUND = 127  # exit code of a shell for an unknown command
@@ -17,8 +18,13 @@ SECONDS = 60  # maximum time of one request
 
 
 def call(request: str, body: Mapping[str, Any] | None = None, token: str = "", payer: str = "") -> Answer:
-    """Runs a command line, or sends `GET URL` or `POST URL` with a body. `payer` is the quota project."""
+    """Runs a command line, sends `GET URL` or `POST URL` with a body, or asks a registry by `DIGEST IMAGE`.
+
+    `payer` is the quota project.
+    """
     method, _, url = request.partition(" ")
+    if method == "DIGEST":
+        return digest_of(url)
     if method in ("GET", "POST"):
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         return _call_google(method, url, body, headers | ({"X-Goog-User-Project": payer} if payer else {}))
