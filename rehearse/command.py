@@ -27,9 +27,10 @@ from pathlib import Path
 from catalog.capacity import MODES
 from forecast.model import Duration, Forecast
 from forecast.outcome import outcome
+from ops.snapshot import kueue
 from ops.snapshot.command import read_file, take
 from ops.snapshot.format import Snapshot
-from ops.stack import Stop, client_of, on_emulator
+from ops.stack import Stop, client_of, on_emulator, request
 from ops.terminal import new_console
 from rehearse import configurations, delays, prepared, table
 from rehearse.differences import Difference
@@ -172,6 +173,7 @@ def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
         differing = lasting_differences(written, lambda: take(stack, api), RESTORED_SETTLES)
     yield from summarized(differing)
+    yield from kueue.differing(snapshot.kueue, kueue.configuration(request(api, "GET", kueue.PATH)))
 
 
 def summarized(differing: Iterable[Difference]) -> Iterator[str]:

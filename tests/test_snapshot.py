@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ops.snapshot import command, fields, format
+from ops.snapshot import command, fields, format, kueue
 from ops.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
 from ops.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
 from ops.stack import Answer, Stop
@@ -319,7 +319,46 @@ def test_a_cluster_that_refuses_everything_gives_no_snapshot(monkeypatch: pytest
 
 def test_the_role_may_list_the_kinds_of_a_snapshot_and_nothing_else() -> None:
     role = yaml.safe_load(command.role())
-    listed = {(group, name) for rule in role["rules"] for group in rule["apiGroups"] for name in rule["resources"]}
+    *of_kinds, kueue = role["rules"]
+    listed = {(group, name) for rule in of_kinds for group in rule["apiGroups"] for name in rule["resources"]}
     assert listed == {(kind.group, kind.plural) for kind in kinds().values()}
-    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
+    assert {verb for rule in of_kinds for verb in rule["verbs"]} == {"list"}
+    assert (kueue["resourceNames"], kueue["verbs"]) == (["kueue-manager-config"], ["get"])
     assert not listed & {("", "secrets"), ("", "configmaps"), ("", "serviceaccounts"), ("", "events")}
+
+
+def kueue_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The configuration of Kueue in a snapshot of a cluster with this one."""
+
+    def answer(_: object, __: str, path: str, ___: object = None) -> Answer:
+        data = {"controller_manager_config.yaml": text, "other": CANARY}
+        is_there = path == "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
+        return Answer(200, {"data": data}) if is_there else Answer(404, {}, "not found")
+
+    monkeypatch.setattr(command, "request", answer)
+    return read(command.take("prod", None).to_json()).kueue  # type: ignore[arg-type]
+
+
+def test_a_snapshot_has_the_settings_of_kueue_that_decide_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    decides = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}, "featureGates": {"X": True}}
+    others = {"webhook": {"port": 1}, "clientConnection": {"qps": CANARY}, "multiKueue": {"origin": CANARY}}
+    assert kueue_of(yaml.safe_dump(decides | others), monkeypatch) == decides
+    assert kueue_of("a: [", monkeypatch) is None
+
+
+def test_a_rehearsal_says_in_which_settings_its_kueue_differs() -> None:
+    fair = {"fairSharing": {"preemptionStrategies": []}}
+    (note,) = kueue.differing(fair | {"integrations": {}}, {"integrations": {}})
+    assert note.startswith("Kueue is configured otherwise in the cluster: fairSharing. ")
+    assert [*kueue.differing(fair, fair)] == []
+    (note,) = kueue.differing(None, fair)
+    assert "lacks the configuration of Kueue" in note
+
+
+def test_settings_of_kueue_that_are_not_listed_are_refused() -> None:
+    with pytest.raises(InvalidSnapshot, match="kueue has fields that a snapshot never contains"):
+        read(content(kueue={"webhook": {"port": 1}}))
+
+
+def test_a_snapshot_of_the_first_version_is_still_read() -> None:
+    assert read(content(version=1)).kueue is None

@@ -272,3 +272,12 @@ def test_the_command_prints_hashed_names(
     printed = capsys.readouterr().out
     assert json.loads(printed)["hashed"]
     assert PRIVATE not in printed
+
+
+def test_namespaces_in_the_configuration_of_kueue_are_hashed_as_those_of_objects() -> None:
+    expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [PRIVATE, "kube-system"]}
+    kueue = {"managedJobsNamespaceSelector": {"matchExpressions": [expression]}}
+    hashed = hash_names(taken().model_copy(update={"kueue": kueue}), {OWN}, KEY)
+    assert hashed.kueue is not None
+    (stated,) = hashed.kueue["managedJobsNamespaceSelector"]["matchExpressions"]
+    assert stated["values"] == [hashed.of("Namespace")[0]["metadata"]["name"], "kube-system"]

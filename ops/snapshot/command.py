@@ -13,6 +13,7 @@ import yaml
 
 from ops.snapshot.fields import Kind, kinds
 from ops.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
+from ops.snapshot.kueue import CONFIG_MAP, PATH, configuration
 from ops.snapshot.names import hash_names, stack_names
 from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
 
@@ -60,11 +61,14 @@ def show(stack: Stack, hashed: bool = False, key: Path | None = None) -> None:
 
 
 def role() -> str:
-    """Returns the ClusterRole that may list the kinds of a snapshot, and nothing else, as YAML."""
+    """Returns the ClusterRole that may list the kinds of a snapshot and read Kueue's configuration, as YAML."""
     plurals: dict[str, list[str]] = {}
     for kind in kinds().values():
         plurals.setdefault(kind.group, []).append(kind.plural)
-    rules = [{"apiGroups": [group], "resources": sorted(names), "verbs": ["list"]} for group, names in plurals.items()]
+    rules: list[Object] = [
+        {"apiGroups": [group], "resources": sorted(names), "verbs": ["list"]} for group, names in plurals.items()
+    ]
+    rules.append({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [CONFIG_MAP], "verbs": ["get"]})
     head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}}
     return yaml.safe_dump({**head, "rules": rules}, sort_keys=False)
 
@@ -89,7 +93,7 @@ def take(stack: str, api: ApiClient) -> Snapshot:
             "The cluster refuses to list every kind, so there is no snapshot. "
             "Check which user your kubeconfig uses, and give it the role that ops.snapshot --role prints."
         )
-    return build(stack, objects, taken_at, missing=missing)
+    return build(stack, objects, taken_at, missing=missing, kueue=configuration(request(api, "GET", PATH)))
 
 
 def read_file(path: Path) -> Snapshot:

@@ -73,6 +73,12 @@ def trim(kind: str, item: Object, selected: frozenset[str] = frozenset()) -> dic
     return {} if trimmed is _ABSENT else trimmed
 
 
+def trim_kueue(configuration: Object) -> dict[str, Any]:
+    """Returns a copy of a configuration of Kueue with its listed fields only."""
+    trimmed: dict[str, Any] = _copy(configuration, _table()["kueueConfiguration"], frozenset())
+    return trimmed
+
+
 def trim_all(objects: Mapping[str, Iterable[Object]]) -> dict[str, list[dict[str, Any]]]:
     """Returns the objects of each kind with their listed fields, and the labels that selectors among them name."""
     bare = [trim(kind, item) for kind, items in objects.items() for item in items]

@@ -29,6 +29,7 @@ class Snapshot(BaseModel):
         stack: Name of the stack whose cluster it is.
         hashed: Whether names are hashed.
         missing: Kinds that the cluster refused to list.
+        kueue: Listed fields of the configuration of Kueue's manager. None if the cluster did not show it.
         objects: Objects by kind. Each has the listed fields of its kind, without `apiVersion` and `kind`.
     """
 
@@ -39,6 +40,7 @@ class Snapshot(BaseModel):
     stack: str
     hashed: bool = False
     missing: list[str] = []
+    kueue: dict[str, Any] | None = None
     objects: dict[str, list[dict[str, Any]]]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -91,6 +93,11 @@ def read(text: str) -> Snapshot:
             f"The snapshot has {count} objects. A scratch cluster holds {MAX_OBJECTS}. "
             f"Remove the objects of kinds or namespaces that do not matter. {_TAKE_ANOTHER}"
         )
+    if snapshot.kueue is not None:
+        if snapshot.kueue != fields.trim_kueue(snapshot.kueue):
+            raise InvalidSnapshot(f"kueue has fields that a snapshot never contains. {_TAKE_ANOTHER}")
+        for path, form in invalid_values(snapshot.kueue, "kueue"):
+            raise InvalidSnapshot(f"{path[:SHOWN]} is not {form}. {_TAKE_ANOTHER}")
     listed = fields.trim_all(snapshot.objects)
     for kind, items in snapshot.objects.items():
         for number, (item, trimmed) in enumerate(zip(items, listed[kind], strict=True)):

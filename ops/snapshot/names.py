@@ -84,7 +84,8 @@ def hash_names(snapshot: Snapshot, kept: Iterable[str], key: bytes) -> Snapshot:
         ]
         for kind in snapshot.objects
     }
-    return snapshot.model_copy(update={"objects": objects, "hashed": True})
+    kueue = _Rewriter(names, "Configuration", False).rewrite(snapshot.kueue)
+    return snapshot.model_copy(update={"objects": objects, "kueue": kueue, "hashed": True})
 
 
 def stack_names(resources: Iterable[Object]) -> Iterator[str]:

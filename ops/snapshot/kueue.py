@@ -1,0 +1,40 @@
+"""The configuration of Kueue's manager: the part that decides who is admitted, of a cluster and of a rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from catalog.namespaces import KUEUE
+from ops.snapshot.fields import trim_kueue
+from ops.stack import Answer
+
+# https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
+CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"
+PATH = f"/api/v1/namespaces/{KUEUE}/configmaps/{CONFIG_MAP}"
+
+
+def configuration(answer: Answer) -> dict[str, Any] | None:
+    """Returns the listed fields in the answer for PATH, or None if the cluster has none or does not show them."""
+    text = (answer.body.get("data") or {}).get(KEY) if answer.code == 200 else None
+    try:
+        content = yaml.safe_load(text or "")
+    except yaml.YAMLError:
+        return None
+    return trim_kueue(content) if isinstance(content, dict) else None
+
+
+def differing(of_snapshot: Mapping[str, Any] | None, of_rehearsal: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yields a note if Kueue decides otherwise in a rehearsal than in the cluster of the snapshot."""
+    if of_snapshot is None:
+        yield "The snapshot lacks the configuration of Kueue, so the rehearsal's may differ from the cluster's."
+        return
+    rehearsed = of_rehearsal or {}
+    keys = sorted({*of_snapshot, *rehearsed})
+    if others := [key for key in keys if of_snapshot.get(key) != rehearsed.get(key)]:
+        yield (
+            f"Kueue is configured otherwise in the cluster: {', '.join(others)}. "
+            "The rehearsal has the settings of the base."
+        )
