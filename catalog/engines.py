@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from catalog import vllm
 from catalog.model_memory import MARGIN
 from catalog.nodes import NVIDIA_GPU
 from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from catalog.tpus import GOOGLE_TPU
+from catalog.vllm_architectures import ARCHITECTURES
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
@@ -57,6 +59,14 @@ class MemoryUse:
         without_length: What the engine reserves without a stated length: a sequence of the model's context length
             (`context`), or the free memory (`free`).
         sliding_windows: Whether layers with a sliding window cache no more than their window.
+        chunked_windows: Whether layers with chunked attention do.
+        in_flight_tokens: Tokens of running batches, which layers with a window cache on top.
+        in_flight_tokens_on: The same on GPU types that differ.
+        batch_flag: Flag that sets the tokens of a batch, without dashes.
+        concurrent_batches: Number of batches that run at once.
+        no_float16: Architectures that it loads as FP32 on GPUs without BF16.
+        latent_attention: Whether it runs multi-head latent attention with the arguments that the program sets.
+        expert_parallel_flag: Flag that gives each accelerator whole experts, without dashes.
         splits_heads: Whether accelerators share the heads of each sequence. Otherwise each has whole sequences.
         copies_kv_heads: Whether accelerators beyond the number of KV heads get copies of them.
         changed_by: Flags (without dashes), variables and settings that change the memory without a key of the server.
@@ -69,6 +79,14 @@ class MemoryUse:
     margin: int = MARGIN
     without_length: Literal["context", "free"] = "context"
     sliding_windows: bool = True
+    chunked_windows: bool = True
+    in_flight_tokens: int = 0
+    in_flight_tokens_on: Mapping[str, int] = field(default_factory=dict)
+    batch_flag: str = ""
+    concurrent_batches: int = 1
+    no_float16: frozenset[str] = frozenset()
+    latent_attention: bool = True
+    expert_parallel_flag: str = ""
     splits_heads: bool = True
     copies_kv_heads: bool = True
     changed_by: tuple[str, ...] = ()
@@ -106,6 +124,11 @@ class Engine:
         series: Series of Prometheus by which an autoscaler can scale it, by the names of the metrics in `autoscaling`.
         limits: How many requests a replica takes. Default: unknown, so targets are not compared with it.
         metrics_off: Flag (without dashes) that turns its metrics off.
+        shutdown_flag: Flag (without dashes) with the time in which open answers may finish after SIGTERM, in seconds.
+            Default: no flag.
+        shutdown_since: The first release with this flag.
+        removed: Flags (without dashes) of former releases that the pinned image refuses, with the remedy.
+        architectures: Architectures of models that the pinned image supports. Default: unknown, so models pass.
     """
 
     name: str
@@ -132,6 +155,10 @@ class Engine:
     series: Mapping[str, str] = field(default_factory=dict)
     limits: RequestLimits = NO_LIMITS
     metrics_off: str = ""
+    shutdown_flag: str = ""
+    shutdown_since: tuple[int, ...] = ()
+    removed: Mapping[str, str] = field(default_factory=dict)
+    architectures: frozenset[str] | None = None
 
     @property
     def metrics_port_name(self) -> str:
@@ -161,25 +188,12 @@ class Engine:
         return text
 
 
-# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/engine/async_llm.py
-VLLM_METRICS_OFF = "disable-log-stats"
-# On GPUs and TPUs. Since 0.9, `kv_cache_usage_perc` replaces `gpu_cache_usage_perc`, a fraction too despite its name.
-# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
-VLLM_SERIES: Mapping[str, str] = MappingProxyType(
-    {
-        "queuedRequests": "vllm:num_requests_waiting",
-        "runningRequests": "vllm:num_requests_running",
-        "kvCacheUsage": "vllm:kv_cache_usage_perc",
-    }
-)
 # The engine to use on each kind of accelerator.
 CURRENT: Mapping[str, str] = MappingProxyType({NVIDIA_GPU: "vllm", GOOGLE_TPU: "vllm-tpu"})
-# Flags and variables of vLLM that change its memory: https://docs.vllm.ai/en/stable/cli/serve.html
-_VLLM_MEMORY = (
-    *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb", "dtype", "config"),
-    *("hf-overrides", "rope-scaling", "load-format", "num-gpu-blocks-override", "kv-cache-memory-bytes"),
-    *("speculative-config", "enable-lora"),
-)
+
+
+# Tokens of batches that run, by GPU type
+_IN_FLIGHT = {name: vllm.CONCURRENT_BATCHES * tokens for name, tokens in vllm.BATCH_TOKENS_ON.items()}
 
 
 def _vllm_charts(title: str) -> tuple[tuple[str, str, str], ...]:
@@ -188,7 +202,7 @@ def _vllm_charts(title: str) -> tuple[tuple[str, str, str], ...]:
         (f"{title}: requests that wait", "sum by (namespace, job) (vllm:num_requests_waiting{})", "1"),
         (f"{title}: requests that run", "sum by (namespace, job) (vllm:num_requests_running{})", "1"),
         (f"{title}: KV cache in use", "avg by (namespace, job) (vllm:kv_cache_usage_perc{})", "10^2.%"),
-        (f"{title}: tokens generated", "sum by (namespace, job) (rate(vllm:generation_tokens_total{}[5m]))", "1/s"),
+        (f"{title}: tokens generated", f"sum by (namespace, job) (rate({vllm.GENERATED_TOKENS}{{}}[5m]))", "1/s"),
     )
 
 
@@ -251,11 +265,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="vllm",
                 title="vLLM",
-                # https://docs.vllm.ai/en/stable/deployment/docker.html. The release that the memory figures of models
-                # were read of. The digest is the one under which several public repositories pin this tag; it was
-                # never compared with the registry.
-                image="vllm/vllm-openai:v0.11.0"
-                "@sha256:014a95f21c9edf6abe0aea6b07353f96baa4ec291c427bb1176dc7c93a85845c",
+                image=vllm.IMAGE,
                 health_path="/health",
                 metrics_path="/metrics",
                 request_path="/v1/completions",
@@ -274,31 +284,33 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 },
                 aliases={"model": "model", "tp": "gpus", "q": "quantize", "hf-token": "token_secret"},
                 quantize_of_own_images=True,
-                # https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/model_executor/layers/quantization/__init__.py
-                quantize=(
-                    *("awq", "deepspeedfp", "tpu_int8", "fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "modelopt_fp4"),
-                    *("bitblas", "gguf", "gptq_marlin_24", "gptq_marlin", "gptq_bitblas", "awq_marlin", "gptq"),
-                    *("compressed-tensors", "bitsandbytes", "hqq", "experts_int8", "ipex", "quark", "moe_wna16"),
-                    *("torchao", "auto-round", "rtn", "inc", "mxfp4", "petit_nvfp4"),
-                ),
+                quantize=vllm.QUANTIZATION,
+                shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
+                shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
+                removed=vllm.REMOVED_FLAGS,
+                architectures=ARCHITECTURES,
                 memory=MemoryUse(
-                    utilization=0.9,
-                    changed_by=_VLLM_MEMORY,
+                    utilization=vllm.UTILIZATION,
+                    changed_by=vllm.MEMORY_SETTINGS,
+                    in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
+                    in_flight_tokens_on=_IN_FLIGHT,
+                    batch_flag="max-num-batched-tokens",
+                    concurrent_batches=vllm.CONCURRENT_BATCHES,
+                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES,
+                    no_float16=vllm.NO_FLOAT16,
+                    expert_parallel_flag="enable-expert-parallel",
                     utilization_flag="gpu-memory-utilization",
                     kv_cache_flag="kv-cache-dtype",
                 ),
                 charts=_vllm_charts("vLLM"),
-                series=VLLM_SERIES,
-                metrics_off=VLLM_METRICS_OFF,
+                series=vllm.SERIES,
+                metrics_off=vllm.METRICS_OFF,
                 limits=VLLM_LIMITS,
             ),
             Engine(
                 name="vllm-tpu",
                 title="vLLM on TPUs",
-                # A release of https://github.com/vllm-project/tpu-inference, whose docker/Dockerfile builds the image.
-                # The digest is the one under which a public repository pins this tag; it was never compared with the
-                # registry.
-                image="vllm/vllm-tpu:v0.27.0@sha256:d6748bc7b1b020ab6411506d4bf30f8bfabb5db2b8505328f26d1a545b479df8",
+                image=vllm.TPU_IMAGE,
                 accelerator=GOOGLE_TPU,
                 # v5p is experimental: https://docs.vllm.ai/projects/tpu/en/latest/getting_started/tpu_setup/
                 tpus=("v5e", "v6e", "tpu7x"),
@@ -314,18 +326,34 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 names={"port": "--port", "max_model_len": "--max-model-len"},
                 aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
                 # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
-                # https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/worker/tpu_worker.py
-                # Its default is that of vLLM: https://github.com/vllm-project/vllm/blob/v0.30.0/vllm/config/cache.py
+                # tpu_inference/worker/tpu_worker.py of the release.
+                shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
+                shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
+                removed=vllm.REMOVED_FLAGS,
+                architectures=ARCHITECTURES,
                 memory=MemoryUse(
-                    utilization=0.92,
+                    utilization=vllm.UTILIZATION,
                     margin=0,
-                    changed_by=(*_VLLM_MEMORY, "additional-config", "data-parallel-size", "dp", "quantization", "q"),
+                    in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
+                    batch_flag="max-num-batched-tokens",
+                    concurrent_batches=vllm.CONCURRENT_BATCHES,
+                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES,
+                    latent_attention=False,
+                    expert_parallel_flag="enable-expert-parallel",
+                    changed_by=(
+                        *vllm.MEMORY_SETTINGS,
+                        "additional-config",
+                        "data-parallel-size",
+                        "dp",
+                        "quantization",
+                        "q",
+                    ),
                     utilization_flag="gpu-memory-utilization",
                     kv_cache_flag="kv-cache-dtype",
                 ),
                 charts=_vllm_charts("vLLM on TPUs"),
-                series=VLLM_SERIES,
-                metrics_off=VLLM_METRICS_OFF,
+                series=vllm.SERIES,
+                metrics_off=vllm.METRICS_OFF,
                 limits=VLLM_TPU_LIMITS,
             ),
             Engine(

@@ -19,14 +19,17 @@ from catalog.quantities import GI
 # https://github.com/vllm-project/vllm/issues/16570
 MARGIN = round(1.26 * GI)
 
-# Minimum bytes per parameter by quantization method: embeddings, scales and zeros come on top. The table leaves out
-# methods whose width depends on the checkpoint. https://docs.vllm.ai/en/stable/features/quantization/,
+# Minimum bytes per quantized parameter by method: scales and zeros come on top. The table leaves out methods whose
+# width depends on the checkpoint. https://docs.vllm.ai/en/stable/features/quantization/,
 # https://huggingface.co/docs/text-generation-inference/conceptual/quantization
 _FOUR_BITS = (
     *("awq", "awq_marlin", "gptq", "gptq_marlin", "gptq_marlin_24", "marlin", "bitsandbytes-nf4", "bitsandbytes-fp4"),
-    *("mxfp4", "modelopt_fp4", "petit_nvfp4", "bitsandbytes"),
+    *("mxfp4", "modelopt_fp4", "auto_awq", "auto_gptq", "gpt_oss_mxfp4", "nvfp4_per_token", "bitsandbytes"),
 )
-_EIGHT_BITS = ("fp8", "ptpc_fp8", "fbgemm_fp8", "modelopt", "eetq", "experts_int8", "tpu_int8", "deepspeedfp")
+_EIGHT_BITS = (
+    *("fp8", "fbgemm_fp8", "modelopt", "modelopt_mxfp8", "mxfp8", "eetq", "experts_int8", "deepseek_v4_fp8"),
+    *("fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only"),
+)
 _BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
 
 
@@ -50,35 +53,64 @@ def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None
 
 
 def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None = None) -> int:
-    """Returns the bytes of weights on each of `shards` accelerators. Quantization can only reduce the bytes per
-    parameter."""
-    size = min(model.bytes_per_parameter, bytes_per_parameter or model.bytes_per_parameter)
-    return round(model.parameters * size / shards)
+    """Returns the bytes of weights on each of `shards` accelerators, loaded.
+
+    `bytes_per_parameter` is that of quantized parameters. Quantization can only reduce the size.
+    """
+    size = model.bytes_per_parameter
+    if bytes_per_parameter is not None:
+        size = min(size, model.average(bytes_per_parameter))
+    loaded = model.loaded_gib * GI if model.loaded_gib is not None else model.parameters * size
+    return round(loaded / shards)
 
 
-def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = None) -> float:
-    """Returns the bytes that one layer caches per token on each accelerator.
+def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = None, full: bool = True) -> float:
+    """Returns the bytes that one layer caches per token on each accelerator. `full` is whether it has no window.
 
     KV heads are split over the accelerators; with more accelerators than KV heads, each has one. A latent is not split.
     """
     size = model.kv_bytes if kv_bytes is None else kv_bytes
     if model.latent_size is not None:
         return model.latent_size * size
-    return 2 * -(-model.kv_heads // shards) * model.head_size * size
+    heads = model.full_kv_heads if full and model.full_kv_heads else model.kv_heads
+    head_size = model.full_head_size if full and model.full_head_size else model.head_size
+    return 2 * -(-heads // shards) * head_size * size
 
 
-def kv_cache_bytes(model: Model, tokens: int, shards: int = 1, kv_bytes: float | None = None) -> int:
-    """Returns the bytes of a sequence's KV cache on each accelerator. Sliding-window layers cache only their window."""
-    full_layers = model.layers - model.sliding_layers
-    in_window = min(tokens, model.sliding_window or tokens)
-    cached = full_layers * tokens + model.sliding_layers * in_window
-    return round(cached * kv_bytes_per_token(model, shards, kv_bytes))
+def kv_cache_bytes(
+    model: Model, tokens: int, shards: int = 1, kv_bytes: float | None = None, in_flight: int = 0
+) -> int:
+    """Returns the bytes of a sequence's KV cache on each accelerator.
+
+    Layers with a sliding window cache their window, and the `in_flight` tokens of the batches that run.
+    """
+    full_layers = model.layers - model.sliding_layers - model.linear_layers
+    cache = full_layers * tokens * kv_bytes_per_token(model, shards, kv_bytes)
+    if model.sliding_layers:
+        window = (model.sliding_window or tokens) + (in_flight - 1 if in_flight else 0)
+        in_window = model.sliding_layers * min(tokens, window)
+        cache += in_window * kv_bytes_per_token(model, shards, kv_bytes, full=False)
+    return round(cache)
 
 
-def longest_sequence(model: Model, room: int, shards: int = 1, kv_bytes: float | None = None) -> int:
+def longest_sequence(
+    model: Model, room: int, shards: int = 1, kv_bytes: float | None = None, in_flight: int = 0
+) -> int:
     """Returns the maximum number of tokens, up to the model's context, whose KV cache fits in `room` bytes."""
     lengths = range(model.context_length + 1)
-    return max(bisect_right(lengths, room, key=lambda tokens: kv_cache_bytes(model, tokens, shards, kv_bytes)) - 1, 0)
+
+    def size(tokens: int) -> int:
+        return kv_cache_bytes(model, tokens, shards, kv_bytes, in_flight)
+
+    return max(bisect_right(lengths, room, key=size) - 1, 0)
+
+
+def experts_divide(model: Model, shards: int) -> bool:
+    """Whether each accelerator gets an equal part of every expert, in whole blocks of quantized weights.
+
+    https://github.com/vllm-project/vllm/issues/17569, and `vllm/model_executor/layers/quantization/utils/fp8_utils.py`
+    """
+    return model.expert_size is None or model.expert_size % (shards * model.block) == 0
 
 
 def shards_that_divide(model: Model, split_kv_heads: bool) -> list[int]:
@@ -86,7 +118,7 @@ def shards_that_divide(model: Model, split_kv_heads: bool) -> list[int]:
 
     vLLM copies KV heads if there are fewer than accelerators. With `split_kv_heads`, as in TGI, the engine copies only
     a single KV head.
-    https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/config/model.py (verify_with_parallel_config),
+    `verify_with_parallel_config` in vllm/config/model.py of the release,
     https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/custom_modeling/flash_llama_modeling.py
     """
     whole = [count for count in range(1, model.attention_heads + 1) if model.attention_heads % count == 0]

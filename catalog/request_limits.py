@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from catalog.gpus import GPU_TYPES
+from catalog import vllm
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,6 @@ class RequestLimits:
 NO_LIMITS = RequestLimits()
 # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
 TGI_LIMITS = RequestLimits(running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS")
-# More on GPUs with 70 GiB, except A100. Other versions have other defaults.
-# https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/engine/arg_utils.py
-_LARGE = [gpu.name for gpu in GPU_TYPES.values() if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)]
-VLLM_LIMITS = RequestLimits(running=256, running_on=dict.fromkeys(_LARGE, 1024), running_setting="max-num-seqs")
+VLLM_LIMITS = RequestLimits(running=vllm.REQUESTS, running_on=vllm.REQUESTS_ON, running_setting="max-num-seqs")
 # No page states the default on TPUs.
 VLLM_TPU_LIMITS = RequestLimits(running_setting="max-num-seqs")

@@ -29,6 +29,7 @@ class TpuVersion:
 
     - `accelerator` is the value of the node label `cloud.google.com/gke-tpu-accelerator`.
     - `memory_gib` is the high-bandwidth memory of one chip.
+    - `usable_gib` is what XLA reports as usable of it.
     - `flex_start_zones` has the zones of Dynamic Workload Scheduler; empty if Google names no zones.
     - `workload_policy` is whether a multi-host slice needs a workload policy for its topology. Otherwise GKE places it.
     - `devices_per_chip` is the number of devices that JAX sees on a chip. They share its memory evenly.
@@ -37,6 +38,7 @@ class TpuVersion:
     name: str
     accelerator: str
     memory_gib: int
+    usable_gib: float
     flex_start_zones: tuple[str, ...]
     workload_policy: bool = False
     devices_per_chip: int = 1
@@ -46,14 +48,15 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
     {
         version.name: version
         for version in (
-            # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements
-            TpuVersion("v5e", "tpu-v5-lite-podslice", 16, ("us-west4-a",)),
-            TpuVersion("v5p", "tpu-v5p-slice", 95, ("us-east5-a",)),
-            TpuVersion("v6e", "tpu-v6e-slice", 32, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
+            # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements. Usable memory: public
+            # out-of-memory messages of XLA, such as https://github.com/GoogleCloudPlatform/kubernetes-engine-samples/pull/1467
+            TpuVersion("v5e", "tpu-v5-lite-podslice", 16, 15.75, ("us-west4-a",)),
+            TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",)),
+            TpuVersion("v6e", "tpu-v6e-slice", 32, 31.25, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
             # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
             # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
             # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
-            TpuVersion("tpu7x", "tpu7x", 192, (), workload_policy=True, devices_per_chip=2),
+            TpuVersion("tpu7x", "tpu7x", 192, 189.5, (), workload_policy=True, devices_per_chip=2),
         )
     }
 )

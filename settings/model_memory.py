@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from catalog.engines import ENGINES, MemoryUse
 from catalog.gpus import GPU_TYPES
-from catalog.model_memory import Need, kv_cache_bytes, longest_sequence, quantized_bytes, weights_bytes
+from catalog.model_memory import (
+    Need,
+    experts_divide,
+    kv_cache_bytes,
+    longest_sequence,
+    quantized_bytes,
+    shards_that_divide,
+    weights_bytes,
+)
 from catalog.models import Model, find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
@@ -20,11 +28,13 @@ from settings.stack import Placed
 
 # Start of each warning about an unchecked model. The report finds the warnings by it.
 NOT_CHECKED = "Not checked: "
+# Compute capability of the first GPUs with BF16
+_BF16 = (8, 0)
 
 # Memory of each accelerator in GiB, by the name of its node label.
 _MEMORY_GIB: dict[str, float] = {gpu.name: gpu.memory_gib for gpu in GPU_TYPES.values()}
 # The devices of a TPU chip share its memory.
-_MEMORY_GIB |= {version.accelerator: version.memory_gib / version.devices_per_chip for version in VERSIONS.values()}
+_MEMORY_GIB |= {version.accelerator: version.usable_gib / version.devices_per_chip for version in VERSIONS.values()}
 
 
 @dataclass(frozen=True)
@@ -58,24 +68,49 @@ class Load:
 
     `tokens` is the length of a sequence. Each accelerator reserves memory for `sequences` of them. TGI without a length
     uses all free memory: then `tokens` is 0. JetStream distributes whole sequences over the chips; other engines
-    distribute the heads of each sequence (`splits_heads`).
+    distribute the heads of each sequence. `batch_tokens` is a stated size of a batch.
     """
 
     model: Model
     shards: int
     tokens: int
     utilization: float
-    margin: int
+    use: MemoryUse
     bytes_per_parameter: float | None = None
     kv_bytes: float | None = None
     sequences: int = 1
-    splits_heads: bool = True
-    copies_kv_heads: bool = True
+    batch_tokens: int | None = None
+    expert_parallel: bool = False
 
-    def need(self) -> Need:
+    @property
+    def splits_heads(self) -> bool:
+        """Whether accelerators share the heads of each sequence."""
+        return self.use.splits_heads
+
+    @property
+    def divides(self) -> bool:
+        """Whether the accelerators can share the model evenly."""
+        return not self.splits_heads or (self.shares_heads and self.shares_experts)
+
+    @property
+    def shares_heads(self) -> bool:
+        """Whether the accelerators can share the heads evenly."""
+        return self.shards in shards_that_divide(self.model, split_kv_heads=not self.use.copies_kv_heads)
+
+    @property
+    def shares_experts(self) -> bool:
+        """Whether the accelerators can share each expert evenly."""
+        return self.expert_parallel or experts_divide(self.model, self.shards)
+
+    def need(self, place: Place) -> Need:
         """Memory that each accelerator needs."""
-        cache = kv_cache_bytes(self.model, self.tokens, self._kv_shards, self.kv_bytes) * self.sequences
-        return Need(weights_bytes(self.model, self.shards, self.bytes_per_parameter), cache, self.margin)
+        load = self._as_loaded_on(place)
+        shards, in_flight = load._kv_shards, load._in_flight(place)
+        cache = kv_cache_bytes(load.model, load.tokens, shards, load.kv_bytes, in_flight) * load.sequences
+        margin = load.use.margin
+        if load.model.activations_gib is not None and load.use.in_flight_tokens and margin:
+            margin = round(load.model.activations_gib * GI)
+        return Need(weights_bytes(load.model, load.shards, load.bytes_per_parameter), cache, margin)
 
     def available(self, place: Place) -> float:
         """Memory of an accelerator that the engine may use, in bytes."""
@@ -83,13 +118,13 @@ class Load:
 
     def fits(self, place: Place) -> bool:
         """Whether each accelerator has enough memory."""
-        return self.need().total <= self.available(place)
+        return self.need(place).total <= self.available(place)
 
     def longest(self, place: Place) -> int:
         """Maximum length of a sequence that fits, in tokens; 0 if the weights do not fit."""
-        need = self.need()
-        room = int(self.available(place)) - need.weights - need.margin
-        return longest_sequence(self.model, room // self.sequences, self._kv_shards, self.kv_bytes)
+        need, load = self.need(place), self._as_loaded_on(place)
+        room = (int(self.available(place)) - need.weights - need.margin) // self.sequences
+        return longest_sequence(load.model, room, load._kv_shards, load.kv_bytes, load._in_flight(place))
 
     def on(self, shards: int) -> Load:
         """The same model on another number of accelerators."""
@@ -98,6 +133,21 @@ class Load:
     @property
     def _kv_shards(self) -> int:
         return self.shards if self.splits_heads else 1
+
+    def _in_flight(self, place: Place) -> int:
+        if self.batch_tokens is not None:
+            return self.use.concurrent_batches * self.batch_tokens
+        return self.use.in_flight_tokens_on.get(place.accelerator, self.use.in_flight_tokens)
+
+    def _as_loaded_on(self, place: Place) -> Load:
+        """The load as FP32, on a GPU without BF16, if the model refuses FP16."""
+        gpu = GPU_TYPES.get(place.accelerator)
+        if gpu is None or gpu.compute_capability >= _BF16 or self.model.architecture not in self.use.no_float16:
+            return self
+        wide = replace(self.model, bytes_per_parameter=2 * self.model.bytes_per_parameter)
+        if self.model.bytes_per_parameter < 2 or self.bytes_per_parameter is not None:
+            wide = self.model  # quantized: only what is not quantized grows
+        return replace(self, model=wide, kv_bytes=4 if self.kv_bytes is None else self.kv_bytes)
 
 
 def places(placed: Placed[AnyServer]) -> list[Place]:
@@ -120,7 +170,8 @@ def load_of(placed: Placed[AnyServer]) -> Load | Unchecked:
         model = find_model(server.model)
     if model is None:
         reason = f"the catalog does not have the model {server.model}"
-        return Unchecked(server.at("model"), reason, f"Describe it in {server.at('modelShape')}")
+        remedy = f"Describe it in {server.at('modelShape')}, which python -m ops.model {server.model} prints"
+        return Unchecked(server.at("model"), reason, remedy)
     use = ENGINES[server.engine].memory
     if use is None:
         reason = f"the memory needs of {server.engine} are unknown"
@@ -133,24 +184,25 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
     size = _quantized(server, use)
     if isinstance(size, Unchecked):
         return size
-    if not use.sliding_windows:
+    if not use.sliding_windows or (model.chunked and not use.chunked_windows):
         model = replace(model, sliding_window=None, sliding_layers=0)
     arguments = server.further_arguments
     utilization, tokens = float(arguments.get(use.utilization_flag, use.utilization)), server.max_length
     if tokens is None:
         tokens = model.context_length if use.without_length == "context" else 0
         utilization = utilization if tokens else 1.0
+    batch = arguments.get(use.batch_flag, "")
     return Load(
         model,
         server.shards(placed.nodes),
         tokens,
         utilization,
-        use.margin,
+        use,
         size,
         1 if arguments.get(use.kv_cache_flag, "").startswith("fp8") else None,
         sequences=server.sequences,
-        splits_heads=use.splits_heads,
-        copies_kv_heads=use.copies_kv_heads,
+        batch_tokens=int(batch) if batch.isdigit() else None,
+        expert_parallel=use.expert_parallel_flag in arguments,
     )
 
 

@@ -108,7 +108,7 @@ MISTAKES = [
     ),
     Mistake(
         "the streamer with an image that has none for Cloud Storage",
-        put(f"{CACHE}.reader", "streamer"),
+        both(put(f"{CACHE}.reader", "streamer"), put("serving.0.image", "vllm/vllm-openai:v0.11.0")),
         f"{PATH}.reader",
         "vllm/vllm-openai:v0.11.0 has no streamer for Cloud Storage, which comes with 0.11.1",
         "Write fuse, or set a newer image",

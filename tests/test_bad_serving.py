@@ -254,7 +254,7 @@ MISTAKES = [
         put("serving.1.quantize", "eetq"),
         "gke-ai:serving[1].quantize",
         "eetq is not a quantization method of vLLM. The server would not start",
-        "Write one of: auto-round, awq",
+        "Write one of: auto_awq, auto_gptq, awq",
     ),
     Mistake(
         "an argument that a key of the server says",

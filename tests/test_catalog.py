@@ -480,4 +480,4 @@ def test_images_are_pinned() -> None:
 
 
 def test_digest_stands_beside_the_version_that_people_read() -> None:
-    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)
+    assert re.fullmatch(r"vllm/vllm-openai:v[0-9.]+(-cu[0-9]+)?@sha256:[0-9a-f]{64}", ENGINES["vllm"].image)

@@ -12,9 +12,11 @@ import pytest
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.machines import GPUS
-from catalog.model_memory import MARGIN, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
+from catalog.model_memory import MARGIN, Need, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
 from catalog.models import MODELS, Model, find_model
 from catalog.quantities import GI
+from catalog.vllm import RELEASE
+from catalog.vllm_architectures import ARCHITECTURES
 from ops.doctor.command import Doctor
 from ops.doctor.visit import UNCHECKED, Finding
 from report.changes import plan
@@ -90,19 +92,20 @@ def test_models_are_found_whatever_the_case_and_by_maxtext_s_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bytes_per_parameter"),
+    ("name", "gigabytes"),
     [
-        ("Qwen/Qwen2.5-7B-Instruct-AWQ", 0.5),
-        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", 0.5),
-        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", 1),
-        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", 1),
-        ("meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8", 1),
-        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", 0.5),
-        ("unsloth/Llama-3.3-70B-Instruct-bnb-4bit", 0.5),
+        # Their files on Hugging Face, in GB. Embeddings have 16 bits: 2 x 128,256 x 4,096 of 8.03 billion parameters.
+        ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", 5.73),
+        ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", 39.8),
+        ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8-dynamic", 9.08),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", 72.7),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", 5.57),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", 5.57),
     ],
 )
-def test_quantized_copies_are_known_by_their_ending(name: str, bytes_per_parameter: float) -> None:
-    assert known(name).bytes_per_parameter == bytes_per_parameter
+def test_quantized_copies_have_the_size_of_their_files(name: str, gigabytes: float) -> None:
+    model = known(name)
+    assert model.parameters * model.bytes_per_parameter / 1e9 == pytest.approx(gigabytes, rel=0.01)
 
 
 def test_every_gpu_type_has_its_memory() -> None:
@@ -194,7 +197,7 @@ def one_server(**server: Any) -> Configuration:
 
 
 def vllm(**server: Any) -> Configuration:
-    return one_server(engine="vllm", **server)
+    return one_server(**{"engine": "vllm", **server})
 
 
 def jetstream(**server: Any) -> Configuration:
@@ -251,18 +254,18 @@ MISTAKES = [
         drop("serving.0.maxModelLen"),
         "gke-ai:serving[0].maxModelLen",
         "needs 32.2 GiB on each nvidia-l4 (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0, activations "
-        "1.3), and 19.8 GiB can be used",
-        "Set maxModelLen to 29,696 or less, or set gpus to 2, or use nvidia-tesla-a100",
+        "1.3), and 20.3 GiB can be used",
+        "Set maxModelLen to 32,768 or less, or set gpus to 2, or use nvidia-tesla-a100",
         on_l4,
     ),
-    # 22.05 GiB x 0.9 = 21,308,406,497 bytes; less 16,060,522,496 of weights and 1,352,914,698 of activations leaves
-    # 3,894,969,303 bytes: 29,716 tokens of 131,072 bytes.
+    # 22.05 GiB x 0.92 = 21,781,926,641 bytes; less 16,060,522,496 of weights and 1,352,914,698 of activations leaves
+    # 4,368,489,447 bytes: 33,328 tokens of 131,072 bytes.
     Mistake(
         "one token more than fits",
-        put("serving.0.maxModelLen", 29_717),
+        put("serving.0.maxModelLen", 33_329),
         "gke-ai:serving[0].maxModelLen",
-        "KV cache of one sequence of 29,717 tokens 3.6",
-        "Set maxModelLen to 29,696 or less",
+        "KV cache of one sequence of 33,329 tokens 4.1",
+        "Set maxModelLen to 32,768 or less",
         on_l4,
     ),
     Mistake(
@@ -270,7 +273,7 @@ MISTAKES = [
         both(put("serving.0.model", "meta-llama/Llama-3.3-70B-Instruct"), put("serving.0.gpus", 2)),
         "gke-ai:serving[0].gpus",
         # 141.1 GB on two GPUs are 65.7 GiB each.
-        "(weights 65.7, KV cache of one sequence of 4,096 tokens 0.6, activations 1.3), and 19.8 GiB can be used",
+        "(weights 65.7, KV cache of one sequence of 4,096 tokens 0.6, activations 1.3), and 20.3 GiB can be used",
         "Set gpus to 8, or use nvidia-h100-80gb",
         on_l4,
     ),
@@ -352,7 +355,7 @@ MISTAKES = [
         "gke-ai:serving[0].maxTargetLength",
         # 2 x 16 x 256 x 2 x 28 = 448 KiB a token; x 4 x 16,384 = 28 GiB
         "KV cache of 4 sequences of 16,384 tokens 28.0",
-        "Set maxTargetLength to 8,192 or less",
+        "Set maxTargetLength to 7,168 or less",
         jetstream,
     ),
     *(
@@ -404,7 +407,7 @@ MISTAKES = [
         drop("serving.0.maxModelLen"),
         "gke-ai:serving[0].maxModelLen",
         "acme/tuned needs 32.2 GiB on each nvidia-l4",
-        "Set maxModelLen to 29,696 or less",
+        "Set maxModelLen to 32,768 or less",
         described,
     ),
     *(
@@ -489,14 +492,14 @@ MISTAKES = [
 
 
 MISTAKES += [
-    # 0.92 of 32 GiB is 29.4 GiB. Weights of 15.0 GiB leave 14.5 GiB, or 118,000 tokens of 128 KiB.
+    # 0.92 of 31.25 GiB is 28.75 GiB. Weights of 15.0 GiB leave 13.8 GiB, or 112,987 tokens of 128 KiB.
     Mistake(
         "the full context of Llama 3.1 8B on one v6e chip",
         put("serving.0.name", "s"),
         "gke-ai:serving[0].maxModelLen",
         "needs 31.0 GiB on each tpu-v6e-slice (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0), and "
-        "29.4 GiB can be used",
-        "Set maxModelLen to 117,760 or less, or use a 2x2 slice",
+        "28.8 GiB can be used",
+        "Set maxModelLen to 112,640 or less, or use a 2x2 slice",
         on_tpus,
     ),
     Mistake(
@@ -535,15 +538,15 @@ H100 = {"accelerator": "nvidia-h100-80gb"}
 @pytest.mark.parametrize(
     ("what", "values"),
     [
-        ("the last token that fits", vllm(**L4, maxModelLen=29_716)),
+        ("the last token that fits", vllm(**L4, maxModelLen=33_328)),
         ("the full context on two GPUs", vllm(**L4, gpus=2)),
-        ("a KV cache of 8 bits", vllm(**L4, maxModelLen=59_432, arguments=["--kv-cache-dtype=fp8"])),
+        ("a KV cache of 8 bits", vllm(**L4, maxModelLen=66_656, arguments=["--kv-cache-dtype=fp8"])),
         ("more memory allowed", vllm(**L4, maxModelLen=36_000, arguments=["--gpu-memory-utilization", "0.95"])),
         ("weights of 4 bits", vllm(**L4, maxModelLen=100_000, quantize="awq_marlin")),
         ("a quantized copy", vllm(**L4, model="RedHatAI/Llama-3.1-8B-Instruct-FP8", maxModelLen=81_920)),
         ("TGI finds the length by itself", one_server(**L4)),
         ("TGI with 4 bits on two GPUs", one_server(**L4, model=MIXTRAL, gpus=2, quantize="bitsandbytes-nf4")),
-        ("gpt-oss-120b on an H100", vllm(**H100, model="openai/gpt-oss-120b")),
+        ("gpt-oss-120b on two H100", vllm(**H100, model="openai/gpt-oss-120b", gpus=2)),
         ("gpt-oss-20b on an L4", vllm(**L4, model="openai/gpt-oss-20b")),
         ("DeepSeek R1 on eight H200", vllm(accelerator="nvidia-h200-141gb", model="deepseek-ai/DeepSeek-R1", gpus=8)),
         ("405B with 8 bits on eight H100", vllm(**H100, model=f"{LARGEST}-FP8", gpus=8, maxModelLen=65_536)),
@@ -563,7 +566,7 @@ def test_model_that_can_start_is_not_refused(what: str, values: Configuration) -
 
 
 def test_other_settings_do_not_hide_that_a_model_cannot_fit() -> None:
-    (problem,) = problems_of(vllm(**L4, maxModelLen=59_433, arguments=["--kv-cache-dtype=fp8"]))
+    (problem,) = problems_of(vllm(**L4, maxModelLen=66_658, arguments=["--kv-cache-dtype=fp8"]))
     assert problem.path == "gke-ai:serving[0].maxModelLen"
     (problem,) = problems_of(vllm(**L4, maxModelLen=30_720, arguments=["--gpu-memory-utilization=0.8"]))
     assert "17.6 GiB can be used" in problem.cause
@@ -589,7 +592,7 @@ def test_margin_is_left_out_of_nothing_but_jetstream() -> None:
     for values, margin in ((vllm(**L4, maxModelLen=1), MARGIN), (one_server(**L4), MARGIN), (jetstream(), 0)):
         loaded = load_of(load(values, PROJECT).servers[0])
         assert isinstance(loaded, Load)
-        assert loaded.need().margin == margin
+        assert loaded.need(model_memory.Place("nvidia-l4", 0)).margin == margin
 
 
 def test_only_tgi_is_known_to_lack_kernels() -> None:
@@ -640,7 +643,7 @@ def test_devices_of_a_chip_share_its_memory() -> None:
     (place,) = model_memory.places(server)
     loaded = load_of(server)
     assert isinstance(loaded, Load)
-    assert (loaded.shards, place.memory) == (8, 96 * GI)
+    assert (loaded.shards, place.memory) == (8, 94.75 * GI)
 
 
 def test_known_and_described_models_are_not_listed() -> None:
@@ -663,7 +666,8 @@ def warnings(values: Configuration, preview: bool, monkeypatch: pytest.MonkeyPat
 def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
     assert warning == (
-        f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape."
+        f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape, "
+        "which python -m ops.model acme/unknown prints."
     )
 
 
@@ -693,5 +697,135 @@ def test_doctor_lists_what_is_not_checked() -> None:
     assert finding.state == UNCHECKED
     assert finding.text == (
         "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
-        "Describe it in gke-ai:serving[0].modelShape"
+        "Describe it in gke-ai:serving[0].modelShape, which python -m ops.model acme/unknown prints"
     )
+
+
+# By the facts of the pinned release: catalog.vllm
+
+
+def need_of(values: Configuration) -> Need:
+    """What a replica needs on the accelerator that it names."""
+    settings = load(values, PROJECT)
+    (server,) = settings.serving
+    loaded, (place, *_) = load_of(server, settings), model_memory.places(server, settings)
+    assert isinstance(loaded, Load)
+    return loaded.need(place)
+
+
+def test_layer_with_a_window_reserves_the_batches_that_run() -> None:
+    # An H100 runs two batches of 8,192 tokens: 10 layers x 131,072 tokens and 52 x (1,024 - 1 + 16,384), of 8,192 bytes
+    gemma = {"model": "google/gemma-3-27b-it", "maxModelLen": 131_072}
+    assert need_of(vllm(**H100, **gemma)).kv_cache == 8192 * (1_310_720 + 52 * 17_407)
+    # An A100 runs two of 2,048.
+    smaller = need_of(vllm(accelerator="nvidia-a100-80gb", **gemma)).kv_cache
+    assert smaller == 8192 * (1_310_720 + 52 * 5_119)
+    stated = need_of(vllm(**H100, **gemma, arguments=["--max-num-batched-tokens=1024"])).kv_cache
+    assert stated == 8192 * (1_310_720 + 52 * 3_071)
+
+
+def test_window_longer_than_the_sequence_reserves_the_sequence() -> None:
+    assert need_of(vllm(**H100, model="google/gemma-3-27b-it", maxModelLen=4096)).kv_cache == 8192 * 62 * 4096
+
+
+def test_layers_with_chunked_attention_cache_every_token() -> None:
+    scout = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpus=8, maxModelLen=1_000_000)
+    # 48 layers x 1,000,000 tokens x 512 bytes: one of 8 KV heads on each GPU
+    assert need_of(scout).kv_cache == 48 * 1_000_000 * 512
+    eight = vllm(accelerator="nvidia-h200-141gb", model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpus=8)
+    (problem,) = problems_of(eight)
+    assert "10,485,760 tokens 240.0" in problem.cause
+
+
+def test_windows_can_be_turned_on_for_chunked_attention_and_are_then_not_checked() -> None:
+    allowed = {"VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": "1"}
+    values = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E", gpus=8, env=allowed)
+    assert problems_of(values) == []
+    assert "changes how much memory" in str(unchecked(load(values, PROJECT))[0])
+
+
+def test_gpt_oss_120b_needs_what_vllm_was_seen_to_load() -> None:
+    (problem,) = problems_of(vllm(**H100, model="openai/gpt-oss-120b"))
+    assert "weights 64.4" in problem.cause
+    assert "activations 7.5" in problem.cause
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "columns"),
+    [("Qwen/Qwen3-235B-A22B-FP8", 8, 1536), ("Qwen/Qwen3-30B-A3B-FP8", 4, 768)],
+)
+def test_expert_is_split_in_whole_blocks(model: str, gpus: int, columns: int) -> None:
+    values = vllm(accelerator="nvidia-h200-141gb" if gpus == 8 else "nvidia-l4", model=model, gpus=gpus)
+    (problem,) = problems_of(values)
+    assert problem.path == "gke-ai:serving[0].gpus"
+    assert f"{gpus} GPUs cannot share the {columns} columns, in blocks of 128, of each expert" in problem.cause
+    assert "or add --enable-expert-parallel to arguments" in problem.remedy
+    assert problems_of(vllm(**values["serving"][0], arguments=["--enable-expert-parallel"])) == []
+
+
+def test_model_of_mixed_experts_in_16_bits_is_split_evenly() -> None:
+    assert problems_of(vllm(accelerator="nvidia-h200-141gb", model="Qwen/Qwen3-235B-A22B", gpus=8)) == []
+
+
+@pytest.mark.parametrize("model", ["google/gemma-2-2b-it", "google/gemma-3-4b-it"])
+def test_model_that_refuses_fp16_takes_twice_the_memory_on_a_t4(model: str) -> None:
+    wide = need_of(vllm(accelerator="nvidia-tesla-t4", gpus=2, model=model, maxModelLen=4096))
+    usual = need_of(vllm(accelerator="nvidia-l4", gpus=2, model=model, maxModelLen=4096))
+    assert (wide.weights, wide.kv_cache) == (2 * usual.weights, 2 * usual.kv_cache)
+
+
+def test_llama_runs_in_fp16_on_a_t4() -> None:
+    t4 = need_of(vllm(accelerator="nvidia-tesla-t4", model="meta-llama/Llama-3.2-1B", maxModelLen=4096))
+    assert t4.weights == 2 * 1_235_814_400
+
+
+def test_latent_attention_is_refused_on_tpus_without_its_settings() -> None:
+    (problem,) = problems_of(on_tpus(model="deepseek-ai/DeepSeek-V2-Lite", maxModelLen=1024, topology="2x2"))
+    assert "has multi-head latent attention" in problem.cause
+    assert "NEW_MODEL_DESIGN" in problem.remedy
+    assert "enable_dp_attention" in problem.remedy
+
+
+def test_model_of_this_year_is_known() -> None:
+    # Local layers have 16 heads of 256, the others 4 of 512: 16,384 and 8,192 bytes a token.
+    model = known("google/gemma-4-31B-it")
+    assert kv_cache_bytes(model, 1000) == 1000 * (50 * 16_384 + 10 * 8_192)
+    assert problems_of(vllm(**H100, model="google/gemma-4-31B-it", maxModelLen=8_192)) == []
+    (problem,) = problems_of(vllm(**L4, model="google/gemma-4-31B-it", maxModelLen=4096))
+    assert "weights 58.3" in problem.cause
+
+
+def test_layers_with_linear_attention_cache_nothing() -> None:
+    # 10 of 40 layers: 2 x 2 x 256 x 2 = 2,048 bytes
+    assert kv_cache_bytes(known("Qwen/Qwen3.5-35B-A3B"), 1000) == 1000 * 10 * 2048
+
+
+def test_architectures_of_the_catalog_are_those_of_the_pinned_release() -> None:
+    described = {model.architecture for model in MODELS if model.architecture}
+    assert described <= ARCHITECTURES
+    assert {model.names for model in MODELS if not model.architecture} == set()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "remedy"),
+    [
+        ("ExaoneMoEForCausalLM", "Set an image of vLLM 0.32.0 or newer"),
+        ("Step5ForCausalLM", "Set an image of vLLM 0.33.0 or newer"),
+        ("NobodyForCausalLM", "Choose another model or image"),
+    ],
+)
+def test_architecture_that_the_release_lacks_is_refused(architecture: str, remedy: str) -> None:
+    shape = {**SHAPE, "architecture": architecture}
+    values = vllm(**L4, model="acme/new", maxModelLen=4096, modelShape=shape)
+    (problem,) = problems_of(values)
+    assert (problem.path, problem.remedy) == ("gke-ai:serving[0].model", remedy)
+    assert problem.cause.startswith(f"vLLM {RELEASE} has no architecture {architecture}")
+    assert problems_of(vllm(**values["serving"][0], image="registry.example/vllm:1")) == []
+
+
+@pytest.mark.parametrize("flag", ["--rope-scaling", "--disable-log-requests", "--swap_space"])
+def test_flag_that_the_release_refuses_is_refused(flag: str) -> None:
+    values = vllm(**L4, maxModelLen=4096, arguments=[f"{flag}=4"])
+    (problem,) = problems_of(values)
+    assert f"has no flag --{flag[2:].replace('_', '-')}. The server would not start" in problem.cause
+    assert problems_of(vllm(**values["serving"][0], image="vllm/vllm-openai:v0.11.0")) == []

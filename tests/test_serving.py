@@ -14,6 +14,7 @@ from components import ComputeClass, JetStreamServer, WorkloadNamespace
 from components.base import section_of
 from components.server import ModelServer
 from settings import load
+from settings.model import Tgi, Vllm
 from settings.warnings import legacy_engines
 from tests.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
@@ -170,6 +171,7 @@ def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
         "--tensor-parallel-size=2",
         "--quantization=awq_marlin",
         "--max-model-len=4096",
+        "--shutdown-timeout=95",
         "--max-num-seqs=64",
     ]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
@@ -222,6 +224,7 @@ def test_vllm_on_tpus_shares_the_model_over_the_devices_of_the_slice(serve: Any)
         "google/gemma-2-9b-it",
         "--port=8000",
         "--max-model-len=4096",
+        "--shutdown-timeout=95",
         "--tensor-parallel-size=8",
         "--max-num-seqs=128",
     ]
@@ -494,3 +497,27 @@ def test_autoscaled_server_of_a_stack_leaves_its_replicas_alone(monkeypatch: pyt
     }
     built = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
     assert "replicas" not in built.one("Deployment", "gemma").inputs["spec"]
+
+
+@pytest.mark.parametrize(
+    ("image", "seconds", "expected"),
+    [
+        (None, {}, ["--shutdown-timeout=95"]),  # 120 s, less 15 s of preStop and 10 s to end
+        (None, {"termination_grace_period_seconds": 600, "drain_seconds": 30}, ["--shutdown-timeout=560"]),
+        ("vllm/vllm-openai:v0.18.0", {}, ["--shutdown-timeout=95"]),
+        # Earlier releases refuse the flag. Of other images it is unknown.
+        ("vllm/vllm-openai:v0.13.0", {}, []),
+        ("registry.example/team/vllm:latest", {}, []),
+        (None, {"termination_grace_period_seconds": 20}, []),
+        (None, {"arguments": ["--shutdown-timeout=30"]}, []),
+    ],
+)
+def test_vllm_lets_open_answers_finish_within_the_grace_period(
+    image: str | None, seconds: dict[str, Any], expected: list[str]
+) -> None:
+    server = Vllm(name="s", model="google/gemma-2-2b-it", image=image, **seconds)
+    assert [flag for flag in server.flags if "shutdown" in flag] == expected
+
+
+def test_tgi_has_no_such_flag() -> None:
+    assert not [flag for flag in Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it").flags if "shutdown" in flag]

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from catalog import fuse
 from catalog.engines import ENGINES
-from catalog.model_cache import MOUNT_PATH, access_of
+from catalog.model_cache import MOUNT_PATH, access_of, release_of
 from catalog.models import find_model
 from catalog.quantities import GI, MI, format_quantity, parse_quantity
 from settings.model.base import DnsLabel, Request, Section
@@ -21,6 +21,9 @@ from settings.model.buckets import BucketMount
 from settings.model.model_cache import ModelCache
 from settings.model.nodes import Nodes
 from settings.model.workloads import Resources, TokenSecret, Workload
+
+# What a server needs to end after its last answer, in seconds. vLLM 0.32 took less than 5 s on a CPU.
+EXIT_SECONDS = 10
 
 
 class ScratchVolume(Section):
@@ -66,6 +69,34 @@ class ModelShape(Section):
         default=2, ge=0.25, le=4, description="Average size of a parameter, in bytes.", examples=[1]
     )
     kv_bytes: float = Field(default=2, ge=0.25, le=4, description="Size of a cached value, in bytes.", examples=[1])
+    architecture: str = Field(
+        default="",
+        description="Entry of `architectures`. Default: whether the engine supports the model is not checked.",
+        examples=["LlamaForCausalLM"],
+    )
+    expert_size: int | None = Field(
+        default=None, ge=1, description="Width of an expert (`moe_intermediate_size`).", examples=[768]
+    )
+    block: int = Field(
+        default=1, ge=1, description="Width of a block of quantized weights (`weight_block_size`).", examples=[128]
+    )
+    embeddings: int = Field(
+        default=0,
+        ge=0,
+        description="Parameters of input and output embeddings, which `quantize` leaves in 16 bits.",
+        examples=[1050673152],
+    )
+    chunked: bool = Field(default=False, description="Whether layers with a window attend to chunks, as in Llama 4.")
+    linear_layers: int = Field(default=0, ge=0, description="Number of layers with linear attention.", examples=[30])
+    full_kv_heads: int | None = Field(
+        default=None, ge=1, description="Key-value heads of layers without a window. Default: `kvHeads`.", examples=[4]
+    )
+    full_head_size: int | None = Field(
+        default=None,
+        ge=1,
+        description="Values per head of layers without a window. Default: `headSize`.",
+        examples=[512],
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +169,8 @@ class Server(Workload):
         default=120,
         ge=1,
         description="Time in which a terminating pod can finish its requests, including `drainSeconds`, in seconds. "
-        "On Spot nodes GKE allows less. Default: 120.",
+        "Longer answers are cut. vLLM gets `--shutdown-timeout` for it, less 10 seconds to end. On Spot nodes GKE "
+        "allows less. Default: 120.",
     )
     ready_timeout_seconds: int = Field(
         default=3600, ge=1, description="Time that `up` waits for the first replica to be ready, in seconds."
@@ -242,7 +274,22 @@ class Server(Workload):
     def flags(self) -> list[str]:
         """Flags of the engine's command line that the keys of the section set."""
         own = [name if value is True else f"{name}={value}" for name, value in self._settings() if is_flag(name)]
-        return [*own, *self.cache_flags]
+        return [*own, *self.cache_flags, *self.shutdown_flags]
+
+    @property
+    def shutdown_flags(self) -> list[str]:
+        """The flag with the time in which open answers may finish, if the image is known to have it.
+
+        The engine needs some of the grace period to end.
+        """
+        engine = ENGINES[self.engine]
+        release = release_of(self.images[0])
+        seconds = self.termination_grace_period_seconds - self.drain_seconds - EXIT_SECONDS
+        if not engine.shutdown_flag or engine.shutdown_flag in self.further_arguments or seconds < 1:
+            return []
+        if release is None or release < engine.shutdown_since:
+            return []
+        return [f"--{engine.shutdown_flag}={seconds}"]
 
     @property
     def variables(self) -> dict[str, str]:

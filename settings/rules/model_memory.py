@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from catalog import vllm
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES, Gpu
 from catalog.machines import machines_with
-from catalog.model_memory import shards_that_divide
 from catalog.quantities import GI
 from catalog.tpus import slices
+from catalog.vllm_architectures import LATER
 from settings.model import AnyServer, Server, TpuServer, TpuWorkload
 from settings.model_memory import Load, Place, Unchecked, load_of, places
 from settings.problems import Problem
@@ -44,21 +45,29 @@ def shapes_are_consistent(server: Server) -> Iterator[Problem]:
 
 
 @rule
-def heads_are_shared_evenly(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
-    """The number of GPUs or TPU devices of a replica divides the heads of its model evenly."""
-    for placed, load in _split_loads(servers):
-        server = placed.section
-        possible = _divisors(load)
-        if load.shards not in possible and places(placed):
-            heads = f"{load.model.attention_heads} attention heads and {load.model.kv_heads} key-value heads"
-            on_tpus = isinstance(server, TpuWorkload)
-            noun = "devices of a slice" if on_tpus else "GPUs"
-            counts = ", ".join(str(count) for count in possible if count <= _MAX_GPUS_SUGGESTED)
-            yield Problem(
-                server.at(server.size_key),
-                f"{load.shards} {noun} cannot share the {heads} of {server.model} evenly. The server would not start",
-                f"Choose a slice with one of these numbers: {counts}" if on_tpus else f"Write one of: {counts}",
-            )
+def models_are_shared_evenly(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+    """The number of GPUs or TPU devices of a replica divides the heads and the experts of its model evenly."""
+    for placed in servers:
+        server, load = placed.section, load_of(placed)
+        if isinstance(load, Unchecked) or load.divides or not places(placed):
+            continue
+        on_tpus = isinstance(server, TpuWorkload)
+        counts = ", ".join(str(count) for count in range(1, _MAX_GPUS_SUGGESTED + 1) if load.on(count).divides)
+        remedy = f"Choose a slice with one of these numbers: {counts}" if on_tpus else f"Write one of: {counts}"
+        if load.shares_heads and load.use.expert_parallel_flag:
+            remedy += f", or add --{load.use.expert_parallel_flag} to arguments"
+        noun = "devices of a slice" if on_tpus else "GPUs"
+        cause = f"{load.shards} {noun} cannot share the {_shared(load)} of {server.model} evenly"
+        yield Problem(server.at(server.size_key), f"{cause}. The server would not start", remedy)
+
+
+def _shared(load: Load) -> str:
+    """What the accelerators cannot share."""
+    model = load.model
+    if not load.shares_heads:
+        return f"{model.attention_heads} attention heads and {model.kv_heads} key-value heads"
+    blocks = f", in blocks of {model.block}," if model.block > 1 else ""
+    return f"{model.expert_size} columns{blocks} of each expert"
 
 
 @rule
@@ -68,8 +77,8 @@ def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
         load = load_of(placed)
         if isinstance(load, Unchecked):
             continue
-        if load.splits_heads and load.shards not in _divisors(load):
-            continue  # heads_are_shared_evenly reports it
+        if not load.divides:
+            continue  # models_are_shared_evenly reports it
         short = [place for place in places(placed) if not load.fits(place)]
         if short:
             yield _does_not_fit(placed, load, short[0])
@@ -77,7 +86,7 @@ def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
 
 def _does_not_fit(placed: Placed[AnyServer], load: Load, place: Place) -> Problem:
     server = placed.section
-    need, length = load.need(), load.longest(place)
+    need, length = load.need(place), load.longest(place)
     length -= length % _MIN_USEFUL_TOKENS
     parts = [f"weights {_gib(need.weights)}"]
     if need.kv_cache:
@@ -121,12 +130,7 @@ def _more_accelerators(placed: Placed[AnyServer], load: Load, place: Place) -> l
 def _count_that_fits(load: Load, place: Place, min_gpus: int) -> int | None:
     """The smallest number of GPUs of a machine that holds the model."""
     counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= min_gpus}
-    possible = _divisors(load)
-    return next((count for count in sorted(counts) if count in possible and load.on(count).fits(place)), None)
-
-
-def _divisors(load: Load) -> list[int]:
-    return shards_that_divide(load.model, split_kv_heads=not load.copies_kv_heads)
+    return next((count for count in sorted(counts) if load.on(count).divides and load.on(count).fits(place)), None)
 
 
 def _place(gpu: Gpu) -> Place:
@@ -165,17 +169,46 @@ def engines_support_the_tpu(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Pr
             yield Problem(server.at(server.size_key), cause, remedy)
 
 
+@rule
+def models_are_known(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+    """The engine's pinned image has the model's architecture; the user's own image is not checked."""
+    for placed in servers:
+        server, load = placed.section, load_of(placed)
+        known = ENGINES[server.engine].architectures
+        name = load.model.architecture if isinstance(load, Load) else ""
+        if not name or server.image is not None or known is None or name in known:
+            continue
+        cause = f"{ENGINES[server.engine].title} {vllm.RELEASE} has no architecture {name}. The server would not start"
+        later = f"Set an image of vLLM {LATER[name]} or newer" if name in LATER else "Choose another model or image"
+        yield Problem(server.at("model"), cause, later)
+
+
+@rule
+def latent_attention_runs(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+    """Models with multi-head latent attention run on TPUs only with further settings."""
+    for placed in servers:
+        server, load = placed.section, load_of(placed)
+        if isinstance(load, Unchecked) or load.use.latent_attention or load.model.latent_size is None:
+            continue
+        cause = f"{server.model} has multi-head latent attention. {ENGINES[server.engine].title} would refuse it"
+        remedy = f"Set {vllm.TPU_MLA_VARIABLE} to 1 in env, and add '{vllm.TPU_MLA_FLAG}' to arguments"
+        yield Problem(server.at("model"), cause, remedy)
+
+
+@each("serving")
+def flags_exist(server: Server) -> Iterator[Problem]:
+    """The pinned image has the flags in `arguments`; the user's own image is not checked."""
+    removed = ENGINES[server.engine].removed if server.image is None else {}
+    for name in server.further_arguments:
+        if name in removed:
+            title = f"{ENGINES[server.engine].title} {vllm.RELEASE}"
+            cause = f"{title} has no flag {server.argument_name(name)}. The server would not start"
+            yield Problem(server.at("arguments"), cause, removed[name])
+
+
 def _has_kernels(server: Server, gpu: Gpu) -> bool:
     newest = ENGINES[server.engine].newest_kernels
     return newest is None or server.image is not None or gpu.compute_capability <= newest
-
-
-def _split_loads(servers: list[Placed[AnyServer]]) -> Iterator[tuple[Placed[AnyServer], Load]]:
-    """Servers whose accelerators share the heads of the model."""
-    for placed in servers:
-        load = load_of(placed)
-        if isinstance(load, Load) and load.splits_heads:
-            yield placed, load
 
 
 def _gib(amount: float) -> str:
