@@ -96,7 +96,11 @@ class ServerAutoscaling(Component):
                 "metrics": [metric(known[scaled.metric], scaled, *place) for scaled in spec.metrics],
                 "behavior": {
                     "scale_up": {"stabilization_window_seconds": spec.scale_out_window_seconds},
-                    "scale_down": {"stabilization_window_seconds": spec.scale_in_window_seconds},
+                    "scale_down": {
+                        "stabilization_window_seconds": spec.scale_in_window_seconds,
+                        # Without a policy, Kubernetes may delete all pods at once.
+                        "policies": [{"type": "Pods", "value": spec.scale_in_pods, "period_seconds": 60}],
+                    },
                 },
             },
             opts=pulumi.ResourceOptions(parent=self),

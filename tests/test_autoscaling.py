@@ -35,6 +35,7 @@ AUTOSCALER: dict[str, Any] = {
     "metrics": [{"metric": "prefillBacklog", "target": "10"}],
 }
 ADAPTERS = ("stackdriver", "prometheus")
+ONE_POD = {"type": "Pods", "value": 1, "periodSeconds": 60}
 
 Build = Callable[..., Record]
 
@@ -327,13 +328,18 @@ def test_both_windows_are_always_written(build: Build) -> None:
     spec = build(JetStreamAutoscaling, AUTOSCALER).one("HorizontalPodAutoscaler").inputs["spec"]
     assert spec["behavior"] == {
         "scaleUp": {"stabilizationWindowSeconds": 0},
-        "scaleDown": {"stabilizationWindowSeconds": 300},
+        "scaleDown": {"stabilizationWindowSeconds": 300, "policies": [ONE_POD]},
     }
     spec = build(JetStreamAutoscaling, AUTOSCALER, scale_out_window_seconds=60, scale_in_window_seconds=0)
     assert spec.one("HorizontalPodAutoscaler").inputs["spec"]["behavior"] == {
         "scaleUp": {"stabilizationWindowSeconds": 60},
-        "scaleDown": {"stabilizationWindowSeconds": 0},
+        "scaleDown": {"stabilizationWindowSeconds": 0, "policies": [ONE_POD]},
     }
+
+
+def test_scale_in_deletes_one_pod_a_minute_unless_more_is_stated(build: Build) -> None:
+    spec = build(JetStreamAutoscaling, AUTOSCALER, scale_in_pods=4).one("HorizontalPodAutoscaler").inputs["spec"]
+    assert spec["behavior"]["scaleDown"]["policies"] == [{**ONE_POD, "value": 4}]
 
 
 def test_server_is_measured_at_its_port_by_name(build: Build) -> None:

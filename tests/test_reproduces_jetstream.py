@@ -63,6 +63,8 @@ def windows_are_stated(item: Object) -> None:
     if item["kind"] == "HorizontalPodAutoscaler":
         windows = {"scaleUp": 0, "scaleDown": 300}
         item["spec"]["behavior"] = {way: {"stabilizationWindowSeconds": window} for way, window in windows.items()}
+        # One pod at a time, so that open answers can finish
+        item["spec"]["behavior"]["scaleDown"]["policies"] = [{"type": "Pods", "value": 1, "periodSeconds": 60}]
 
 
 def several_metrics_are_of_one_adapter(item: Object) -> None:

@@ -73,6 +73,9 @@ class Autoscaler(Section):
         description="Stabilization window for scaling in, in seconds. The highest number of replicas requested within "
         "it counts.",
     )
+    scale_in_pods: int = Field(
+        default=1, ge=1, description="Maximum number of pods that a scale-in deletes per minute."
+    )
     tpu_container: DnsLabel | None = Field(
         default=None,
         description="Container whose TPU memory counts. Default: each container of a JetStream pod that can hold the "
