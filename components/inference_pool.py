@@ -7,7 +7,13 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.gateways import HEALTH_CHECK_RANGES, PICKER_HEALTH_PORT, PICKER_METRICS_PORT, PICKER_PORT
+from catalog.gateways import (
+    HEALTH_CHECK_RANGES,
+    PICKER_HEALTH_PORT,
+    PICKER_METRICS_PORT,
+    PICKER_PORT,
+)
+from catalog.namespaces import METRICS_COLLECTORS
 from catalog.versions import (
     ENDPOINT_PICKER_CONFIG_API,
     ENDPOINT_PICKER_IMAGE,
@@ -29,20 +35,25 @@ GRACE_SECONDS = 130
 # Leader and standby differ in readiness, so no rollout ever has all replicas ready. The first one is enough.
 WAIT_FOR_ONE = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
 HEALTH_CHECK_SECONDS = 2
+PICKER_GROUP = ENDPOINT_PICKER_CONFIG_API.partition("/")[0]
+# The default, 50 ms, costs each vLLM 17 to 24 % of a core: a scrape takes 8.5 to 12 ms (vLLM 0.32 on a CPU).
+SCRAPE_INTERVAL = "250ms"
 
 
 class InferencePool(Component):
     """An InferencePool with the pods of a model server, and the endpoint picker that chooses among them.
 
-    The load balancer asks the picker for each request. The picker reads the metrics of vLLM every 50 ms and prefers
-    the pod with the shortest queue, the most free KV cache and the prompt's prefix in its cache. It fails closed: a
-    pool without a picker answers nothing, so a second replica stands by, with leader election.
+    The load balancer asks the picker for each request. The picker reads the metrics of vLLM four times a second. It
+    prefers the pod with the shortest queue, the most free KV cache and the prompt's prefix in its cache. It fails
+    closed: a pool without a picker answers nothing, so a second replica stands by, with leader election.
 
     A HealthCheckPolicy and a GCPBackendPolicy set what GKE's load balancer needs to know about the pods. The defaults
     are 30 s for a whole response, and no time for open responses of a pod that terminates.
 
-    Metrics of the picker need no authentication, as those of vLLM. It has no permission beyond its namespace, and reads
-    no InferenceObjective: all requests have the same priority.
+    Metrics of the picker need no authentication, as those of vLLM. It has no permission beyond its namespace.
+
+    vLLM checks an API key below /v1 alone. With `guarded`, a NetworkPolicy keeps all pods of the cluster but the picker
+    and the collectors of metrics from the server. It needs the range of the proxies.
 
     Refused: by the API server, clusters before GKE 1.34.0-gke.1626000, which have no InferencePool.
 
@@ -68,6 +79,8 @@ class InferencePool(Component):
         response_seconds: int = 600,
         drain_seconds: int = 120,
         proxy_range: str | None = None,
+        isolated: bool = False,
+        guarded: bool = False,
     ) -> None:
         """Create the pool and its endpoint picker.
 
@@ -79,8 +92,10 @@ class InferencePool(Component):
             health_path: Path that answers 200 once a pod answers requests.
             response_seconds: Maximum time of a response, in seconds.
             drain_seconds: Time in which a terminating pod may finish its responses, in seconds.
-            proxy_range: IPv4 range of the load balancer's proxies. Set it in a namespace whose NetworkPolicies keep
-                them out: it creates policies that let them in, and the picker out to the API server.
+            proxy_range: IPv4 range of the load balancer's proxies, if known.
+            isolated: NetworkPolicies of the namespace keep the proxies out. Create policies that let them in, and the
+                picker out to the API server.
+            guarded: The server requires an API key. Keep other clients of the cluster from its pods.
         """
         super().__init__(name, opts)
         picker = picker_name(pool)
@@ -159,8 +174,11 @@ class InferencePool(Component):
                 parent=self, depends_on=[inference_pool, config, *access], hooks=kueue_hook(f"endpoint picker {name}")
             ),
         )
-        if proxy_range is not None:
-            self._let_in(namespace, pool, app, port, [proxy_range, *HEALTH_CHECK_RANGES])
+        ranges = [proxy_range, *HEALTH_CHECK_RANGES] if proxy_range is not None else []
+        if isolated and ranges:
+            self._let_in(namespace, pool, app, port, ranges)
+        if guarded and ranges:
+            self._guard(namespace, pool, app, port, ranges)
         self.pool = deployment.id.apply(lambda _: pool)
         self.register_outputs({"pool": self.pool})
 
@@ -192,6 +210,28 @@ class InferencePool(Component):
             opts=pulumi.ResourceOptions(parent=self),
         )
 
+    def _guard(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
+        """Let the load balancer, the picker and the collectors of metrics reach the pods, and nobody else.
+
+        The kubelet's probes always pass: https://kubernetes.io/docs/concepts/services-networking/network-policies/
+        """
+        collectors = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(METRICS_COLLECTORS)}
+        sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [
+            *({"ip_block": {"cidr": cidr}} for cidr in ranges),
+            {"pod_selector": {"match_labels": {"app": picker_name(pool)}}},
+            {"namespace_selector": {"match_expressions": [collectors]}},
+        ]
+        k8s.networking.v1.NetworkPolicy(
+            f"{namespace}/{pool}-clients",
+            metadata={"name": f"{pool}-clients", "namespace": namespace},
+            spec={
+                "pod_selector": {"match_labels": {"app": app}},
+                "policy_types": ["Ingress"],
+                "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": port}]}],
+            },
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
     def _permissions(self, namespace: str, picker: str, inside: pulumi.ResourceOptions) -> list[pulumi.Resource]:
         """The picker's service account, and what it may do in its namespace."""
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": picker, "namespace": namespace}
@@ -204,6 +244,12 @@ class InferencePool(Component):
                 {
                     "api_groups": [INFERENCE_POOL_API.partition("/")[0]],
                     "resources": ["inferencepools"],
+                    "verbs": ["get", "list", "watch"],
+                },
+                # Where their CRDs exist, the picker waits until it has read both.
+                {
+                    "api_groups": [PICKER_GROUP],
+                    "resources": ["inferenceobjectives", "inferencemodelrewrites"],
                     "verbs": ["get", "list", "watch"],
                 },
                 # Leader election.
@@ -267,6 +313,7 @@ def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecAr
             f"--pool-name={pool}",
             f"--pool-namespace={namespace}",
             f"--config-file=/config/{CONFIG_FILE}",
+            f"--refresh-metrics-interval={SCRAPE_INTERVAL}",
             "--ha-enable-leader-election",
             "--zap-encoder=json",
             "--tracing=false",

@@ -154,7 +154,7 @@ def test_endpoint_picker_has_a_standby_and_reads_only_its_namespace() -> None:
     assert picker.inputs["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
     role = record.one("Role", "gemma-epp").inputs
     assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
-        *("pods", "inferencepools", "leases", "events")
+        *("pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites", "leases", "events")
     }
     assert not record.all("ClusterRole")
 
@@ -298,8 +298,29 @@ def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
     assert '"gemma-epp"' in str(policy.inputs["spec"]["validations"])
 
 
-def test_namespace_without_a_tenant_needs_no_policy() -> None:
-    assert not shared_record(example()).all("NetworkPolicy")
+def test_server_without_a_key_needs_no_policy() -> None:
+    assert not shared_record(example({"apiKey": False})).all("NetworkPolicy")
+
+
+def test_server_with_a_key_is_kept_from_the_pods_of_the_cluster() -> None:
+    """vLLM answers inference at other paths than /v1 without a key."""
+    policies = {policy.object_name: policy.inputs["spec"] for policy in shared_record(example()).all("NetworkPolicy")}
+    assert {*policies} == {"gemma-clients", "gemma-next-clients"}
+    spec = plain(policies["gemma-clients"])
+    assert (spec["podSelector"], spec["policyTypes"]) == ({"matchLabels": {"app": "gemma"}}, ["Ingress"])
+    (rule,) = spec["ingress"]
+    assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
+    proxies, *health_checks, picker, collectors = rule["from"]
+    assert proxies == {"ipBlock": {"cidr": "10.9.0.0/23"}}
+    assert [source["ipBlock"]["cidr"] for source in health_checks] == ["130.211.0.0/22", "35.191.0.0/16"]
+    assert picker == {"podSelector": {"matchLabels": {"app": "gemma-epp"}}}
+    (expression,) = collectors["namespaceSelector"]["matchExpressions"]
+    assert expression["values"] == ["gmp-system", "gke-gmp-system"]
+
+
+def test_picker_scrapes_its_servers_four_times_a_second() -> None:
+    picker = shared_record(example()).one("Deployment", "gemma-epp").inputs["spec"]["template"]["spec"]
+    assert "--refresh-metrics-interval=250ms" in picker["containers"][0]["args"]
 
 
 # --- canary and rollback ----------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ def create_gateway(
     components = {component.server.name: component for component in servers}
     namespaces = prerequisites.namespaces
     pools = {
-        server.name: create_pool(server, stack.cluster.vpc, cluster, prerequisites) for server in stack.gateway_servers
+        server.name: create_pool(server, stack.cluster.vpc, section.api_key, cluster, prerequisites)
+        for server in stack.gateway_servers
     }
     route_namespaces = {route.section.name: route.namespace or "" for route in stack.routes}
     enabled = apis.enabled(NETWORK_SERVICES, CERTIFICATE_MANAGER)
@@ -55,7 +56,7 @@ def create_gateway(
 
 
 def create_pool(
-    server: model.Server, vpc: model.Vpc | None, cluster: GkeCluster, prerequisites: Prerequisites
+    server: model.Server, vpc: model.Vpc | None, guarded: bool, cluster: GkeCluster, prerequisites: Prerequisites
 ) -> InferencePool:
     """The InferencePool of a server. It waits for the namespace, not for the server: it has no pods until then."""
     tenant = prerequisites.tenants.get(server.namespace)
@@ -68,5 +69,7 @@ def create_pool(
         port=server.port,
         health_path=ENGINES[server.engine].health_path,
         drain_seconds=min(server.termination_grace_period_seconds, MAX_DRAIN_SECONDS),
-        proxy_range=vpc.proxy_cidr if tenant and vpc else None,
+        proxy_range=vpc.proxy_cidr if vpc else None,
+        isolated=tenant is not None,
+        guarded=guarded,
     )
