@@ -21,7 +21,7 @@ from emulator.cluster import hub as stubbed
 from emulator.polling import poll_until
 from programs import fill_bucket, hugging_face
 from programs.fill_bucket import Filling, Output
-from programs.hugging_face import FILLING, MARKER, FillError, Hub
+from programs.hugging_face import FILLING, MARKER, FillError, Hub, ModelFile, needed
 from tests.hub import COMMIT, MODEL, FakeHub, Request
 from tests.repository import ROOT
 
@@ -151,6 +151,23 @@ def test_other_formats_are_skipped_if_the_model_has_safetensors(folder: Path) ->
     with FakeHub({**FILES, **further}) as hub:
         fill(folder, hub)
     assert is_complete(folder)
+
+
+def test_copies_of_the_weights_in_folders_are_skipped() -> None:
+    """As in openai/gpt-oss-120b, whose `original` has the same 65 GB again."""
+    names = (
+        "config.json",
+        "model-00000-of-00001.safetensors",
+        "original/model--00001.safetensors",
+        "original/config.json",
+    )
+    files = [ModelFile(name, 10, "git", "0") for name in names]
+    assert [file.name for file in needed(files)] == [names[0], names[1], names[3]]
+
+
+def test_weights_that_are_in_folders_alone_are_kept() -> None:
+    files = [ModelFile(name, 10, "git", "0") for name in ("config.json", "transformer/model.safetensors")]
+    assert needed(files) == files
 
 
 def test_model_without_safetensors_is_downloaded_in_its_format(folder: Path) -> None:

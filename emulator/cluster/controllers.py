@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 # Seconds of additional delay before a controller starts, while its pod is Ready and its webhook doesn't answer.
 WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
-# The process of a deleted pod finishes its requests for the time of its preStop hook, but no longer than this.
+# The process of a deleted pod answers requests for the time of its preStop hook, but no longer than this. After SIGTERM
+# it has the rest of the pod's grace period.
 MAX_DRAIN_SECONDS = 5.0
 API_PAUSE_SECONDS = 0.5
 
@@ -159,8 +160,13 @@ class ContainerProcess:
 
     def stop(self) -> None:
         """Ends the process after its preStop hook, and deletes its files."""
-        hook = self._container.spec.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
-        asyncio.get_running_loop().call_later(min(hook.get("seconds", 0), MAX_DRAIN_SECONDS), self._main.cancel)
+        asyncio.get_running_loop().call_later(min(self._pre_stop, MAX_DRAIN_SECONDS), self._main.cancel)
+
+    @property
+    def _pre_stop(self) -> float:
+        """Duration of the preStop hook, in seconds."""
+        hook: Object = self._container.spec.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
+        return float(hook.get("seconds", 0))
 
     async def _run(self) -> None:
         try:
@@ -175,7 +181,9 @@ class ContainerProcess:
             output = self._folder.log / f"{log_name(*self._title.split('/'))}.log"
             environment = processes.environment(self._folder.path, **self._environment())
             # Kueue's visibility server writes into the working directory.
-            await processes.keep_running(self._title, command, output, environment, self.sandbox.root)
+            grace = self._pod["spec"].get("terminationGracePeriodSeconds", processes.STOP_SECONDS) - self._pre_stop
+            ending = max(grace, processes.STOP_SECONDS)
+            await processes.keep_running(self._title, command, output, environment, self.sandbox.root, ending)
         except asyncio.CancelledError:
             log.info("%s: stopped", self._title)
         except Exception:

@@ -69,10 +69,17 @@ def detach(command: list[str], log: Path, env: dict[str, str], cwd: Path) -> Non
         )
 
 
-async def keep_running(title: str, command: list[str], output: Path, env: dict[str, str], cwd: Path) -> None:
+async def keep_running(
+    title: str,
+    command: list[str],
+    output: Path,
+    env: dict[str, str],
+    cwd: Path,
+    stop_seconds: float = STOP_SECONDS,
+) -> None:
     """Starts a program and restarts it whenever it ends, until canceled.
 
-    The backoff grows if it ends soon.
+    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds` to end.
     """
     backoff = 0.5
     while True:
@@ -92,16 +99,16 @@ async def keep_running(title: str, command: list[str], output: Path, env: dict[s
             code = await process.wait()
         finally:
             if process.returncode is None:
-                await _stop(process)
+                await _stop(process, stop_seconds)
         log.warning("%s: ended with %s (see %s)", title, code, output)
         backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(backoff)
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process, seconds: float) -> None:
     process.terminate()
     try:
-        await asyncio.wait_for(asyncio.shield(process.wait()), STOP_SECONDS)
+        await asyncio.wait_for(asyncio.shield(process.wait()), seconds)
     except TimeoutError:
         process.kill()
         await process.wait()

@@ -215,7 +215,13 @@ def _server(engine: Engine) -> Command:
         load = {"slots": int(container.argument("--max-num-seqs") or MAX_SEQUENCES), "models": _models(container)}
         metrics = {"metrics_path": engine.metrics_path, "series": dict(engine.series)}
         paths["api_key_variable"] = engine.api_key_variable
-        return stubs.command("server", {"port": _listening(container, port, SERVER_PORT), **paths, **load, **metrics})
+        length = container.argument(engine.names.get("max_model_len", ""))
+        limits = {
+            "max_model_len": int(length) if length else None,
+            "shutdown_seconds": int(container.argument(f"--{engine.shutdown_flag}") or 0),
+        }
+        own_port = _listening(container, port, SERVER_PORT)
+        return stubs.command("server", {"port": own_port, **paths, **load, **metrics, **limits})
 
     return command
 

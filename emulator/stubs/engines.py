@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Generator, Mapping
 from functools import partial
 
 from emulator.stubs.load import Load, token_count
-from emulator.stubs.server import Answer, ErrorAnswer, Object, Route, metric, serve
+from emulator.stubs.server import Answer, ErrorAnswer, Object, Route, StubServer, metric, serve
 
 
 def tgi(port: int, slots: int, models: list[str], series: Mapping[str, str]) -> None:
@@ -39,10 +41,13 @@ def server(
     metrics_path: str,
     series: Mapping[str, str],
     api_key_variable: str = "",
+    max_model_len: int | None = None,
+    shutdown_seconds: int = 0,
 ) -> None:
-    """A server of any engine in the catalog, which describes its paths, its metrics and the form of a request.
+    """A server as vLLM, by the paths, metrics and form of a request that the catalog describes.
 
-    It requires the API key in the variable of its environment, if it is set.
+    It requires the API key in the variable of its environment, if it is set. On SIGTERM it does as `shut_down` says.
+    Unlike vLLM, it loads nothing, so it answers at once, and each event of a stream has one token.
     """
     load = Load(slots)
 
@@ -51,11 +56,43 @@ def server(
             raise ErrorAnswer(422, "prompt is missing")
         return {"response": load.text(token_count(request.get("max_tokens")))}
 
-    routes: dict[str, Route] = openai(load, models) if form == "completions" else {f"POST {request_path}": generate}
+    limit = max_model_len
+    routes: dict[str, Route] = (
+        openai(load, models, limit=limit) if form == "completions" else {f"POST {request_path}": generate}
+    )
     # The labels of vLLM: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
-    routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels)
-    serve(port, {f"GET {health_path}": lambda _: "", **routes}, api_key=os.environ.get(api_key_variable, ""))
+    routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels) + vllm_metrics(load, labels)
+    routes[f"GET {health_path}"] = lambda _: ""
+    http = serve(port, routes, api_key=os.environ.get(api_key_variable, ""), strict=True)
+    signal.signal(
+        signal.SIGTERM, lambda *_: threading.Thread(target=shut_down, args=(http, load, shutdown_seconds)).start()
+    )
+
+
+def shut_down(http: StubServer, load: Load, seconds: int) -> None:
+    """Ends the server as vLLM 0.32 was seen to do.
+
+    With `--shutdown-timeout`, open answers may finish within `seconds`, the health check passes, and new requests get
+    500. Longer answers are cut. Without it, the engine ends first: open answers get nothing more, and the server waits for
+    them until it is killed.
+    """
+    http.refusing = True
+    if not seconds:
+        load.freeze()
+        http.shutdown()
+        http.server_close()
+    deadline = time.monotonic() + seconds
+    while http.open and (not seconds or time.monotonic() < deadline):
+        time.sleep(0.02)
+    os._exit(0)
+
+
+def vllm_metrics(load: Load, labels: str) -> str:
+    """Further metrics of vLLM: vllm/v1/metrics/loggers.py"""
+    config = f'{labels},block_size="16",gpu_memory_utilization="0.92"'
+    generated = metric("vllm:generation_tokens_total", "Generated tokens", {labels: load.generated}, "counter")
+    return generated + metric("vllm:cache_config_info", "Configuration of the cache", {config: 1})
 
 
 def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:
@@ -67,23 +104,28 @@ def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:
     return "".join(metric(series[key], key, {labels: value}) for key, value in values.items() if key in series)
 
 
-def openai(load: Load, models: list[str], strict: bool = True) -> dict[str, Route]:
+def openai(load: Load, models: list[str], strict: bool = True, limit: int | None = None) -> dict[str, Route]:
     """The routes of OpenAI's API: https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html
 
     Args:
         load: The requests of the engine.
         models: Names of the model. Without a name, the stub answers for any.
-        strict: Refuse requests for other models.
+        strict: Refuse requests for other models and wrong requests as vLLM does, with 400.
+        limit: Longest sequence, in tokens. A word counts as one. Default: no limit.
     """
 
     def listed(_: Object) -> Answer:
-        fields = {"object": "model", "created": 0, "owned_by": "stub"}
+        fields: Object = {"object": "model", "created": 0, "owned_by": "stub"}
+        if strict:
+            fields["max_model_len"] = limit
         return {"object": "list", "data": [{"id": model, **fields} for model in models]}
 
     def complete(chat: bool, request: Object) -> Answer:
         needed = "messages" if chat else "prompt"
         if needed not in request:
-            raise ErrorAnswer(422, f"{needed} is missing")
+            raise ErrorAnswer(400 if strict else 422, f"{needed} is missing")
+        if strict:
+            check_lengths(request, str(request[needed]), limit)
         model = request.get("model") or (models[0] if models else "stub")
         if strict and models and model not in models:
             raise ErrorAnswer(404, f"The model `{model}` does not exist.")
@@ -95,6 +137,17 @@ def openai(load: Load, models: list[str], strict: bool = True) -> dict[str, Rout
         "POST /v1/completions": partial(complete, False),
         "POST /v1/chat/completions": partial(complete, True),
     }
+
+
+def check_lengths(request: Object, prompt: str, limit: int | None) -> None:
+    """Refuses what vLLM refuses: no tokens, and prompts and answers that exceed the longest sequence."""
+    asked = request.get("max_completion_tokens")
+    asked = request.get("max_tokens") if asked is None else asked
+    if isinstance(asked, int) and asked < 1:
+        raise ErrorAnswer(400, f"max_tokens must be at least 1, got {asked}.")
+    needed = len(prompt.split()) + (asked if isinstance(asked, int) else 1)
+    if limit is not None and needed > limit:
+        raise ErrorAnswer(400, f"The longest sequence has {limit} tokens. The request needs {needed}.")
 
 
 class Completion:

@@ -29,6 +29,8 @@ class Load:
     def __init__(self, slots: int, changed: Callable[[float], None] = lambda _: None) -> None:
         self.slots = slots
         self.running = 0
+        self.generated = 0
+        self._frozen = False
         self._queue: deque[threading.Event] = deque()
         self._changed = changed
         self._lock = threading.Lock()
@@ -43,6 +45,17 @@ class Load:
     def share(self) -> float:
         """Share of the slots that are in use, 0 to 1."""
         return self.running / self.slots
+
+    def freeze(self) -> None:
+        """Ends the engine without its server: requests get no further token, no error and no end."""
+        self._frozen = True
+
+    def _generate(self, count: int) -> None:
+        time.sleep(count * token_seconds())
+        if self._frozen:
+            threading.Event().wait()
+        with self._lock:
+            self.generated += count
 
     @contextmanager
     def slot(self) -> Iterator[None]:
@@ -71,14 +84,14 @@ class Load:
     def text(self, count: int) -> str:
         """Waits for a slot, holds it for the time of this many tokens, and returns them."""
         with self.slot():
-            time.sleep(count * token_seconds())
+            self._generate(count)
         return "".join(_token(number) for number in range(count))
 
     def tokens(self, count: int) -> Iterator[str]:
         """Waits for a slot, and yields one token after another while it holds the slot."""
         with self.slot():
             for number in range(count):
-                time.sleep(token_seconds())
+                self._generate(1)
                 yield _token(number)
 
 

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -31,9 +31,34 @@ Answer = str | Object | Generator[Object, None, None]
 Route = Callable[[Object], Answer]
 
 
+class StubServer(ThreadingHTTPServer):
+    """A server that knows its open requests (POST), and can refuse new ones."""
+
+    daemon_threads = True
+    # Length of the accept queue. With the default of 5, some connections of a burst would be refused.
+    request_queue_size = 1024
+    refusing = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.open = 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Counts an open request."""
+        with self._counting:
+            self.open += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self.open -= 1
+
+
 def serve(
-    port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None, api_key: str = ""
-) -> ThreadingHTTPServer:
+    port: int, routes: Mapping[str, Route], tls: ssl.SSLContext | None = None, api_key: str = "", strict: bool = False
+) -> StubServer:
     """Listens, and answers from other threads.
 
     Args:
@@ -42,6 +67,7 @@ def serve(
             JSON, with the path as `path`.
         tls: Context for HTTPS. Default: HTTP.
         api_key: Key that clients must send for paths below `/v1`, as to vLLM. Default: none.
+        strict: Refuse bodies of another content type than JSON, as vLLM does.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,11 +78,20 @@ def serve(
             self._answer({})
 
         def do_POST(self) -> None:
+            with server.request():
+                self._post()
+
+        def _post(self) -> None:
             try:
                 request = json.loads(self._body())
             except ValueError:
                 request = None
-            if isinstance(request, dict):
+            kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            if server.refusing:
+                self._reply(500, error(500, "the engine is shutting down"))
+            elif strict and kind != "application/json":
+                self._reply(400, error(400, "the content type is not application/json"))
+            elif isinstance(request, dict):
                 self._answer(request)
             else:
                 self._reply(400, error(400, "the request is not a JSON object"))
@@ -75,8 +110,9 @@ def serve(
             path = self.path.partition("?")[0]
             route = routes.get(f"{self.command} {path}") or routes.get(self.command)
             try:
-                if api_key and path.startswith("/v1") and self.headers.get("Authorization") != f"Bearer {api_key}":
-                    raise ErrorAnswer(401, "Unauthorized")
+                if api_key and path.startswith("/v1") and not self._authorized():
+                    self._reply(401, {"error": "Unauthorized"})
+                    return
                 if route is None:
                     raise ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
                 answer = route(request | {"path": path})
@@ -90,6 +126,10 @@ def serve(
                     self._stream(answer)
             except ConnectionError:
                 self.close_connection = True  # the client left
+
+        def _authorized(self) -> bool:
+            scheme, _, key = self.headers.get("Authorization", "").partition(" ")
+            return scheme.lower() == "bearer" and key == api_key
 
         def _reply(self, status: int, answer: str | Object) -> None:
             text = isinstance(answer, str)
@@ -119,12 +159,7 @@ def serve(
         def log_message(self, format: str, *args: object) -> None:
             """Logs nothing: a line per probe and scrape would be noise."""
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        # Length of the accept queue. With the default of 5, some connections of a burst would be refused.
-        request_queue_size = 1024
-
-    server = Server(("127.0.0.1", port), Handler)
+    server = StubServer(("127.0.0.1", port), Handler)
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -143,8 +178,9 @@ def error(status: int, cause: str) -> Object:
     return {"error": {"message": cause, "type": "StubError", "param": None, "code": status}}
 
 
-def metric(name: str, about: str, samples: Mapping[str, float]) -> str:
-    """Formats a gauge in Prometheus' text format. `samples` are by labels (`id="x"`)."""
-    lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
+def metric(name: str, about: str, samples: Mapping[str, float], kind: str = "gauge") -> str:
+    """Formats a metric in Prometheus' text format. `samples` are by labels (`id="x"`)."""
+    family = name.removesuffix("_total") if kind == "counter" else name
+    lines = [f"# HELP {family} {about}", f"# TYPE {family} {kind}"]
     lines += [f"{name}{{{labels}}} {value}" for labels, value in samples.items()]
     return "\n".join(lines) + "\n"

@@ -60,7 +60,7 @@ def eventually(check: Callable[[], object]) -> None:
 def ask(port: int, method: str, path: str, body: object = None, chunked: bool = False) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     text = None if body is None else json.dumps(body).encode()
-    connection.request(method, path, iter([text]) if text and chunked else text)
+    connection.request(method, path, iter([text]) if text and chunked else text, JSON if text else {})
     response = connection.getresponse()
     answer = response.status, response.read().decode()
     connection.close()
@@ -81,6 +81,7 @@ def jetstream(started: Callable[..., int], tmp_path: Path, slots: int) -> tuple[
     return started("jetstream_http", engine_port=engine), metrics
 
 
+JSON = {"Content-Type": "application/json"}
 LOAD = {"slots": 8, "models": ["m"]}
 TGI = {**LOAD, "series": dict(ENGINES["tgi"].series)}
 VLLM = {
@@ -157,7 +158,7 @@ def test_streams_send_one_event_per_token_at_the_time_of_tokens(
 def streamed(port: int, path: str, body: object) -> tuple[list[str], list[float], str]:
     """The data of the events of an answer, when each arrived, and the type of the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", path, json.dumps(body))
+    connection.request("POST", path, json.dumps(body), JSON)
     response = connection.getresponse()
     assert response.status == 200
     events, times = [], []
@@ -182,7 +183,8 @@ def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., i
 def test_a_client_that_leaves_a_stream_frees_its_slot(started: Callable[..., int]) -> None:
     port = started("server", **VLLM | {"slots": 1})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/v1/completions", json.dumps({"prompt": "x", "max_tokens": 100_000, "stream": True}))
+    body = json.dumps({"prompt": "x", "max_tokens": 100_000, "stream": True})
+    connection.request("POST", "/v1/completions", body, JSON)
     assert connection.getresponse().readline().startswith(b"data: ")
     connection.close()
     assert ask(port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
@@ -205,7 +207,7 @@ def test_one_connection_serves_several_requests(started: Callable[..., int]) -> 
     connection = http.client.HTTPConnection("127.0.0.1", started("server", **VLLM), timeout=60)
     for stream in (False, True, False):
         body = json.dumps({"prompt": "Who?", "max_tokens": 2, "stream": stream}).encode()
-        connection.request("POST", "/v1/completions", iter([body]))
+        connection.request("POST", "/v1/completions", iter([body]), JSON)
         response = connection.getresponse()
         assert response.status == 200
         assert response.read()
@@ -259,7 +261,9 @@ def test_burst_shows_in_the_metrics_of_the_engine_and_leaves_them(
     waiting, running, labels = WAITING[kind]
 
     def now() -> dict[str, float]:
-        return samples(ask(port, "GET", "/metrics")[1])
+        of_load = tuple(settings["series"].values())
+        every = samples(ask(port, "GET", "/metrics")[1])
+        return {name: value for name, value in every.items() if name.startswith(of_load)}
 
     assert set(now().values()) == {0}
     body = {"model": "m", "prompt": "x", "max_tokens": 200}
@@ -319,3 +323,107 @@ def test_the_stub_of_a_metrics_api_serves_discovery_without_metrics() -> None:
     }
     with pytest.raises(ErrorAnswer, match="this is a stub of the Stackdriver adapter"):
         discovery({"path": "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/memory_used"})
+
+
+# --- vLLM's answers to wrong requests, and its end --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"model": "m"},
+        {"model": "m", "prompt": "hi", "max_tokens": 0},
+        {"model": "m", "prompt": "hi", "max_tokens": -1},
+        {"model": "m", "prompt": "hi", "max_tokens": 16},
+        {"model": "m", "prompt": "word " * 20},
+        ["a list"],
+    ],
+)
+def test_vllm_refuses_wrong_requests_with_400(started: Callable[..., int], request_body: object) -> None:
+    port = started("server", **VLLM, max_model_len=16)
+    assert ask(port, "POST", "/v1/completions", request_body)[0] == 400
+    assert ask(port, "POST", "/v1/completions", {"model": "m", "prompt": "hi", "max_tokens": 15})[0] == 200
+
+
+def test_vllm_refuses_another_content_type(started: Callable[..., int]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", started("server", **VLLM))
+    connection.request("POST", "/v1/completions", json.dumps({"prompt": "hi"}), {"Content-Type": "text/plain"})
+    assert connection.getresponse().status == 400
+
+
+def test_vllm_lists_its_length_and_counts_its_tokens(started: Callable[..., int]) -> None:
+    port = started("server", **VLLM, max_model_len=4096)
+    assert json.loads(ask(port, "GET", "/v1/models")[1])["data"][0]["max_model_len"] == 4096
+    ask(port, "POST", "/v1/completions", {"prompt": "hi", "max_tokens": 7})
+    metrics = ask(port, "GET", "/metrics")[1]
+    assert 'vllm:generation_tokens_total{model_name="m",engine="0"} 7' in metrics
+    assert "# TYPE vllm:generation_tokens counter" in metrics
+    assert "vllm:cache_config_info{" in metrics
+
+
+def stream(port: int, tokens: int, timeout: float = 20) -> http.client.HTTPResponse:
+    """A stream of which the first event has been read."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    body = json.dumps({"model": "m", "prompt": "hi", "max_tokens": tokens, "stream": True})
+    connection.request("POST", "/v1/completions", body, JSON)
+    response = connection.getresponse()
+    assert response.readline().startswith(b"data: ")
+    return response
+
+
+def running_vllm(**settings: object) -> tuple[subprocess.Popen[bytes], int]:
+    port = processes.free_ports(1)[0]
+    command = stubs.command("server", {**VLLM, **settings, "port": port})
+    process = subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01"})
+    eventually(lambda: ask(port, "GET", "/health"))
+    return process, port
+
+
+def test_open_answers_finish_after_sigterm_and_new_requests_get_500() -> None:
+    process, port = running_vllm(shutdown_seconds=60)
+    with process:
+        answer = stream(port, 200)
+        process.terminate()
+        eventually(lambda: ask(port, "POST", "/v1/completions", {"prompt": "hi"})[0] == 500)
+        assert ask(port, "GET", "/health")[0] == 200
+        text = answer.read().decode()
+        assert text.count("data: ") == 200  # 199 more tokens, and the end
+        assert text.endswith("data: [DONE]\n\n")
+        assert process.wait(timeout=30) == 0
+
+
+def test_answers_longer_than_the_shutdown_timeout_are_cut() -> None:
+    process, port = running_vllm(shutdown_seconds=1)
+    with process:
+        answer = stream(port, 100_000)
+        process.terminate()
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            answer.read()
+        assert process.wait(timeout=30) == 0
+
+
+def test_without_the_flag_open_answers_stop_for_good() -> None:
+    process, port = running_vllm()
+    with process:
+        answer = stream(port, 100_000, timeout=2)
+        process.terminate()
+        eventually(lambda: refuses_connections(port))
+        with pytest.raises(TimeoutError):
+            answer.read()
+        assert process.poll() is None
+        process.kill()
+
+
+def refuses_connections(port: int) -> bool:
+    try:
+        ask(port, "GET", "/health")
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_without_open_answers_vllm_ends_at_once() -> None:
+    process, _ = running_vllm()
+    with process:
+        process.terminate()
+        assert process.wait(timeout=30) == 0

@@ -180,7 +180,14 @@ def model_file(entry: Mapping[str, Any]) -> ModelFile:
 
 
 def needed(files: list[ModelFile]) -> list[ModelFile]:
-    """The files that servers read, the largest first: safetensors instead of other formats, if there are any."""
-    if any(file.name.endswith(".safetensors") for file in files):
+    """The files that servers read, the largest first: safetensors instead of other formats, if there are any.
+
+    Engines read the weights that `model.safetensors.index.json` names, which lie beside it. Folders such as `original`
+    have other copies.
+    """
+    weights = [file.name for file in files if file.name.endswith(".safetensors")]
+    if weights:
         files = [file for file in files if not file.name.endswith(OTHER_WEIGHTS)]
+    if any("/" not in name for name in weights):
+        files = [file for file in files if "/" not in file.name or not file.name.endswith(".safetensors")]
     return sorted(files, key=lambda file: -file.size)
