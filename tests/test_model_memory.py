@@ -9,6 +9,7 @@ from typing import Any
 import pulumi
 import pytest
 
+from catalog.advisories import open_in
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.machines import GPUS
@@ -18,7 +19,7 @@ from catalog.quantities import GI
 from catalog.vllm import RELEASE
 from catalog.vllm_architectures import ARCHITECTURES
 from ops.doctor.command import Doctor
-from ops.doctor.visit import UNCHECKED, Finding
+from ops.doctor.visit import ADVICE, UNCHECKED, Finding
 from report.changes import plan
 from report.page import Options, page
 from report.policies import Verdict
@@ -699,6 +700,29 @@ def test_doctor_lists_what_is_not_checked() -> None:
         "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
         "Describe it in gke-ai:serving[0].modelShape, which python -m ops.model acme/unknown prints"
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "numbers"),
+    [
+        (None, []),
+        ("vllm/vllm-openai:v0.31.0", []),
+        ("vllm/vllm-openai:v0.30.0", ["CVE-2026-114053"]),
+        ("vllm/vllm-openai:v0.11.0", ["CVE-2025-62164", "CVE-2026-22778", "CVE-2026-48746", "CVE-2026-114053"]),
+        ("registry.example/vllm:latest", []),
+    ],
+)
+def test_doctor_lists_published_advisories_of_an_image(image: str | None, numbers: list[str]) -> None:
+    further = {} if image is None else {"image": image}
+    findings = list(Doctor("dev", PROJECT, load(vllm(**L4, maxModelLen=4096, **further), PROJECT), True).images())
+    assert [finding.state for finding in findings] == [ADVICE] * bool(numbers)
+    for finding in findings:
+        assert [number for number in numbers if number in finding.text] == numbers
+        assert "Remove image, or name release 0.31.0 or newer" in finding.text
+
+
+def test_pinned_images_have_no_published_advisory() -> None:
+    assert [list(open_in(name, engine.image)) for name, engine in ENGINES.items()] == [[]] * len(ENGINES)
 
 
 # By the facts of the pinned release: catalog.vllm

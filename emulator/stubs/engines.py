@@ -74,8 +74,8 @@ def shut_down(http: StubServer, load: Load, seconds: int) -> None:
     """Ends the server as vLLM 0.32 was seen to do.
 
     With `--shutdown-timeout`, open answers may finish within `seconds`, the health check passes, and new requests get
-    500. Longer answers are cut. Without it, the engine ends first: open answers get nothing more, and the server waits for
-    them until it is killed.
+    500. Longer answers are cut. Without it, the engine ends first: open answers get nothing more, and the server waits
+    for them until it is killed.
     """
     http.refusing = True
     if not seconds:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from catalog import features
+from catalog import advisories, features
 from ops.doctor.requests import NOT_FOUND
 from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
 from settings import model_memory
@@ -79,6 +79,16 @@ class MachineChecks(Visit):
             yield Finding(
                 UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"
             )
+
+    def images(self) -> Iterator[Finding]:
+        """No image of a server has a published security flaw that a newer release fixes."""
+        for server in self.settings.serving:
+            open_advisories = list(advisories.open_in(server.engine, server.images[0]))
+            if open_advisories:
+                first = ".".join(map(str, max(advisory.fixed for advisory in open_advisories)))
+                flaws = "; ".join(f"{advisory.number}: {advisory.effect}" for advisory in open_advisories)
+                text = f"{server.at('image')}: {flaws}. Remove image, or name release {first} or newer"
+                yield Finding(ADVICE, "image", text)
 
     def kubectl(self) -> Iterator[Finding]:
         """kubectl is installed, which error messages and alerts refer to."""
