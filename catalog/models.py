@@ -31,6 +31,7 @@ class Model:
     - `chunked` is whether the layers with a window attend to chunks instead.
     - `linear_layers` is the number of layers with linear attention. Their state, of constant size, does not count.
     - `full_kv_heads` and `full_head_size` are those of layers without a window, if they differ.
+    - `method` is the quantization method of a copy whose method not every engine has.
     - `loaded_gib` and `activations_gib` are published figures of vLLM, for models that need more than their files.
     """
 
@@ -55,6 +56,7 @@ class Model:
     linear_layers: int = 0
     full_kv_heads: int | None = None
     full_head_size: int | None = None
+    method: str = ""
     loaded_gib: float | None = None
     activations_gib: float | None = None
 
@@ -349,5 +351,6 @@ def find_model(name: str) -> Model | None:
             if original is not None:
                 average = min(original.bytes_per_parameter, original.average(size))
                 block = 128 if _BLOCKS.fullmatch(wanted) else original.block
-                return replace(original, bytes_per_parameter=average, block=block)
+                method = "bitsandbytes" if "bnb" in ending else ""
+                return replace(original, bytes_per_parameter=average, block=block, method=method)
     return None

@@ -25,6 +25,7 @@ from components.retry import kueue_hook
 from settings.stack.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # Scorers of the endpoint picker with their weights: those of its chart.
 # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates/epp-config.yaml
 SCORERS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
@@ -215,12 +216,14 @@ class InferencePool(Component):
 
         The kubelet's probes always pass: https://kubernetes.io/docs/concepts/services-networking/network-policies/
         """
-        collectors = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(METRICS_COLLECTORS)}
-        sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [
-            *({"ip_block": {"cidr": cidr}} for cidr in ranges),
-            {"pod_selector": {"match_labels": {"app": picker_name(pool)}}},
-            {"namespace_selector": {"match_expressions": [collectors]}},
-        ]
+        collectors: k8s.meta.v1.LabelSelectorRequirementArgsDict = {
+            "key": NAMESPACE_NAME,
+            "operator": "In",
+            "values": list(METRICS_COLLECTORS),
+        }
+        sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
+        sources.append({"pod_selector": {"match_labels": {"app": picker_name(pool)}}})
+        sources.append({"namespace_selector": {"match_expressions": [collectors]}})
         k8s.networking.v1.NetworkPolicy(
             f"{namespace}/{pool}-clients",
             metadata={"name": f"{pool}-clients", "namespace": namespace},

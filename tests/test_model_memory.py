@@ -853,3 +853,11 @@ def test_flag_that_the_release_refuses_is_refused(flag: str) -> None:
     (problem,) = problems_of(values)
     assert f"has no flag --{flag[2:].replace('_', '-')}. The server would not start" in problem.cause
     assert problems_of(vllm(**values["serving"][0], image="vllm/vllm-openai:v0.11.0")) == []
+
+
+def test_copy_in_a_quantization_that_the_release_lacks_is_refused() -> None:
+    copy = {"model": "unsloth/Llama-3.1-8B-Instruct-bnb-4bit", "maxModelLen": 4096}
+    (problem,) = problems_of(vllm(**L4, **copy))
+    assert "is quantized with bitsandbytes, which vLLM does not have" in problem.cause
+    assert problems_of(one_server(**L4, **copy)) == []
+    assert problems_of(vllm(**L4, **copy, image="vllm/vllm-openai:v0.20.0")) == []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ops import model, vllm_release
 from ops.stack import Stop
@@ -110,7 +111,7 @@ def test_printed_shape_is_a_valid_key_of_a_server(
     model.main()
     printed = capsys.readouterr().out
     assert printed.endswith("# files with the weights: 16.06 GB\n")
-    shape = model.yaml.safe_load(printed)["modelShape"]
+    shape = yaml.safe_load(printed)["modelShape"]
     values = vllm(model="acme/tuned", accelerator="nvidia-l4", maxModelLen=4096, modelShape=shape)
     (server,) = load(values, PROJECT).serving
     assert server.checkpoint_bytes == 16_060_522_496

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
+from catalog.models import find_model
 from settings.model import JetStream, Server, TpuServer, VllmTpu
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import each, join_names, needs, rule
@@ -104,9 +105,14 @@ def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
 @each("serving")
 def quantization_is_known(server: Server) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
+    engine = ENGINES[server.engine]
+    model = find_model(server.hub_ids.get("model", ""))
+    if model is not None and model.method and model.method not in engine.quantize and server.image is None:
+        cause = f"{server.model} is quantized with {model.method}, which {engine.title} does not have"
+        cause += ". The server would not start"
+        yield Problem(server.at("model"), cause, "Choose a copy in AWQ, GPTQ or FP8, or another engine")
     if server.quantization is None:
         return
-    engine = ENGINES[server.engine]
     if server.quantization in engine.quantize or (engine.quantize_of_own_images and server.image is not None):
         return
     cause = f"{server.quantization} is not a quantization method of {engine.title}. The server would not start"
