@@ -60,7 +60,7 @@ def server(
     routes: dict[str, Route] = (
         openai(load, models, limit=limit) if form == "completions" else {f"POST {request_path}": generate}
     )
-    # The labels of vLLM: https://github.com/vllm-project/vllm/blob/v0.11.0/vllm/v1/metrics/loggers.py
+    # The labels of vLLM: vllm/v1/metrics/loggers.py
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
     routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels) + vllm_metrics(load, labels)
     routes[f"GET {health_path}"] = lambda _: ""

@@ -57,7 +57,7 @@ def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.00
     container = {
         "name": "server",
         "image": ENGINES["vllm"].image,
-        "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}"],
+        "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}", "--shutdown-timeout=50"],
         "ports": [{"containerPort": 8000}],
         "env": [
             {"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)},

@@ -171,6 +171,20 @@ def streamed_chat(address: str, tokens: int) -> Iterator[openai.Stream[ChatCompl
         yield stream
 
 
+def test_open_answers_outlive_the_deletion_of_their_pods(api: httpx.Client) -> None:
+    """As in a rollout: vLLM has `--shutdown-timeout`, and the answer takes longer than a process has without it."""
+    address, tokens = works(api), 800
+    with streamed_chat(address, tokens) as stream:
+        events = iter(stream)
+        next(events)
+        names = [name for server in ("old", "new") for name in pods(api, server)]
+        for name in names:
+            answer(api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"))
+        generated = [event for event in events if event.choices and event.choices[0].delta.content]
+    assert len(generated) == tokens
+    assert generated[-1].choices[0].finish_reason == "length"
+
+
 def test_a_client_without_the_api_key_is_refused(api: httpx.Client) -> None:
     address = works(api)
     stranger = openai.OpenAI(base_url=address, api_key="another key", max_retries=0)
