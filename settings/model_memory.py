@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from catalog.engines import ENGINES, MemoryUse
+from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
+from catalog.memory_use import MemoryUse
 from catalog.model_memory import (
     Need,
     experts_divide,

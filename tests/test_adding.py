@@ -69,7 +69,7 @@ SERVERS: list[dict[str, Any]] = [
         "engine": "vllm",
         "model": "google/gemma-2-2b",
         "accelerator": "nvidia-l4",
-        "swapSpace": 8,
+        "maxLogprobs": 8,
     },
     {
         "name": "tgi",
@@ -85,7 +85,7 @@ GUIDES = ("adding-an-engine.md", "adding-a-key.md", "adding-a-pool-kind.md")
 # A misspelled key, an argument and a variable that keys set.
 MISTAKES: list[dict[str, Any]] = [
     {"maxRunningRequest": 64},
-    {"arguments": ["--swap-space=4"]},
+    {"arguments": ["--max-logprobs=4"]},
     {"env": {"MAX_CONCURRENT_REQUESTS": "4"}},
 ]
 
@@ -251,15 +251,15 @@ def test_key_is_added_in_one_file(additions: Added) -> None:
 
 def test_engines_get_the_added_keys(additions: Added) -> None:
     containers = additions.result["containers"]
-    assert containers["vllm"]["args"][-1] == "--swap-space=8"
+    assert "--max-logprobs=8" in containers["vllm"]["args"]
     assert {"name": "MAX_CONCURRENT_REQUESTS", "value": "128"} in containers["tgi"]["env"]
     for generated in additions.result["generated"]:
-        assert "swapSpace" in generated
+        assert "maxLogprobs" in generated
         assert "maxConcurrentRequests" in generated
 
 
 def test_added_keys_cannot_be_set_twice(additions: Added) -> None:
-    assert "swapSpace sets swap-space" in additions.result["refusal"]
+    assert "maxLogprobs sets max-logprobs" in additions.result["refusal"]
     assert "maxConcurrentRequests sets MAX_CONCURRENT_REQUESTS" in additions.result["refusal"]
 
 

@@ -730,9 +730,8 @@ def test_pinned_images_have_no_published_advisory() -> None:
 
 def need_of(values: Configuration) -> Need:
     """What a replica needs on the accelerator that it names."""
-    settings = load(values, PROJECT)
-    (server,) = settings.serving
-    loaded, (place, *_) = load_of(server, settings), model_memory.places(server, settings)
+    (server,) = load(values, PROJECT).servers
+    loaded, (place, *_) = load_of(server), model_memory.places(server)
     assert isinstance(loaded, Load)
     return loaded.need(place)
 
@@ -765,7 +764,7 @@ def test_windows_can_be_turned_on_for_chunked_attention_and_are_then_not_checked
     allowed = {"VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": "1"}
     values = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E", gpus=8, env=allowed)
     assert problems_of(values) == []
-    assert "changes how much memory" in str(unchecked(load(values, PROJECT))[0])
+    assert "changes how much memory" in str(unchecked(load(values, PROJECT).servers)[0])
 
 
 def test_gpt_oss_120b_needs_what_vllm_was_seen_to_load() -> None:

@@ -113,8 +113,8 @@ def test_printed_shape_is_a_valid_key_of_a_server(
     assert printed.endswith("# files with the weights: 16.06 GB\n")
     shape = yaml.safe_load(printed)["modelShape"]
     values = vllm(model="acme/tuned", accelerator="nvidia-l4", maxModelLen=4096, modelShape=shape)
-    (server,) = load(values, PROJECT).serving
-    assert server.checkpoint_bytes == 16_060_522_496
+    (server,) = load(values, PROJECT).servers
+    assert server.section.checkpoint_bytes == 16_060_522_496
 
 
 # Releases

@@ -20,11 +20,12 @@ from settings.model.cluster import (
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
 from settings.model.gateway import Gateway, Route, RoutedServer
 from settings.model.model_cache import ModelCache
+from settings.model.model_shape import ModelShape
 from settings.model.nodes import Nodes
 from settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
 from settings.model.queues import ClusterQueue, Flavor, FlavorQuota, LocalQueue, Preemption, PriorityClass, Queues
 from settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
-from settings.model.server import ModelShape, ScratchVolume, Server
+from settings.model.server import ScratchVolume, Server
 from settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from settings.model.stack import Monitoring, Settings, Tenant, Unresolved, Waiver
 from settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
