@@ -17,6 +17,7 @@ pytestmark = pytest.mark.cluster
 # docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
 _CLUSTER = "gcp:container/cluster:Cluster::"
 _SERVER = "kubernetes:apps/v1:Deployment::"
+_AUTOSCALER = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler::"
 _KUEUE = "kubernetes:helm.sh/v3:Release::kueue"
 CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
     ("0.2.0", "dev"): {"update": [f"{_CLUSTER}ai-dev", f"{_SERVER}llm/gemma", _KUEUE]},
@@ -43,13 +44,16 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
         ]
     },
     ("0.2.0", "flex-start-tpu"): {"update": ["gcp:container/nodePool:NodePool::single-host"]},
-    ("0.2.0", "jetstream-autoscaling"): {"update": [f"{_SERVER}default/maxengine-server"]},
+    ("0.2.0", "jetstream-autoscaling"): {
+        "update": [f"{_SERVER}default/maxengine-server", f"{_AUTOSCALER}default/jetstream-hpa"]
+    },
     ("0.2.0", "jetstream-autoscaling-prometheus"): {
         "create": ["kubernetes:policy/v1:PodDisruptionBudget::frontend"],
         "update": [
             f"{_SERVER}default/maxengine-server",
             f"{_SERVER}example-release-prometheus-adapter",
             f"{_SERVER}frontend",
+            f"{_AUTOSCALER}default/jetstream-hpa-multiple-metrics",
         ],
     },
 }
