@@ -714,7 +714,7 @@ def test_doctor_lists_what_is_not_checked() -> None:
 )
 def test_doctor_lists_published_advisories_of_an_image(image: str | None, numbers: list[str]) -> None:
     further = {} if image is None else {"image": image}
-    findings = list(Doctor("dev", PROJECT, load(vllm(**L4, maxModelLen=4096, **further), PROJECT), True).images())
+    findings = list(Doctor("dev", PROJECT, load(vllm(**L4, maxModelLen=4096, **further), PROJECT), True).advisories())
     assert [finding.state for finding in findings] == [ADVICE] * bool(numbers)
     for finding in findings:
         assert [number for number in numbers if number in finding.text] == numbers

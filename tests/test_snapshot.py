@@ -347,7 +347,7 @@ def test_a_snapshot_has_the_settings_of_kueue_that_decide_and_no_other(monkeypat
 
 
 def test_a_rehearsal_says_in_which_settings_its_kueue_differs() -> None:
-    fair = {"fairSharing": {"preemptionStrategies": []}}
+    fair: dict[str, object] = {"fairSharing": {"preemptionStrategies": []}}
     (note,) = kueue.differing(fair | {"integrations": {}}, {"integrations": {}})
     assert note.startswith("Kueue is configured otherwise in the cluster: fairSharing. ")
     assert [*kueue.differing(fair, fair)] == []

@@ -40,7 +40,7 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
         """Yields all findings, those of this machine first."""
         yield from self._all(
             *(self.pulumi, self.plugins, self.login, self.python),
-            *(self.hugging_face, self.gateway_api_key, self.models, self.images, self.kubectl),
+            *(self.hugging_face, self.gateway_api_key, self.models, self.advisories, self.images, self.kubectl),
         )
         tools = [*self._all(self.gcloud)]
         yield from tools

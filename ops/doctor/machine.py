@@ -80,7 +80,7 @@ class MachineChecks(Visit):
                 UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"
             )
 
-    def images(self) -> Iterator[Finding]:
+    def advisories(self) -> Iterator[Finding]:
         """No image of a server has a published security flaw that a newer release fixes."""
         for server in self.settings.serving:
             open_advisories = list(advisories.open_in(server.engine, server.images[0]))
