@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 KUEUE = "kueue-system"
 JOBSET = "jobset-system"
 STACKDRIVER_ADAPTER = "custom-metrics"
@@ -10,6 +12,9 @@ MODEL_CACHE = "model-cache"
 # Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
+# GKE's control plane reaches pods through these pods of kube-system, also for `services/proxy`:
+# https://github.com/tigera/operator/pull/5212
+KONNECTIVITY = MappingProxyType({"k8s-app": "konnectivity-agent"})
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces. Those of GKE begin
 # with gke- and gmp-: https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security

@@ -13,7 +13,7 @@ from catalog.gateways import (
     PICKER_METRICS_PORT,
     PICKER_PORT,
 )
-from catalog.namespaces import METRICS_COLLECTORS
+from catalog.namespaces import KONNECTIVITY, METRICS_COLLECTORS
 from catalog.versions import (
     ENDPOINT_PICKER_CONFIG_API,
     ENDPOINT_PICKER_IMAGE,
@@ -212,8 +212,9 @@ class InferencePool(Component):
         )
 
     def _guard(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
-        """Let the load balancer, the picker and the collectors of metrics reach the pods, and nobody else.
+        """Let the load balancer, the picker, the collectors of metrics and the API server reach the pods, nobody else.
 
+        Through the API server come users with the permission `services/proxy`, as the smoke check does.
         The kubelet's probes always pass: https://kubernetes.io/docs/concepts/services-networking/network-policies/
         """
         collectors: k8s.meta.v1.LabelSelectorRequirementArgsDict = {
@@ -224,6 +225,12 @@ class InferencePool(Component):
         sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
         sources.append({"pod_selector": {"match_labels": {"app": picker_name(pool)}}})
         sources.append({"namespace_selector": {"match_expressions": [collectors]}})
+        sources.append(
+            {
+                "namespace_selector": {"match_labels": {NAMESPACE_NAME: "kube-system"}},
+                "pod_selector": {"match_labels": dict(KONNECTIVITY)},
+            }
+        )
         k8s.networking.v1.NetworkPolicy(
             f"{namespace}/{pool}-clients",
             metadata={"name": f"{pool}-clients", "namespace": namespace},

@@ -310,12 +310,14 @@ def test_server_with_a_key_is_kept_from_the_pods_of_the_cluster() -> None:
     assert (spec["podSelector"], spec["policyTypes"]) == ({"matchLabels": {"app": "gemma"}}, ["Ingress"])
     (rule,) = spec["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
-    proxies, *health_checks, picker, collectors = rule["from"]
+    proxies, *health_checks, picker, collectors, api_server = rule["from"]
     assert proxies == {"ipBlock": {"cidr": "10.9.0.0/23"}}
     assert [source["ipBlock"]["cidr"] for source in health_checks] == ["130.211.0.0/22", "35.191.0.0/16"]
     assert picker == {"podSelector": {"matchLabels": {"app": "gemma-epp"}}}
     (expression,) = collectors["namespaceSelector"]["matchExpressions"]
     assert expression["values"] == ["gmp-system", "gke-gmp-system"]
+    assert api_server["podSelector"] == {"matchLabels": {"k8s-app": "konnectivity-agent"}}
+    assert api_server["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
 
 
 def test_picker_scrapes_its_servers_four_times_a_second() -> None:
