@@ -6,7 +6,6 @@ Sources, by family:
 - e2, n1, n2: https://cloud.google.com/compute/docs/general-purpose-machines
 - T4 on N1: https://cloud.google.com/compute/docs/gpus#t4-gpus
 - TPU machines (vCPUs, GiB, chips): https://cloud.google.com/kubernetes-engine/docs/concepts/tpus
-- boot disks: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support
 - capacity modes:
   https://cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type,
   https://cloud.google.com/ai-hypercomputer/docs/consumption-models
@@ -164,8 +163,6 @@ _STANDARD_MACHINES: Mapping[str, tuple[float, tuple[int, ...]]] = {
 ATTACHABLE: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
     {f"n1-standard-{size}": MappingProxyType({"nvidia-tesla-t4": (1, 2, 4)}) for size in (4, 8, 16)}
 )
-# Families that boot only from Hyperdisk Balanced; the others boot from a balanced persistent disk.
-_HYPERDISK = ("g4-", "a3-ultragpu-", "a4-", "a4x-", "ct6e-", "tpu7x-")
 
 
 def _machines() -> Iterable[Machine]:
@@ -225,8 +222,3 @@ def machines_with(gpu: str) -> list[Machine]:
 def size(machine: Machine) -> tuple[float, ...]:
     """Returns the sort key of a machine: GPUs, then vCPUs, then memory."""
     return (machine.gpus, machine.vcpus, machine.memory_gb)
-
-
-def boot_disk_type(machine_type: str) -> str:
-    """Returns the boot disk type of a machine family: `hyperdisk-balanced` or `pd-balanced`."""
-    return "hyperdisk-balanced" if machine_type.startswith(_HYPERDISK) else "pd-balanced"

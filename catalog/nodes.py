@@ -217,14 +217,22 @@ def smallest_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction
     return _first_with_room(_candidates(gpu), gpu, gpus, cpu, memory)
 
 
-def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
+class NotOffered(LookupError):
+    """Google offers the machine of a pod only in other capacity modes."""
+
+    def __init__(self, machine_type: Machine, mode: str) -> None:
+        super().__init__(f"Google does not offer {machine_type.name} with capacity mode {mode}")
+        self.machine_type = machine_type
+
+
+def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction, mode: str = "onDemand") -> Machine:
     """Returns the machine of one pod on Autopilot. The pod gets all GPUs of the node, and no other GPU pod runs there.
 
     Google does not document the machine that it chooses; this is the cheapest one that is large enough. Raises
     LookupError, with a message for the user, if no machine has exactly these GPUs, or if CPU or memory exceed
-    Autopilot's maximum. If the maximum is unknown, what is free on the node counts, which is unproven: for H100, H100
-    Mega, H200, B200 and RTX PRO 6000, and by count for all but one A100. No request is below Autopilot's minimum: see
-    `AUTOPILOT_MAXIMUM`.
+    Autopilot's maximum, and NotOffered if Google lacks the capacity mode. If the maximum is unknown, what is free on
+    the node counts, which is unproven: for H100, H100 Mega, H200, B200 and RTX PRO 6000, and by count for all but one
+    A100. No request is below Autopilot's minimum: see `AUTOPILOT_MAXIMUM`.
     https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus (one pod per node; supported GPU quantities)
     """
     candidates = _candidates(gpu)
@@ -243,6 +251,8 @@ def autopilot_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fractio
             f"{readable('memory', Fraction(highest[1] * GI))} of memory; "
             f"this one requests {readable('cpu', cpu)} CPU and {readable('memory', memory)}"
         )
+    if mode not in machine_type.modes:
+        raise NotOffered(machine_type, mode)
     return machine_type
 
 

@@ -8,8 +8,8 @@ import pulumi
 import pulumi_gcp as gcp
 
 from catalog.capacity import MODES
+from catalog.disks import boot_disk_type
 from catalog.identities import DEFAULT_ACCOUNT
-from catalog.machines import boot_disk_type
 from catalog.zones import node_zones
 from components.base import Component
 from components.cluster import NODE_SCOPES

@@ -640,7 +640,7 @@ MISTAKES = [
             {"name": "g4", "machineType": "g4-standard-48", "nodesPerZone": 1, "diskType": "pd-balanced"},
         ),
         "gke-ai:gpuPools[1].diskType",
-        "g4-standard-48 boots only from hyperdisk-balanced, not from pd-balanced",
+        "g4-standard-48 does not boot from pd-balanced",
         "Remove diskType, or write hyperdisk-balanced",
     ),
     Mistake(

@@ -19,6 +19,7 @@ from tests.test_bad_configuration import (
 
 H100 = {"name": "h100", "machineType": "a3-highgpu-1g", "nodesPerZone": 1, "zones": ["us-central1-a"]}
 B200 = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-b"]}
+L4 = {"name": "l4", "machineType": "g2-standard-8", "nodesPerZone": 1}
 RESERVED = {"mode": "reservation", "reservation": "mine"}
 CLASS = "computeClasses.0.priorities.0"
 
@@ -127,6 +128,47 @@ MISTAKES = [
         on_autopilot,
     ),
     Mistake(
+        "one H100 on Autopilot",
+        put("serving.0.accelerator", "nvidia-h100-80gb"),
+        "gke-ai:serving[0].accelerator",
+        "Google does not offer a3-highgpu-1g with capacity mode onDemand, and GKE takes no other mode for a pod "
+        "without a compute class. The pods would stay pending",
+        "Define a compute class with machineType: a3-highgpu-1g and capacity: {mode: spot}",
+        lambda: _on_autopilot(gpus=1),
+    ),
+    Mistake(
+        "eight B200 on Autopilot",
+        put("serving.0.accelerator", "nvidia-b200"),
+        "gke-ai:serving[0].accelerator",
+        "Google does not offer a4-highgpu-8g with capacity mode onDemand",
+        "Define a compute class with machineType: a4-highgpu-8g and capacity: {mode: spot}",
+        lambda: _on_autopilot(gpus=8),
+    ),
+    Mistake(
+        "a boot disk that L4 machines do not have",
+        put("gpuPools.+", {**L4, "diskType": "pd-standard"}),
+        "gke-ai:gpuPools[2].diskType",
+        "g2-standard-8 does not boot from pd-standard. GKE would refuse the pool",
+        "Remove diskType, or write pd-balanced or pd-ssd",
+        good,
+    ),
+    Mistake(
+        "a boot disk that H100 machines do not have",
+        put("gpuPools.0.diskType", "pd-standard"),
+        "gke-ai:gpuPools[0].diskType",
+        "a3-highgpu-1g does not boot from pd-standard",
+        "Remove diskType, or write pd-balanced or pd-ssd or hyperdisk-balanced",
+        good,
+    ),
+    Mistake(
+        "Hyperdisk under A100",
+        put("gpuPools.+", {**L4, "machineType": "a2-highgpu-1g", "diskType": "hyperdisk-balanced"}),
+        "gke-ai:gpuPools[2].diskType",
+        "a2-highgpu-1g does not boot from hyperdisk-balanced",
+        "or write pd-standard or pd-balanced or pd-ssd",
+        good,
+    ),
+    Mistake(
         "a run over two nodes of B200",
         both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
         "gke-ai:training[0].pods",
@@ -191,6 +233,13 @@ def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configu
     assert cause in problem.cause
 
 
+def _on_autopilot(gpus: int) -> Configuration:
+    """A server of that many L4 GPUs on Autopilot."""
+    values = {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server()
+    values["serving"][0] |= {"gpus": gpus, "model": "acme/unknown"}
+    return values
+
+
 def _a_vllm_server() -> Configuration:
     server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096, "gpus": 4}
     return {
@@ -216,6 +265,29 @@ def test_machines_without_on_demand_are_available_as_spot_and_flex_start(pool: i
     for change in changes:
         change(values)  # type: ignore[operator]
     assert problems_of(values) == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "disk"),
+    [
+        ("g2-standard-8", "pd-ssd"),
+        ("a2-highgpu-1g", "pd-standard"),
+        ("a3-highgpu-8g", "hyperdisk-balanced"),
+        ("a3-highgpu-8g", "pd-ssd"),
+        ("g4-standard-48", "hyperdisk-balanced"),
+    ],
+)
+def test_a_boot_disk_of_the_family_is_no_mistake(machine: str, disk: str) -> None:
+    values = good()
+    values["gpuPools"].append({**L4, "machineType": machine, "diskType": disk})
+    assert problems_of(values) == []
+
+
+def test_eight_h100_and_one_l4_are_on_demand_on_autopilot() -> None:
+    for gpus, accelerator in ((8, "nvidia-h100-80gb"), (1, "nvidia-l4")):
+        values = _on_autopilot(gpus)
+        values["serving"][0]["accelerator"] = accelerator
+        assert problems_of(values) == []
 
 
 @pytest.mark.parametrize("keys", [{}, {"pods": 2, "gpusPerPod": 4}], ids=["one pod", "two pods on one node"])

@@ -372,7 +372,7 @@ MISTAKES = [
         "a disk that the machine does not boot from",
         put("tpuPools.0.diskType", "pd-balanced"),
         "tpuPools[0].diskType",
-        "ct6e-standard-4t boots only from hyperdisk-balanced, not from pd-balanced",
+        "ct6e-standard-4t does not boot from pd-balanced",
         "write hyperdisk-balanced",
     ),
     bad(

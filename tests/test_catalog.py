@@ -11,13 +11,13 @@ import pytest
 from catalog import quota, versions, zones
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from catalog.daemonsets import NODE_AGENTS, agent_requests
+from catalog.disks import boot_disk_type
 from catalog.engines import ENGINES
 from catalog.machines import (
     ATTACHABLE,
     GPUS,
     MACHINES,
     UnknownMachine,
-    boot_disk_type,
     machine,
     machines_with,
     with_gpus,

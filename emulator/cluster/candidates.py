@@ -127,7 +127,7 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
                 f"the pod requests {NVIDIA_GPU} but has no node selector {GKE_ACCELERATOR} for the GPU type"
             )
         cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
-        machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory), None, ""
+        machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
     return PoolRecord(
         name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
         machine_type=machine.name,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from catalog import zones
-from catalog.machines import boot_disk_type
+from catalog.disks import boot_disk_type
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.gcp_plugin.iam import require_account

@@ -17,7 +17,8 @@ from ipaddress import IPv4Network
 from catalog import zones
 from catalog.addresses import MAX_AUTHORIZED_NETWORKS
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, boot_disk_type, machine
+from catalog.disks import boot_disk_type
+from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
 from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from catalog.workload_identity import pool_name
 from emulator.gcp_plugin.refusals import Problem, Values, bad_request, resource_labels, value_at

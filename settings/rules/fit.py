@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from catalog.machines import GPUS, MACHINES, Machine
-from catalog.nodes import NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
+from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine
+from catalog.nodes import NVIDIA_GPU, NodeShape, NotOffered, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.calibration import Calibration
@@ -79,7 +79,7 @@ def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
 @each("gpu_workloads")
 def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], cluster: Cluster) -> Iterator[Problem]:
-    """Where the stack has no pools, some machine with the GPU type holds the pod."""
+    """Where the stack has no pools, some machine with the GPU type holds the pod, and Google offers it."""
     workload, request = placed.section, placed.node_request
     if workload.accelerator not in GPUS or workload.pool is not None or placed.pools or cluster.mode == "standard":
         return
@@ -90,6 +90,16 @@ def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
             int(request[NVIDIA_GPU]),
             request.get("cpu", Fraction(0)),
             request.get("memory", Fraction(0)),
+        )
+    except NotOffered as error:
+        name = error.machine_type.name
+        if name in NOT_BUILT:
+            return  # gpu_workloads reports it
+        yield Problem(
+            workload.at("accelerator"),
+            f"{error}, and GKE takes no other mode for a pod without a compute class. The pods would stay pending",
+            f"Define a compute class with machineType: {name} and capacity: {{mode: spot}} or {{mode: flexStart}}, and set "
+            "computeClass instead of accelerator",
         )
     except LookupError as error:
         key = _key(workload, NVIDIA_GPU)

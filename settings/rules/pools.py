@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator
 
 from catalog.capacity import MODES
-from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, boot_disk_type, machines_with
+from catalog.disks import BOOT_TYPES, boot_disks
+from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, machines_with
 from catalog.nodes import POOL
 from catalog.zones import ZONES, region_of
 from settings.model import Cluster, GpuPool, Pool, Unresolved
 from settings.problems import Problem, nearest
 from settings.rules.common import each, join_names, kubernetes_labels, needs, repeated
 
-# https://cloud.google.com/kubernetes-engine/docs/how-to/custom-boot-disks
-_DISK_TYPES = ("pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced")
 # Reservations of AI machines have zones of their own, which the catalog does not list.
 _AI_ZONE = re.compile(r"ai[0-9][a-z]")
 RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -244,15 +243,15 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
 def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
     """The type of the boot disk exists and suits the machine family."""
     machine_type = pool.shape("").machine_type
-    wanted = boot_disk_type(machine_type)
-    if pool.disk_type is None or pool.disk_type == wanted:
+    possible = boot_disks(machine_type)
+    if pool.disk_type is None or pool.disk_type in possible:
         return
-    if pool.disk_type not in _DISK_TYPES:
+    if pool.disk_type not in BOOT_TYPES:
         cause = f"{pool.disk_type} is not a boot disk type. GKE would refuse the pool"
-        yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, _DISK_TYPES))
-    elif wanted == "hyperdisk-balanced":
-        cause = f"{machine_type} boots only from {wanted}, not from {pool.disk_type}. GKE would refuse the pool"
-        yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {wanted}")
+        yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, BOOT_TYPES))
+    else:
+        cause = f"{machine_type} does not boot from {pool.disk_type}. GKE would refuse the pool"
+        yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {' or '.join(possible)}")
 
 
 @each("pools")
