@@ -68,6 +68,15 @@ def queued() -> Configuration:
     }
 
 
+def two_queued_slices(values: Configuration) -> None:
+    """A run of two slices, each of which starts by queued provisioning."""
+    values["tpuPools"].append({**values["tpuPools"][0], "name": "dws2"})
+    values["queues"]["flavors"][0]["pools"].append("dws2")
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = {"google.com/tpu": 32}
+    values["training"][0] |= {"slices": 2, "pools": ["dws", "dws2"]}
+    del values["batch"]
+
+
 def growing() -> Configuration:
     """Two runs that share two slices which grow from zero, each slice counted by itself."""
     values = slices()
@@ -412,6 +421,15 @@ MISTAKES = [
         "training[0].pools",
         "some pools of train use queued provisioning and some do not",
         "Name pools of one capacity mode",
+        queued,
+    ),
+    bad(
+        "two slices that start by queued provisioning",
+        two_queued_slices,
+        "training[0].slices",
+        "each slice of train is a pool with queued provisioning, and Kueue requests the nodes of all slices at once. GKE "
+        "provisions a request in one pool, so the run would wait forever",
+        "Set slices: 1, or use capacity {mode: flexStart} in the pools",
         queued,
     ),
     bad(

@@ -71,7 +71,16 @@ def slices_of_a_run_are_alike(multislices: list[Placed[Multislice]]) -> Iterator
             )
             continue
         modes = {pool.capacity.mode for pool in own}
-        if "queuedFlexStart" in modes and len(modes) > 1:
+        if modes == {"queuedFlexStart"} and run.slices > 1:
+            # https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/admissionchecks/provisioning/controller.go
+            # merges pod sets with accelerators; Cluster Autoscaler (pkg/provisioningrequests/scaleup/orchestrator.go)
+            # scales one node group for a request.
+            cause = (
+                f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
+                "slices at once. GKE provisions a request in one pool, so the run would wait forever"
+            )
+            yield Problem(run.at("slices"), cause, "Set slices: 1, or use capacity {mode: flexStart} in the pools")
+        elif "queuedFlexStart" in modes and len(modes) > 1:
             cause = (
                 f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
             )
