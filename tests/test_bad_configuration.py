@@ -906,6 +906,14 @@ MISTAKES = [
         "Choose another name",
     ),
     Mistake(
+        "a server with the priority of the cluster's own controllers",
+        put("serving.0.priorityClass", "system-cluster-critical"),
+        "gke-ai:serving[0].priorityClass",
+        "system-cluster-critical is for the cluster's own controllers, and GKE allows it in kube-system only. It would "
+        "refuse the pods: insufficient quota to match these scopes",
+        "Define a class in gke-ai:queues.priorityClasses",
+    ),
+    Mistake(
         "training that goes before serving",
         put("queues.priorityClasses.0.value", 20),
         "gke-ai:training[0].priorityClass",

@@ -127,17 +127,25 @@ def queues_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolv
 
 @rule
 def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
-    """A workload's priority class is in this stack, or built in."""
+    """A workload's priority class is in this stack. The built-in classes are for the cluster's own namespaces."""
     own = [priority_class.name for priority_class in queues.priority_classes]
     for workload in workloads:
-        if workload.priority_class is not None:
+        if workload.priority_class in BUILT_IN_PRIORITIES:
+            # GKE has a ResourceQuota for both classes in kube-system alone: openservicemesh/osm#4408, cilium#13852.
+            cause = f"{workload.priority_class} is for the cluster's own controllers, and GKE allows it in kube-system "
+            yield Problem(
+                workload.at("priorityClass"),
+                f"{cause}only. It would refuse the pods: insufficient quota to match these scopes",
+                "Define a class in gke-ai:queues.priorityClasses, and name that",
+            )
+        elif workload.priority_class is not None:
             yield from unknown(
                 unresolved,
                 workload.at("priorityClass"),
                 "gke-ai:queues.priorityClasses",
                 "priority class",
                 workload.priority_class,
-                own if workload.priority_class not in BUILT_IN_PRIORITIES else [workload.priority_class],
+                own,
                 "Kubernetes would refuse the pods",
             )
 
