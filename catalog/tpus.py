@@ -6,7 +6,8 @@ GKE creates and deletes its nodes together. Their number is the chips of the top
 
 Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus (versions, machines, topologies),
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (single-host and multi-host),
-https://cloud.google.com/tpu/docs/system-architecture-tpu-vm (memory of a chip)
+https://cloud.google.com/tpu/docs/system-architecture-tpu-vm (memory of a chip),
+https://github.com/AI-Hypercomputer/xpk/blob/main/src/xpk/core/system_characteristics.py (largest slices)
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class TpuVersion:
     - `flex_start_zones` has the zones of Dynamic Workload Scheduler; empty if Google names no zones.
     - `workload_policy` is whether a multi-host slice needs a workload policy for its topology. Otherwise GKE places it.
     - `devices_per_chip` is the number of devices that JAX sees on a chip. They share its memory evenly.
+    - `max_chips` is the number of chips of the largest slice.
     """
 
     name: str
@@ -42,6 +44,7 @@ class TpuVersion:
     flex_start_zones: tuple[str, ...]
     workload_policy: bool = False
     devices_per_chip: int = 1
+    max_chips: int = 256
 
 
 VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
@@ -51,12 +54,12 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
             # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements. Usable memory: public
             # out-of-memory messages of XLA, such as https://github.com/GoogleCloudPlatform/kubernetes-engine-samples/pull/1467
             TpuVersion("v5e", "tpu-v5-lite-podslice", 16, 15.75, ("us-west4-a",)),
-            TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",)),
+            TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",), max_chips=6144),
             TpuVersion("v6e", "tpu-v6e-slice", 32, 31.25, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
             # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
             # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
             # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
-            TpuVersion("tpu7x", "tpu7x", 192, 189.5, (), workload_policy=True, devices_per_chip=2),
+            TpuVersion("tpu7x", "tpu7x", 192, 189.5, (), workload_policy=True, devices_per_chip=2, max_chips=9216),
         )
     }
 )
@@ -66,8 +69,6 @@ _MULTI_HOST_2D = ("2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
 _SINGLE_HOST_3D = "2x2x1"
 # The small topologies; each side of a larger one is a multiple of 4, in ascending order.
 _MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
-# Maximum chips of one slice for training.
-MAX_CHIPS_3D = 6144
 _CHIPS_OF_A_MULTI_HOST_MACHINE = 4
 
 
@@ -168,9 +169,10 @@ def _topologies(machine: Machine) -> Iterator[str]:
         return
     yield _SINGLE_HOST_3D
     yield from _MULTI_HOST_3D
-    sides = range(4, MAX_CHIPS_3D // 16 + 1, 4)
+    most = next(version.max_chips for version in VERSIONS.values() if version.accelerator == machine.tpu)
+    sides = range(4, most // 16 + 1, 4)
     for a, b, c in combinations_with_replacement(sides, 3):
-        if a * b * c <= MAX_CHIPS_3D:
+        if a * b * c <= most:
             yield f"{a}x{b}x{c}"
 
 

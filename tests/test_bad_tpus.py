@@ -376,6 +376,32 @@ MISTAKES = [
         "write hyperdisk-balanced",
     ),
     bad(
+        "a boot disk that v5e machines do not have",
+        put(
+            "tpuPools.+",
+            {"name": "v5e", "version": "v5e", "topology": "2x2", "nodesPerZone": 1, "zones": ["us-east5-a"]}
+            | {"diskType": "pd-standard"},
+        ),
+        "tpuPools[3].diskType",
+        "ct5lp-hightpu-4t does not boot from pd-standard",
+        "write pd-balanced or pd-ssd",
+    ),
+    bad(
+        "repair of flex-start nodes",
+        put("tpuPools.2.autoRepair", True),
+        "tpuPools[2].autoRepair",
+        "a repair deletes a flex-start node and ends its run, and Google's Cluster Toolkit refuses such pools",
+        "Remove autoRepair",
+    ),
+    bad(
+        "more chips than a slice of tpu7x has",
+        put("tpuPools.0.topology", "16x24x28"),
+        "tpuPools[0].topology",
+        "16x24x28 is not a topology of TPU tpu7x",
+        "at most 9216 chips",
+        ironwood,
+    ),
+    bad(
         "a disk that is none",
         put("tpuPools.0.diskType", "ssd"),
         "tpuPools[0].diskType",

@@ -107,10 +107,15 @@ def test_nodes_times_chips_of_a_machine_are_the_chips_of_the_topology(version: s
 @pytest.mark.parametrize("version", THREE_SIDES)
 def test_large_topologies_of_three_sides_are_multiples_of_four_in_ascending_order(version: str) -> None:
     large = {candidate.topology for candidate in slices(version) if candidate.chips >= 64}
-    sides = range(4, 6144 // 16 + 1, 4)
-    cubes = ((a, b, c) for a in sides for b in sides if a <= b for c in sides if b <= c and a * b * c <= 6144)
+    most = {"v5p": 6144, "tpu7x": 9216}[version]
+    sides = range(4, most // 16 + 1, 4)
+    cubes = ((a, b, c) for a in sides for b in sides if a <= b for c in sides if b <= c and a * b * c <= most)
     assert large == {f"{a}x{b}x{c}" for a, b, c in cubes}
-    assert max(candidate.chips for candidate in slices(version)) == 6144
+    assert max(candidate.chips for candidate in slices(version)) == most
+
+
+def test_the_largest_slice_of_tpu7x_has_9216_chips() -> None:
+    assert slice_of("tpu7x", "16x24x24").chips == 9216
 
 
 @pytest.mark.parametrize(

@@ -271,8 +271,9 @@ class TpuPool(Pool):
     )
     auto_repair: bool | None = Field(
         default=None,
-        description="Let GKE repair nodes. Default: false with flex-start, where a repair ends the run; else true.",
-        examples=[True],
+        description="Let GKE repair nodes. Default: false with flex-start, where a repair would end the run; else "
+        "true.",
+        examples=[False],
     )
     workload_policy: str | None = Field(
         default=None,

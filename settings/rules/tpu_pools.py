@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pydantic.alias_generators import to_camel
 
 from catalog.capacity import MODES
-from catalog.tpus import MAX_CHIPS_3D, VERSIONS, NoSuchSlice, slice_of
+from catalog.tpus import VERSIONS, NoSuchSlice, slice_of
 from catalog.zones import region_of
 from settings.model import (
     Cluster,
@@ -44,7 +44,7 @@ def slice_exists(section: Section, wanted: TpuPool | TpuSlice, key: str = "") ->
     except NoSuchSlice as error:
         path = section.at(f"{key}{to_camel(error.argument)}")
         named = str(getattr(wanted, error.argument))
-        yield Problem(path, f"{error}. No node would ever start", _suggestion(named, error))
+        yield Problem(path, f"{error}. No node would ever start", _suggestion(named, wanted.version, error))
 
 
 def slice_of_pool_exists(pool: TpuPool) -> Iterator[Problem]:
@@ -52,7 +52,7 @@ def slice_of_pool_exists(pool: TpuPool) -> Iterator[Problem]:
     return slice_exists(pool, pool)
 
 
-def _suggestion(named: str, error: NoSuchSlice) -> str:
+def _suggestion(named: str, version: str, error: NoSuchSlice) -> str:
     if error.argument == "version":
         by_label = {version.accelerator: version.name for version in VERSIONS.values()}
         if named in by_label:
@@ -65,7 +65,8 @@ def _suggestion(named: str, error: NoSuchSlice) -> str:
             return f"Did you mean {ascending}? Write the sides in ascending order"
         if len(error.choices) > _MAX_CHOICES:
             some = join_names(error.choices[:_MAX_CHOICES])
-            return f"Write {some}, or larger: multiples of 4 in ascending order, at most {MAX_CHIPS_3D} chips"
+            most = VERSIONS[version].max_chips
+            return f"Write {some}, or larger: multiples of 4 in ascending order, at most {most} chips"
     return f"Write one of {join_names(error.choices)}"
 
 
@@ -203,6 +204,17 @@ def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
         cause = f"a {pool.capacity.mode} pool has nodes only while pods need them, and cannot keep "
         cause += f"{pool.autoscaling.min_nodes} nodes. GKE would refuse the pool"
         yield Problem(pool.at("autoscaling.minNodes"), cause, "Remove it, or set it to 0")
+
+
+@each("tpu_pools")
+def flex_start_nodes_are_not_repaired(pool: TpuPool) -> Iterator[Problem]:
+    """Auto-repair is off with flex-start.
+
+    It is a precondition of the gke-node-pool module of https://github.com/GoogleCloudPlatform/cluster-toolkit.
+    """
+    if pool.elastic and pool.auto_repair:
+        cause = "a repair deletes a flex-start node and ends its run, and Google's Cluster Toolkit refuses such pools"
+        yield Problem(pool.at("autoRepair"), cause, "Remove autoRepair. With flex-start, it is off by default")
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
