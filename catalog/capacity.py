@@ -70,6 +70,11 @@ MODES: Mapping[str, CapacityMode] = MappingProxyType(
 # Bounds of a flex-start run, in seconds (10 minutes to 7 days). The default is the maximum.
 MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800
 
+# Seconds that pods have when Google takes back a Spot node. From GKE 1.35.0-gke.1171000 a Standard pool can allow up to
+# 120 s for all pods together, critical ones included.
+# https://docs.cloud.google.com/kubernetes-engine/docs/concepts/spot-vms#termination-graceful-shutdown-spot-vms
+SPOT_SHUTDOWN_SECONDS = 15
+
 
 def mode_of(*, queued: object, flex_start: object, spot: object, reservation: object) -> str:
     """Returns the capacity mode of a node pool from its fields.

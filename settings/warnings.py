@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from catalog.capacity import SPOT_SHUTDOWN_SECONDS
 from catalog.engines import CURRENT, ENGINES
-from settings.model import Server
+from settings.model import Server, Workload
+from settings.stack import Placed
+
+_GRACE = "termination_grace_period_seconds"
 
 
 def legacy_engines(serving: Sequence[Server]) -> list[str]:
@@ -17,3 +21,29 @@ def legacy_engines(serving: Sequence[Server]) -> list[str]:
         for server, engine in engines
         if engine.legacy
     ]
+
+
+def long_grace_periods(placed: Sequence[Placed[Workload]]) -> list[str]:
+    """The workloads on Spot nodes whose stated grace period is longer than GKE allows when Google takes a node back."""
+    found = []
+    for workload in placed:
+        seconds: int | None = getattr(workload.section, _GRACE, None)
+        if seconds is None or seconds <= SPOT_SHUTDOWN_SECONDS or _GRACE not in workload.section.model_fields_set:
+            continue
+        if _may_be_on_spot(workload):
+            path = workload.section.at("terminationGracePeriodSeconds")
+            found.append(
+                f"{path}: pods on Spot nodes have only {SPOT_SHUTDOWN_SECONDS} s when Google takes a node back. "
+                f"The {seconds} s count for preemption and eviction. "
+                f"Save in {SPOT_SHUTDOWN_SECONDS} s, or use another capacity mode."
+            )
+    return found
+
+
+def _may_be_on_spot(workload: Placed[Workload]) -> bool:
+    modes: set[str] = {pool.capacity.mode for pool in workload.nodes.pools}
+    if workload.nodes.compute_class is not None:
+        modes |= {priority.capacity.mode for priority in workload.nodes.compute_class.priorities}
+    if (capacity := workload.section.provisioned_capacity) is not None:
+        modes.add(capacity[1])
+    return "spot" in modes

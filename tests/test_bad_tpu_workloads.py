@@ -427,8 +427,8 @@ MISTAKES = [
         "two slices that start by queued provisioning",
         two_queued_slices,
         "training[0].slices",
-        "each slice of train is a pool with queued provisioning, and Kueue requests the nodes of all slices at once. GKE "
-        "provisions a request in one pool, so the run would wait forever",
+        "each slice of train is a pool with queued provisioning, and Kueue requests the nodes of all slices at once. "
+        "GKE provisions a request in one pool, so the run would wait forever",
         "Set slices: 1, or use capacity {mode: flexStart} in the pools",
         queued,
     ),

@@ -20,6 +20,7 @@ from tests.test_bad_configuration import (
 )
 
 SLICE = {"version": "v6e", "topology": "4x4"}
+V5E = {"name": "v5e", "version": "v5e", "topology": "2x2", "nodesPerZone": 1, "zones": ["us-east5-a"]}
 
 
 def tpus() -> Configuration:
@@ -377,11 +378,7 @@ MISTAKES = [
     ),
     bad(
         "a boot disk that v5e machines do not have",
-        put(
-            "tpuPools.+",
-            {"name": "v5e", "version": "v5e", "topology": "2x2", "nodesPerZone": 1, "zones": ["us-east5-a"]}
-            | {"diskType": "pd-standard"},
-        ),
+        put("tpuPools.+", {**V5E, "diskType": "pd-standard"}),
         "tpuPools[3].diskType",
         "ct5lp-hightpu-4t does not boot from pd-standard",
         "write pd-balanced or pd-ssd",

@@ -20,6 +20,7 @@ from ops.doctor import needs
 from settings import load
 from settings.model import TrainingRun
 from settings.runs import run_name
+from settings.warnings import long_grace_periods
 from tests.recorder import PROJECT, ROOT, Record, record, run_program
 from tests.test_bad_training import classed, training
 
@@ -47,6 +48,30 @@ def deploy(monkeypatch: pytest.MonkeyPatch) -> Build:
         return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
 
     return run
+
+
+@pytest.mark.parametrize(
+    ("capacity", "keys", "warns"),
+    [
+        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 600}, True),
+        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 15}, False),
+        ({"mode": "spot"}, {}, False),
+        ({"mode": "onDemand"}, {"terminationGracePeriodSeconds": 600}, False),
+    ],
+)
+def test_a_grace_period_that_spot_nodes_do_not_have_is_warned_of(
+    capacity: dict[str, str], keys: dict[str, int], warns: bool
+) -> None:
+    values = training()
+    for pool in values["gpuPools"]:
+        pool["capacity"] = capacity
+    values["training"][0].pop("terminationGracePeriodSeconds", None)
+    values["training"][0] |= keys
+    found = long_grace_periods(load(values, PROJECT).placed)
+    assert [text.partition(": ")[0] for text in found] == (
+        ["gke-ai:training[0].terminationGracePeriodSeconds"] if warns else []
+    )
+    assert all("only 15 s" in text and "600 s" in text for text in found)
 
 
 def job(record: Record) -> dict[str, Any]:

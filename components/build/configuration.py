@@ -42,7 +42,8 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    for warning in [*map(str, model_memory.unchecked(stack.servers)), *warnings.legacy_engines(stack.settings.serving)]:
+    found = [*warnings.legacy_engines(stack.settings.serving), *warnings.long_grace_periods(stack.placed)]
+    for warning in [*map(str, model_memory.unchecked(stack.servers)), *found]:
         pulumi.log.warn(warning)
     for estimate in cold_start.estimates(stack.servers, stack.measured):
         pulumi.log.info(str(estimate))
