@@ -52,41 +52,55 @@ TPU_TAINT = Taint(GOOGLE_TPU, "present", "NoSchedule")
 # Default of a Standard cluster: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
 MAX_PODS = 110
 
-# (width of a step, share of it that GKE reserves), in order. The last step has no end.
-_CPU_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
-    (1, Fraction(6, 100)),
-    (1, Fraction(1, 100)),
-    (2, Fraction(5, 1000)),
-    (None, Fraction(25, 10000)),
-)
-_MEMORY_RESERVED: tuple[tuple[float | None, Fraction], ...] = (
-    (4 * GI, Fraction(25, 100)),
-    (4 * GI, Fraction(20, 100)),
-    (8 * GI, Fraction(10, 100)),
-    (112 * GI, Fraction(6, 100)),
-    (None, Fraction(2, 100)),
+# What GKE reserves of a node, as GKE's autoscaler computes it for Container-Optimized OS of 1.36.0-gke.3712000, which
+# reserves the most since 1.32: reserved.go and templates.go of pkg/cloudprovider/gke, and config/os-reserved.yaml, of
+# https://github.com/GoogleCloudPlatform/cluster-autoscaler at 7d25050. Three nodes that others measured have exactly
+# these reservations: https://github.com/2i2c-org/infrastructure
+# (deployer/commands/generate/resource_allocation/node-capacity-info.json).
+# (above, share that GKE reserves), in cores and in MiB of installed memory. The multiples of 1,000 MiB are GKE's.
+_CPU_RESERVED = ((0, Fraction(6, 100)), (1, Fraction(1, 100)), (2, Fraction(5, 1000)), (4, Fraction(25, 10000)))
+_MEMORY_RESERVED = (
+    (0, Fraction(25, 100)),
+    (4000, Fraction(20, 100)),
+    (8000, Fraction(10, 100)),
+    (16000, Fraction(6, 100)),
+    (128000, Fraction(2, 100)),
 )
 _EVICTION_MEMORY = 100 * MI
-# The kernel keeps memory for page descriptors (64 bytes per 4 KiB page, 1/64) and for itself, and reports the rest to
-# the kubelet. There are two estimates, and the larger one counts: with the share, g2-standard-24 has 86.8 GiB of
-# allocatable memory, as such nodes show; with the fixed part, a 4-vCPU, 16-GiB node has the 13498416Ki of
-# https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes. Nodes that others measured have more:
-# https://github.com/2i2c-org/infrastructure (deployer/commands/generate/resource_allocation/node-capacity-info.json).
-_KERNEL_SHARE = Fraction(19, 1000)
-_PAGE_DESCRIPTORS, _KERNEL_ITSELF = Fraction(1, 64), 237970 * KI
-# Partitions and file system of Container-Optimized OS on a boot disk, as Cluster Autoscaler estimates them in
-# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go. The fixed
-# part fits the 98831908Ki that nodes of GKE 1.36 show for a disk of 100 GB. Larger disks were not measured.
-_OS_PARTITIONS, _FILE_SYSTEM = 4386243 * KI, Fraction(15635, 1000000)
+# Bytes that the operating system takes of the installed memory, and of a boot disk: points of (GiB, bytes), by
+# architecture. Between them, and above the last, the amount is linear.
+_KERNEL: Mapping[str, tuple[tuple[float, int], ...]] = {
+    "amd64": (
+        (0, 0),
+        (1, 76906496),
+        (2, 81379328),
+        (3, 181510144),
+        (4, 185987072),
+        (8, 259383296),
+        (16, 406728704),
+        (32, 701440000),
+        (64, 1290866688),
+        (128, 2369056768),
+        (256, 4427124736),
+        (1922, 32385806336),
+    ),
+    "arm64": ((0, 0), (4, 186417152), (16, 432238592), (64, 1415553024), (192, 3939426304)),
+}
+_BOOT_DISK: Mapping[str, tuple[tuple[float, int], ...]] = {
+    "amd64": ((0, 0), (15, 4731506688), (100, 6170308608), (1000, 21279993856), (10000, 172290314240)),
+    "arm64": ((0, 0), (15, 4798615552), (100, 6237417472), (1000, 21347102720), (10000, 172357423104)),
+}
 # The kubelet computes 10 % as a 32-bit float: k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go.
 _EVICTION_DISK = Fraction(13421773, 2**27)
 # https://cloud.google.com/compute/docs/disks/local-ssd
 _LOCAL_SSD = 375 * GI
-# KiB of the file system by number of Local SSDs, from the same file as above. For 32: a third more than for 24.
-_LOCAL_SSD_FILE_SYSTEM = {2: 13725224, 4: 26332924, 8: 51556096, 16: 52837800, 32: 104915494}
-# Bytes that GKE reserves of one and of two Local SSDs; 100 GiB of more.
+# KiB of the file system by number of Local SSDs, from
+# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go, where more
+# than 24 count as 24.
+_LOCAL_SSD_FILE_SYSTEM = {1: 7289472, 2: 13725224, 4: 26332924, 8: 51556096, 16: 52837800, 32: 78686620}
+# GiB that GKE reserves of one and of two Local SSDs; 100 GiB of more.
 # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#eph_storage
-_LOCAL_SSD_RESERVED = {1: 50 * GI, 2: 75 * GI}
+_LOCAL_SSD_RESERVED = {1: 50, 2: 75}
 
 
 @dataclass(frozen=True)
@@ -167,8 +181,8 @@ def capacity_of(shape: NodeShape) -> dict[str, str]:
 def allocatable(shape: NodeShape) -> dict[str, str]:
     """Returns the allocatable resources of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
 
-    The formulas are those of GKE before 1.37; later versions reserve at most as much memory. Pods of GKE's DaemonSets
-    use a part of the result: `catalog.daemonsets`. Ephemeral storage is that of the Local SSDs if the machine has them,
+    The formulas are those of GKE before 1.37; later versions may reserve less. Pods of GKE's DaemonSets use a part of
+    the result: `catalog.daemonsets`. Ephemeral storage is that of the Local SSDs if the machine has them,
     else that of the boot disk.
     """
     return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
@@ -190,23 +204,23 @@ def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[s
 @cache
 def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
     have = _capacity(machine_type, gpu, gpus, disk_gb)
-    disk = have["ephemeral-storage"]
+    disk, spec = have["ephemeral-storage"], machine(machine_type)
+    installed = Fraction(spec.memory_gb) * (GI // MI)
     return _written(
         {
             **have,
             "cpu": have["cpu"] - _reserved(have["cpu"], _CPU_RESERVED),
-            "memory": have["memory"] - _reserved(have["memory"], _MEMORY_RESERVED) - _EVICTION_MEMORY,
-            "ephemeral-storage": disk - int(disk * _EVICTION_DISK) - _disk_reserved(machine(machine_type), disk_gb),
+            "memory": have["memory"] - _reserved(installed, _MEMORY_RESERVED) // 1 * MI - _EVICTION_MEMORY,
+            "ephemeral-storage": disk - int(disk * _EVICTION_DISK) - _disk_reserved(spec, disk_gb) * GI,
         }
     )
 
 
-def _disk_reserved(spec: Machine, disk_gb: int) -> Fraction:
-    """Returns what GKE reserves of ephemeral storage, by the Local SSDs, else by the size of the boot disk."""
+def _disk_reserved(spec: Machine, disk_gb: int) -> int:
+    """Returns the GiB of ephemeral storage that GKE reserves, by the Local SSDs, else by the size of the boot disk."""
     if spec.local_ssds:
-        return Fraction(_LOCAL_SSD_RESERVED.get(spec.local_ssds, 100 * GI))
-    raw = Fraction(disk_gb) * GI
-    return min(raw / 2, 6 * GI + raw * Fraction(35, 100), Fraction(100 * GI))
+        return _LOCAL_SSD_RESERVED.get(spec.local_ssds, 100)
+    return min(disk_gb // 2, 6 + disk_gb * 35 // 100, 100)
 
 
 def smallest_machine(gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction) -> Machine:
@@ -281,7 +295,8 @@ AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] =
 def _candidates(gpu: str | None) -> list[Machine]:
     if gpu is not None:
         return machines_with(gpu)
-    return sorted((machine for machine in MACHINES.values() if machine.family == "e2"), key=size)
+    # Google does not document the machines of pods without accelerators either; these have the usual shape.
+    return sorted((machine for machine in MACHINES.values() if machine.name.startswith("e2-standard-")), key=size)
 
 
 def _first_with_room(
@@ -327,12 +342,11 @@ def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> di
     spec = machine(machine_type)
     if (gpu, gpus) != (spec.gpu, spec.gpus) and gpus not in ATTACHABLE.get(spec.name, {}).get(gpu or "", ()):
         raise ValueError(f"{spec.name} cannot have {gpus} {gpu}")
-    installed = Fraction(spec.memory_gb) * GI
-    memory = installed - max(installed * _KERNEL_SHARE, installed * _PAGE_DESCRIPTORS + _KERNEL_ITSELF)
+    memory = Fraction(spec.memory_gb) * GI - _interpolated(_KERNEL[spec.arch], Fraction(spec.memory_gb))
     if spec.local_ssds:
         disk = Fraction(spec.local_ssds * _LOCAL_SSD - _LOCAL_SSD_FILE_SYSTEM[spec.local_ssds] * KI)
     else:
-        disk = disk_gb * GI * (1 - _FILE_SYSTEM) - _OS_PARTITIONS
+        disk = disk_gb * GI - _interpolated(_BOOT_DISK[spec.arch], Fraction(disk_gb))
     have = {
         "cpu": Fraction(spec.vcpus),
         "memory": memory // KI * Fraction(KI),
@@ -346,13 +360,19 @@ def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> di
     return have
 
 
-def _reserved(amount: Fraction, steps: tuple[tuple[float | None, Fraction], ...]) -> Fraction:
-    reserved = Fraction(0)
-    for width, share in steps:
-        step = amount if width is None else min(amount, Fraction(width))
-        reserved += step * share
-        amount -= step
-    return reserved
+def _interpolated(points: tuple[tuple[float, int], ...], at: Fraction) -> Fraction:
+    """Returns the amount on the line between the two points around `at`, or through the last two."""
+    upper = next((index for index, (x, _) in enumerate(points) if x >= at), len(points) - 1) or 1
+    (x1, y1), (x2, y2) = points[upper - 1 : upper + 1]
+    return y1 + (y2 - y1) * (at - Fraction(x1)) / (Fraction(x2) - Fraction(x1))
+
+
+def _reserved(amount: Fraction, steps: tuple[tuple[int, Fraction], ...]) -> Fraction:
+    ends = [*(Fraction(above) for above, _ in steps[1:]), amount]
+    return sum(
+        (max(min(amount, end) - above, Fraction(0)) * share for (above, share), end in zip(steps, ends, strict=True)),
+        Fraction(0),
+    )
 
 
 def _written(amounts: Mapping[str, Fraction]) -> dict[str, str]:

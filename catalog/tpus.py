@@ -63,10 +63,10 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
         )
     }
 )
-# Topology of a single-host slice of two-dimensional versions, by chips per machine.
+# Topology of a single-host slice, by chips per machine.
 _SINGLE_HOST_2D = {1: "1x1", 4: "2x2", 8: "2x4"}
 _MULTI_HOST_2D = ("2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
-_SINGLE_HOST_3D = "2x2x1"
+_SINGLE_HOST_3D = {1: "1x1x1", 4: "2x2x1"}
 # The small topologies; each side of a larger one is a multiple of 4, in ascending order.
 _MULTI_HOST_3D = ("2x2x2", "2x2x4", "2x4x4")
 _CHIPS_OF_A_MULTI_HOST_MACHINE = 4
@@ -167,7 +167,9 @@ def _topologies(machine: Machine) -> Iterator[str]:
         if machine.chips == _CHIPS_OF_A_MULTI_HOST_MACHINE:
             yield from _MULTI_HOST_2D
         return
-    yield _SINGLE_HOST_3D
+    yield _SINGLE_HOST_3D[machine.chips]
+    if machine.chips != _CHIPS_OF_A_MULTI_HOST_MACHINE:
+        return
     yield from _MULTI_HOST_3D
     most = next(version.max_chips for version in VERSIONS.values() if version.accelerator == machine.tpu)
     sides = range(4, most // 16 + 1, 4)

@@ -4,6 +4,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
+from catalog.disks import HYPERDISK, boot_disk_type
 from catalog.gateways import GATEWAY_API_CHANNEL
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
@@ -322,6 +323,8 @@ class GkeCluster(Component):
             network_config={"enable_private_nodes": cluster.private_nodes},
             node_config={
                 "machine_type": pool.machine_type,
+                # GKE's own default for the other machines.
+                **({"disk_type": HYPERDISK} if boot_disk_type(pool.machine_type) == HYPERDISK else {}),
                 "service_account": self.node_service_account or DEFAULT_ACCOUNT,
                 "oauth_scopes": NODE_SCOPES,
                 "workload_metadata_config": {"mode": "GKE_METADATA"},

@@ -157,7 +157,7 @@ def places(placed: Placed[AnyServer]) -> list[Place]:
     Empty if the configuration names none, or if no node has as many as a replica needs.
     """
     named = dict.fromkeys(placed.section.accelerator_places(placed.nodes))
-    known = [Place(name, _MEMORY_GIB[name] * GI, where) for name, where in named if name in _MEMORY_GIB]
+    known = [Place(name, _MEMORY_GIB[name] * GI / parts, where) for name, parts, where in named if name in _MEMORY_GIB]
     return sorted(known, key=lambda place: place.memory)
 
 

@@ -1213,7 +1213,7 @@ MISTAKES = [
         put("serving.0.resources.memory", "96Gi"),
         "gke-ai:serving[0].resources.memory",
         "a replica of the server requests 96Gi of memory, and a node of pool l4 (g2-standard-24) has "
-        "85.2Gi of memory for pods",
+        "85.3Gi of memory for pods",
         "use a pool of g2-standard-48",
     ),
     Mistake(
@@ -1229,7 +1229,7 @@ MISTAKES = [
         put("training.0.resources", {"memory": "60Gi"}),
         "gke-ai:training[0].resources.memory",
         "a pod of the Job with its FUSE sidecar requests 95Gi of memory, and a node of pool l4 "
-        "(g2-standard-24) has 85.2Gi of memory for pods",
+        "(g2-standard-24) has 85.3Gi of memory for pods",
         "use a pool of g2-standard-48",
     ),
     Mistake(

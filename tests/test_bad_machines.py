@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from catalog.capacity import MODES
+from catalog.gpus import GPU_TYPES
 from catalog.machines import MACHINES, NOT_BUILT
+from settings import load, model_memory
 from tests.test_bad_configuration import (
+    PROJECT,
     Configuration,
     Mistake,
     both,
@@ -169,6 +172,23 @@ MISTAKES = [
         good,
     ),
     Mistake(
+        "an Arm system pool",
+        put("cluster.systemPool.machineType", "c4a-standard-4"),
+        "gke-ai:cluster.systemPool.machineType",
+        "c4a-standard-4 has Arm processors. GKE taints its nodes, and the controllers of this program do not tolerate "
+        "that",
+        "Use e2-standard-4 or another x86 machine",
+        good,
+    ),
+    Mistake(
+        "a model on an eighth of a GPU that would fit a whole one",
+        put("serving", [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]),
+        "gke-ai:serving[0].gpus",
+        "activations 1.3), and 10.7 GiB can be used",
+        "or use nvidia-l4",
+        lambda: _with_g4("g4-standard-6"),
+    ),
+    Mistake(
         "a run over two nodes of B200",
         both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
         "gke-ai:training[0].pods",
@@ -231,6 +251,22 @@ def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configu
     (problem,) = problems_of(values)
     assert problem.path == f"gke-ai:cluster.maintenance.{key}"
     assert cause in problem.cause
+
+
+def _with_g4(machine: str) -> Configuration:
+    """A pool of a G4 machine, for a server that fits a whole GPU."""
+    values = good()
+    values["gpuPools"].append({"name": "part", "machineType": machine, "nodesPerZone": 1})
+    return values
+
+
+@pytest.mark.parametrize("machine", ["g4-standard-24", "g4-standard-48"])
+def test_half_a_gpu_has_half_its_memory(machine: str) -> None:
+    values = _with_g4(machine)
+    values["serving"] = [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]
+    assert problems_of(values) == []
+    (place,) = model_memory.places(load(values, PROJECT).servers[0])
+    assert place.memory == GPU_TYPES["nvidia-rtx-pro-6000"].memory_gib * 2**30 / MACHINES[machine].gpu_parts
 
 
 def _on_autopilot(gpus: int) -> Configuration:

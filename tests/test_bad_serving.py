@@ -207,7 +207,7 @@ MISTAKES = [
         put("serving.1.resources", {"memory": "95Gi"}),
         "gke-ai:serving[1].resources.memory",
         "a replica of the server requests 95Gi of memory, and no choice of compute class cheap has as "
-        "much: g2-standard-24 has 85.2Gi of memory for pods",
+        "much: g2-standard-24 has 85.3Gi of memory for pods",
         "Request less, or add a larger machine to gke-ai:computeClasses[0].priorities",
     ),
     Mistake(

@@ -194,7 +194,7 @@ def test_accelerators_divide_the_heads(name: str, split_kv_heads: bool, counts: 
 
 def one_server(**server: Any) -> Configuration:
     """An Autopilot cluster with one server, of TGI unless stated."""
-    return {"cluster": {"mode": "autopilot"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
+    return {"cluster": {"mode": "existing"}, "serving": [{"name": "s", "engine": "tgi", "model": LLAMA, **server}]}
 
 
 def vllm(**server: Any) -> Configuration:

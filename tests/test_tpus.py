@@ -52,6 +52,7 @@ ROWS = [
     Row("v6e", "tpu-v6e-slice", "ct6e-standard-4t", 4, 180, 720, "2x2", LARGE_2D),
     Row("v6e", "tpu-v6e-slice", "ct6e-standard-8t", 8, 180, 1440, "2x4", []),
     Row("v5p", "tpu-v5p-slice", "ct5p-hightpu-4t", 4, 208, 448, "2x2x1", SMALL_3D),
+    Row("tpu7x", "tpu7x", "tpu7x-standard-1t", 1, 56, 240, "1x1x1", []),
     Row("tpu7x", "tpu7x", "tpu7x-standard-4t", 4, 224, 960, "2x2x1", SMALL_3D),
 ]
 EVERY = [candidate for version in VERSIONS for candidate in slices(version)]

@@ -305,7 +305,7 @@ class Server(Workload):
     def running_limit(self, nodes: Nodes) -> int | None:
         """Maximum number of requests that a replica runs at once; None if unknown. May raise LookupError."""
         limits = ENGINES[self.engine].limits
-        names = {accelerator for accelerator, _ in self.accelerator_places(nodes)}
+        names = {accelerator for accelerator, _, _ in self.accelerator_places(nodes)}
         defaults = [limits.running_on.get(name, limits.running) for name in names]
         default = max((limit for limit in defaults if limit is not None), default=limits.running)
         known = [self._limit(limits.running_setting, default), self.accepted_limit]

@@ -39,6 +39,11 @@ class TokenSecret(Section):
     key: str = Field(default="hf_api_token", description="Key in the Secret.")
 
 
+# An accelerator with room for a pod: its name, the parts that a GPU is divided into, and the words that name the
+# compute class, if there is one.
+AcceleratorPlace = tuple[str, int, str]
+
+
 class Workload(Section):
     """Base of all servers and runs: their namespace, queue and pods."""
 
@@ -220,8 +225,8 @@ class Workload(Section):
         """Maximum number of pods. `max_replicas` is the limit of the workload's autoscaler, if it has one."""
         return self.pods_at_once(nodes)
 
-    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
-        """Accelerators with room for a pod, each with the words that name its compute class, if it has one."""
+    def accelerator_places(self, nodes: Nodes) -> Iterator[AcceleratorPlace]:
+        """Accelerators with room for a pod."""
         yield from ()
 
 
@@ -268,19 +273,19 @@ class GpuWorkload(Workload):
     def hardware_names(self, nodes: Nodes) -> set[str]:
         return super().hardware_names(nodes) | ({self.accelerator} if self.accelerator is not None else set())
 
-    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
+    def accelerator_places(self, nodes: Nodes) -> Iterator[AcceleratorPlace]:
         count = self.accelerators_per_pod(nodes)
         if self.compute_class is not None:
             for priority in nodes.compute_class.priorities if nodes.compute_class else ():
                 machine_type = MACHINES.get(priority.machine_type)
                 if machine_type is not None and machine_type.gpu is not None and machine_type.gpus >= count:
-                    yield machine_type.gpu, f" of compute class {self.compute_class}"
-        elif self.pool is not None:
+                    yield machine_type.gpu, machine_type.gpu_parts, f" of compute class {self.compute_class}"
+        elif nodes.pools:
             for pool in nodes.pools:
                 if pool.accelerators_per_node >= count:
-                    yield pool.accelerator_type, ""
+                    yield pool.accelerator_type, MACHINES[pool.node_machine_type].gpu_parts, ""
         elif self.accelerator is not None and any(m.gpus >= count for m in machines_with(self.accelerator)):
-            yield self.accelerator, ""
+            yield self.accelerator, 1, ""
 
 
 class TpuWorkload(Workload):
@@ -321,8 +326,8 @@ class TpuWorkload(Workload):
     def accelerators_per_pod(self, nodes: Nodes) -> int:
         return self.slice_on(nodes).chips_per_host
 
-    def accelerator_places(self, nodes: Nodes) -> Iterator[tuple[str, str]]:
-        yield self.slice_on(nodes).accelerator, ""
+    def accelerator_places(self, nodes: Nodes) -> Iterator[AcceleratorPlace]:
+        yield self.slice_on(nodes).accelerator, 1, ""
 
 
 class SingleSliceWorkload(TpuWorkload):

@@ -133,7 +133,7 @@ def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None
 @needs("gke-ai:cluster.mode")
 @each("cluster")
 def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
-    """The system pool's machine exists and has neither GPUs nor TPUs."""
+    """The system pool's machine exists, is x86, and has neither GPUs nor TPUs."""
     pool = cluster.system_pool
     if cluster.mode != "standard":
         return
@@ -147,6 +147,12 @@ def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
         cause = f"{machine_type.name} has {has}, and the system pool runs only controllers. Its {noun} would be idle"
         remedy = f"Use e2-standard-4, and define pools with {noun} in gke-ai:{section}"
         yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
+    elif machine_type.arch != "amd64":
+        cause = (
+            f"{machine_type.name} has Arm processors. GKE taints its nodes, and the controllers of this program do not "
+        )
+        cause += "tolerate that. They would stay pending"
+        yield Problem(cluster.at("systemPool.machineType"), cause, "Use e2-standard-4 or another x86 machine")
 
 
 @needs("gke-ai:cluster")
@@ -196,5 +202,7 @@ def autopilot_has_no_pools(cluster: Cluster, pools: list[Pool]) -> Iterator[Prob
 
 
 _CONTROLLER_MACHINES = [
-    name for name, machine_type in MACHINES.items() if machine_type.gpu is None and machine_type.tpu is None
+    name
+    for name, machine_type in MACHINES.items()
+    if machine_type.gpu is None and machine_type.tpu is None and machine_type.arch == "amd64"
 ]

@@ -98,8 +98,8 @@ def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
         yield Problem(
             workload.at("accelerator"),
             f"{error}, and GKE takes no other mode for a pod without a compute class. The pods would stay pending",
-            f"Define a compute class with machineType: {name} and capacity: {{mode: spot}} or {{mode: flexStart}}, and set "
-            "computeClass instead of accelerator",
+            f"Define a compute class with machineType: {name} and capacity: {{mode: spot}} or {{mode: flexStart}}, and "
+            "set computeClass instead of accelerator",
         )
     except LookupError as error:
         key = _key(workload, NVIDIA_GPU)
