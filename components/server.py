@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog import fuse
+from catalog.disks import USUAL_STORAGE_CLASS
 from catalog.engines import ENGINES, HTTP_PORT, Engine
 from catalog.gateways import API_KEY, API_KEY_SECRET
 from catalog.model_cache import MOUNT_PATH
@@ -311,7 +312,7 @@ def scratch_volume(scratch: ScratchVolume) -> "k8s.core.v1.VolumeArgsDict":
                 "metadata": {"labels": {"type": "ephemeral"}},
                 "spec": {
                     "access_modes": ["ReadWriteOnce"],
-                    "storage_class_name": scratch.storage_class,
+                    "storage_class_name": scratch.storage_class or USUAL_STORAGE_CLASS,
                     "resources": {"requests": {"storage": scratch.size}},
                 },
             }

@@ -77,6 +77,25 @@ def good() -> Configuration:
 
 MISTAKES = [
     Mistake(
+        "a disk that v6e does not attach",
+        put("serving.3.scratch.storageClass", "premium-rwo"),
+        "gke-ai:serving[3].scratch.storageClass",
+        "disks of StorageClass premium-rwo are of type pd-ssd, which ct6e-standard-4t does not attach. "
+        "The pods would stay pending",
+        "Remove storageClass, or write a class of a type that the machine attaches: hyperdisk-balanced",
+        good,
+    ),
+    Mistake(
+        "a disk that not all machines of a class attach",
+        both(
+            put("computeClasses.0.priorities.+", {"machineType": "g4-standard-96"}), put("serving.0.image", "own/tgi:1")
+        ),
+        "gke-ai:serving[0].scratch",
+        "no disk type can be attached to all machines of the server: g2-standard-24, g4-standard-96",
+        "Remove scratch, or choose machines of one family",
+        good,
+    ),
+    Mistake(
         "a pod that is killed while it still gets requests",
         put("serving.0.terminationGracePeriodSeconds", 10),
         "gke-ai:serving[0].terminationGracePeriodSeconds",

@@ -158,6 +158,23 @@ def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) 
     assert at_once["terminationGracePeriodSeconds"] == 30
 
 
+def test_a_server_on_machines_without_persistent_disk_gets_a_class_of_hyperdisk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = run_program({f"gke-ai:{key}": value for key, value in good().items()}, False, monkeypatch)
+    created = record.one("StorageClass").inputs
+    assert created["metadata"] == {"name": "llm-chat-scratch"}
+    assert created["provisioner"] == "pd.csi.storage.gke.io"
+    assert created["parameters"] == {"type": "hyperdisk-balanced"}
+    claims = {
+        server: volume["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"]
+        for server in ("chat", "mixtral")
+        for volume in record.one("Deployment", server).inputs["spec"]["template"]["spec"]["volumes"]
+        if "ephemeral" in volume
+    }
+    assert claims == {"chat": "llm-chat-scratch", "mixtral": "premium-rwo"}
+
+
 # --- vLLM -------------------------------------------------------------------------------------------------------------
 
 

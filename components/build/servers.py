@@ -6,7 +6,9 @@ from inspect import signature
 from typing import Any
 
 import pulumi
+import pulumi_kubernetes as k8s
 
+from catalog.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from components import (
     GkeCluster,
     KueueStack,
@@ -36,21 +38,45 @@ def create_server(
     placed: Placed[model.AnyServer], stack: ResolvedStack, cluster: GkeCluster, opts: pulumi.ResourceOptions
 ) -> ModelServer[model.Server]:
     """The component of a server's engine, with the nodes that the server runs on."""
-    server = placed.section
+    server, opts = with_storage_class(placed, opts)
     component = component_of(server)
     keywords: dict[str, Any] = {
         "node_selector": placed.node_selector,
-        "kubeconfig": cluster.kubeconfig if server in stack.awaited_servers else None,
+        "kubeconfig": cluster.kubeconfig if placed.section in stack.awaited_servers else None,
         "autoscaled": placed.max_replicas is not None,
         # Components of servers on TPUs take these.
         "chips": placed.accelerators,
         "devices": server.shards(placed.nodes),
         # Engines that no gateway can have in front of them take no key.
-        "api_key": server in stack.keyed_servers,
+        "api_key": placed.section in stack.keyed_servers,
     }
     taken = signature(component).parameters
     own = {name: value for name, value in keywords.items() if name in taken}
     return component(f"{server.namespace}/{server.name}", server, opts, **own)
+
+
+def with_storage_class(
+    placed: Placed[model.AnyServer], opts: pulumi.ResourceOptions
+) -> tuple[model.AnyServer, pulumi.ResourceOptions]:
+    """The server with a StorageClass of its own, if its nodes cannot attach the disks of GKE's class. GKE has no class
+    of Hyperdisk: https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/hyperdisk
+    """
+    server, kind = placed.section, placed.scratch_disk
+    if server.scratch is None or kind in (None, STORAGE_CLASSES[USUAL_STORAGE_CLASS]):
+        return server, opts
+    name = f"{server.namespace}-{server.name}-scratch"
+    storage_class = k8s.storage.v1.StorageClass(
+        name,
+        metadata={"name": name},
+        provisioner="pd.csi.storage.gke.io",
+        parameters={"type": kind},
+        volume_binding_mode="WaitForFirstConsumer",
+        reclaim_policy="Delete",
+        opts=opts,
+    )
+    scratch = server.scratch.model_copy(update={"storage_class": name})
+    after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[storage_class]))
+    return server.model_copy(update={"scratch": scratch}), after
 
 
 def create_autoscaling(

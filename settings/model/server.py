@@ -34,7 +34,12 @@ class ScratchVolume(Section):
 
     mount_path: str = Field(default="/tmp", description="Mount path in the container.")
     size: Request = Field(default="100Gi", description="Size of the disk, in bytes.")
-    storage_class: DnsLabel = Field(default="premium-rwo", description="StorageClass of the disk.")
+    storage_class: DnsLabel | None = Field(
+        default=None,
+        description="StorageClass of the disk. Default: `premium-rwo`; for machines that attach only Hyperdisk, such "
+        "as v6e, a class of the server's own.",
+        examples=["premium-rwo"],
+    )
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine, machine, machines_with
+from catalog.machines import GPUS, NOT_BUILT, machine, machines_with
 from catalog.versions import FINE_TUNE_IMAGE
-from settings.model import Cluster, FineTune, GpuPool, GpuServer, Nodes, Pool, TrainingRun, Unresolved
+from settings.model import Cluster, FineTune, GpuPool, GpuServer, Pool, TrainingRun, Unresolved
 from settings.problems import Problem, nearest, unknown
 from settings.rules.common import join_names, needs, of_another_engine, rule
 from settings.rules.pools import not_built
@@ -77,7 +77,7 @@ def runs_over_several_nodes_have_a_network(
         run = placed.section
         if isinstance(run, GpuServer):
             continue
-        for machine_type in _machines_of(run, placed.nodes):
+        for machine_type in placed.machines:
             if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
                 yield Problem(
                     run.at("pods"),
@@ -88,16 +88,6 @@ def runs_over_several_nodes_have_a_network(
                     "a2-ultragpu-8g",
                 )
                 break
-
-
-def _machines_of(run: FineTune | TrainingRun, nodes: Nodes) -> list[Machine]:
-    """The machine types that a run may use, by its pools, its compute class or its GPU type."""
-    if run.compute_class is not None:
-        names = [priority.machine_type for priority in nodes.compute_class.priorities] if nodes.compute_class else []
-        return [MACHINES[name] for name in names if name in MACHINES and name not in NOT_BUILT]
-    if nodes.pools:
-        return [machine(pool.node_machine_type) for pool in nodes.pools]
-    return [machine_type for machine_type in machines_with(run.accelerator or "") if machine_type.name not in NOT_BUILT]
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")

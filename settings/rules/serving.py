@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from catalog.disks import attached_disks
 from catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
 from catalog.models import find_model
-from settings.model import JetStream, Server, TpuServer, VllmTpu
+from settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
 from settings.problems import TOKEN, Problem, nearest
 from settings.rules.common import each, join_names, needs, rule
 from settings.stack import Placed
@@ -128,6 +129,28 @@ def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
     if not path.is_absolute() or ".." in path.parts or str(path) in ("/", "/dev/shm"):
         cause = f"{path} is not a valid mount path. It must be absolute, and not / or /dev/shm"
         yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")
+
+
+@needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
+@each("servers")
+def scratch_disks_can_be_attached(placed: Placed[AnyServer]) -> Iterator[Problem]:
+    """The machines of a server attach the disk of its scratch volume. The type of a class of one's own is unknown."""
+    server, names, kind = placed.section, [machine.name for machine in placed.machines], placed.scratch_disk
+    if server.scratch is None or not names:
+        return
+    lacking = [name for name in names if kind not in attached_disks(name)]
+    if kind is not None and lacking:
+        yield Problem(
+            server.at("scratch.storageClass"),
+            f"disks of StorageClass {server.scratch.storage_class} are of type {kind}, which {lacking[0]} does not "
+            "attach. The pods would stay pending",
+            "Remove storageClass, or write a class of a type that the machine attaches: "
+            f"{' or '.join(attached_disks(lacking[0]))}",
+        )
+    elif kind is None and server.scratch.storage_class is None:
+        cause = f"no disk type can be attached to all machines of the server: {join_names(dict.fromkeys(names))}. "
+        remedy = "Remove scratch, or choose machines of one family"
+        yield Problem(server.at("scratch"), f"{cause}On some, pods would stay pending", remedy)
 
 
 @each("serving")

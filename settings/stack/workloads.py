@@ -8,9 +8,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from catalog.disks import STORAGE_CLASSES, volume_type
+from catalog.machines import MACHINES, NOT_BUILT, Machine, machines_with
 from catalog.quantities import parse_quantity
 from catalog.tpus import Slice
-from settings.model import Nodes, TpuWorkload, Workload
+from settings.model import GpuWorkload, Nodes, Server, TpuWorkload, Workload
 from settings.stack.pools import NodePool
 from settings.stack.queues import Queue
 
@@ -54,6 +56,33 @@ class Placed(Generic[AnyWorkload]):
     def node_selector(self) -> dict[str, str]:
         """Node labels that the workload selects: its accelerator, and its pool if several pools have that."""
         return self.section.node_selector(self.nodes)
+
+    @property
+    def machines(self) -> list[Machine]:
+        """Machine types that the pods may run on, by their pools, compute class, GPU type or slice."""
+        section, of_class = self.section, self.nodes.compute_class
+        if section.named_class is not None or self.nodes.pools:
+            named = [priority.machine_type for priority in of_class.priorities] if of_class else []
+            named += [pool.node_machine_type for pool in self.nodes.pools]
+            return [MACHINES[name] for name in named if name in MACHINES and name not in NOT_BUILT]
+        if isinstance(section, TpuWorkload):
+            return [MACHINES[self.slice.machine_type]] if self.has_slice else []
+        gpu = section.accelerator if isinstance(section, GpuWorkload) else None
+        possible = [machine for machine in machines_with(gpu or "") if machine.name not in NOT_BUILT]
+        return [machine for machine in possible if machine.gpus >= self.accelerators]
+
+    @property
+    def scratch_disk(self) -> str | None:
+        """Type of the scratch disk: that of its StorageClass, else one that all machines of the server attach.
+
+        None without a scratch disk, if the type of its class is unknown, or if the machines have none in common.
+        """
+        scratch = self.section.scratch if isinstance(self.section, Server) else None
+        if scratch is None:
+            return None
+        if scratch.storage_class is not None:
+            return STORAGE_CLASSES.get(scratch.storage_class)
+        return volume_type(machine.name for machine in self.machines)
 
     @property
     def pool_of_slice(self) -> list[str]:
