@@ -925,6 +925,30 @@ def test_versions_compare_by_their_numbers() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("machine_type", "needed"),
+    [
+        ("a4-highgpu-8g-nolssd", {"A4": "1.32.1-gke.1729000"}),
+        ("a3-ultragpu-8g", {"A3 Ultra": "1.31.4-gke.1183000"}),
+        ("g4-standard-48", {"G4": "1.34.0-gke.1662000"}),
+        ("g4-standard-12", {"G4": "1.34.0-gke.1662000", "a part of a G4 GPU": "1.34.5-gke.1153000"}),
+        ("a3-highgpu-8g", {}),
+        ("g2-standard-24", {}),
+    ],
+)
+@pytest.mark.parametrize("section", ["gpuPools", "computeClasses"])
+def test_new_machine_families_need_a_version_of_gke(machine_type: str, needed: dict[str, str], section: str) -> None:
+    machine = {"machineType": machine_type, "capacity": {"mode": "spot"}}
+    sections = {
+        "gpuPools": [{"name": "p", "nodesPerZone": 1, **machine}],
+        "computeClasses": [{"name": "c", "priorities": [machine]}],
+    }
+    wanted = needs.gke_features(
+        settings.load({"cluster": {"mode": "standard"}, section: sections[section]}, PROJECT, True)
+    )
+    assert {feature: features.MINIMUM[feature] for feature in wanted if "ComputeClass" not in feature} == needed
+
+
 @pytest.mark.parametrize("file", repository.configurations(), ids=str)
 def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())

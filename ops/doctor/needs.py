@@ -159,11 +159,19 @@ def gke_features(stack: ResolvedStack) -> list[str]:
         ),
         features.TPU7X: "tpu7x" in _tpu_versions(stack) and not stack.cluster.is_autopilot,
         features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(stack) and stack.cluster.is_autopilot,
+        **dict.fromkeys(features.of_machines(_machine_types(stack)), True),
         features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
         features.INFERENCE_POOL: stack.settings.gateway is not None,
         features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),
     }
     return [feature for feature, needed in wanted.items() if needed]
+
+
+def _machine_types(stack: ResolvedStack) -> list[str]:
+    """Returns the machine types that the stack's pools and compute classes name, and those of accelerators."""
+    named = [pool.node_machine_type for pool in stack.pools]
+    named += [priority.machine_type for of_class in stack.settings.compute_classes for priority in of_class.priorities]
+    return [*named, *(machine.name for placed in stack.gpu_workloads for machine in placed.machines)]
 
 
 def _tpu_slices(stack: ResolvedStack) -> list[TpuSlice]:

@@ -213,6 +213,7 @@ def features_of(stack: RegisteredStack) -> list[str]:
     pools = list(stack.of_type(NODE_POOL))
     elastic = [shape for pool in pools if (shape := node_shape(pool)) and MODES[shape.capacity].elastic]
     classes = list(stack.of_kind("ComputeClass"))
+    machine_types = [str(value(pool.props, "nodeConfig", "machineType")) for pool in pools]
     metrics = [
         component
         for cluster in stack.of_type(CLUSTER)
@@ -230,6 +231,7 @@ def features_of(stack: RegisteredStack) -> list[str]:
         features.COMPUTE_CLASS_POOLS: any(
             value(compute_class.props, "spec", "nodePoolAutoCreation", "enabled") is True for compute_class in classes
         ),
+        **dict.fromkeys(features.of_machines(machine_types), True),
         features.SECRET_SYNC: any(stack.of_kind("SecretSync")),
         features.JOBSET_METRICS: "JOBSET" in metrics,
     }

@@ -41,9 +41,11 @@ def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
             candidates = [name for name, other in MACHINES.items() if other.tpu is None]
             yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
         elif machine_type.tpu is not None:
-            cause = f"{machine_type.name} has TPUs, and compute classes support only GPUs or no accelerator. "
+            # GKE has them, by `tpu` of a priority: https://github.com/GoogleCloudPlatform/compute-class-api (types.go).
+            cause = f"{machine_type.name} has TPUs, and this program does not write TPUs into compute classes yet. "
             cause += "GKE would create no node"
-            yield Problem(f"{path}.machineType", cause, "Use a pool of gke-ai:tpuPools, or another machine")
+            remedy = "Use a pool of gke-ai:tpuPools, tpu of a workload where GKE manages the nodes, or another machine"
+            yield Problem(f"{path}.machineType", cause, remedy)
         elif machine_type.name in NOT_BUILT:
             yield not_built(f"{path}.machineType", machine_type)
         elif priority.driver is not None and machine_type.gpu is None:
