@@ -18,6 +18,17 @@ CACHE_VOLUME = f"{PREFIX.removesuffix('/')}-cache"
 STORAGE_GIB = 5
 
 
+def sidecar_memory(writers: int) -> str:
+    """Memory of a sidecar through which so many processes write files at once, as a Kubernetes quantity.
+
+    It keeps blocks of each open file in memory, 64 MiB by default, and has no useful bound on machines for training:
+    `write.block-size-mb` and `write.global-max-blocks` in
+    https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/cfg/params.yaml. Each process gets twice that, beside the
+    driver's default of 256 MiB.
+    """
+    return f"{256 + 128 * writers}Mi"
+
+
 def caching_options(mebibytes: int) -> str:
     """Mount options to read files that never change, such as a model: files are cached, and downloaded in parallel.
 

@@ -148,6 +148,22 @@ def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
     assert stated[checkpoints.RESUME_FROM] == "/checkpoints/c"
 
 
+@pytest.mark.parametrize(
+    ("keys", "memory"),
+    [
+        ({"checkpoints": CHECKPOINTS, "gpusPerPod": 8}, "1280Mi"),
+        ({"volumes": [{"bucket": "data", "mountPath": "/data"}], "gpusPerPod": 1}, "384Mi"),
+        ({"volumes": [{"bucket": "data", "mountPath": "/data", "readOnly": True}]}, None),
+        ({"checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi"}, "2Gi"),
+    ],
+)
+def test_sidecar_has_memory_for_each_process_that_writes(
+    create: Build, keys: dict[str, Any], memory: str | None
+) -> None:
+    annotations = job(create(keys))["template"]["metadata"]["annotations"]
+    assert annotations.get("gke-gcsfuse/memory-limit") == memory
+
+
 def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
     data = {"bucket": "data", "mountPath": "/data", "readOnly": True, "mountOptions": "implicit-dirs,file-mode=444"}
     built = create({"volumes": [data], "checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi", "sidecarCpu": "1"})

@@ -83,8 +83,8 @@ class TrainingRun(GpuWorkload):
     volumes: list[BucketVolume] = Field(default=[], description="Buckets to mount, for example with training data.")
     sidecar_memory_limit: Request | None = Field(
         default=None,
-        description="Memory limit of the FUSE sidecar, which serves all buckets of a pod, in bytes. Default: the "
-        "driver's own, 256Mi.",
+        description="Memory limit of the FUSE sidecar, which serves all buckets of a pod, in bytes. Default: 256Mi, "
+        "and 128Mi for each GPU if the pod writes to a bucket.",
         examples=["2Gi"],
     )
     sidecar_cpu: Request | None = Field(
@@ -141,8 +141,11 @@ class TrainingRun(GpuWorkload):
 
     @property
     def sidecar(self) -> Resources | None:
-        mounts_buckets = self.volumes or self.checkpoints
-        return Resources(cpu=self.sidecar_cpu, memory=self.sidecar_memory_limit) if mounts_buckets else None
+        if not self.volumes and self.checkpoints is None:
+            return None
+        writes = self.checkpoints is not None or any(not volume.read_only for volume in self.volumes)
+        usual = fuse.sidecar_memory(self.gpus_per_pod) if writes else None
+        return Resources(cpu=self.sidecar_cpu, memory=self.sidecar_memory_limit or usual)
 
     @property
     def images(self) -> list[str]:
