@@ -479,9 +479,9 @@ def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None
     # Each takes five seconds at least, by the namespace controller's own rule: so both at a time.
     for namespace in ("llm", "kueue-system"):
         await_gone(api, f"/api/v1/namespaces/{namespace}")
-    gkes = {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io"}
+    gkes = {"monitoring.googleapis.com", "cloud.google.com", "autoscaling.x-k8s.io", "networking.gke.io"}
     secret_sync = {"secret-sync.gke.io", "secrets-store.csi.x-k8s.io"}
-    gateways = {"gateway.networking.k8s.io", "inference.networking.k8s.io", "networking.gke.io"}
+    gateways = {"gateway.networking.k8s.io", "inference.networking.k8s.io", "inference.networking.x-k8s.io"}
     eventually(lambda: crd_groups(api) == gkes | secret_sync | gateways)
     eventually(lambda: commands() == ALL_RUN_ONCE)
     cluster.delete(STANDARD.name)
