@@ -45,10 +45,12 @@ def operations(before: State, after: Record, folder: Path) -> dict[str, str]:
     }
     planned = {}
     for (type_, name), new in new_resources.items():
-        if type_ != KUBERNETES:
-            assert engine.check(type_, decode(encode(new.inputs)))[1] == [], name
         old = before.get((type_, name))
-        planned[f"{type_.rpartition(':')[2]} {name}"] = "create" if old is None else of(engine, old, new)
+        operation = "create" if old is None else of(engine, old, new)
+        if type_ != KUBERNETES and operation in ("create", "replace"):
+            # A replacement is checked again as a creation, without the old inputs.
+            assert engine.check(type_, decode(encode(new.inputs)))[1] == [], name
+        planned[f"{type_.rpartition(':')[2]} {name}"] = operation
     removed = {f"{type_.rpartition(':')[2]} {name}" for type_, name in before if concerns(type_)} - planned.keys()
     changes = {name: operation for name, operation in planned.items() if operation != "same"}
     return changes | dict.fromkeys(removed, "delete")
@@ -65,9 +67,11 @@ def of(engine: Engine, old: Known, new: Registration) -> str:
         return "same" if old.inputs["clusterIdentifier"] == new.inputs["clusterIdentifier"] else "replace"
     if None not in (old.trigger, new.replacement_trigger) and old.trigger != new.replacement_trigger:
         return "replace"
+    # The engine gives ignored inputs their old values before it asks the provider to check.
     inputs = {key: value for key, value in new.inputs.items() if key not in new.ignored}
     inputs |= {key: old.inputs[key] for key in new.ignored if key in old.inputs}
     old_inputs, new_inputs, outputs = (decode(encode(values)) for values in (old.inputs, inputs, old.outputs))
+    assert engine.check(new.type, new_inputs, olds=old_inputs)[1] == [], new.name
     answer = engine.diff(new.type, old_inputs, new_inputs, outputs)
     changed = [re.sub(r"\[\d+\]", "", path) for path in answer.detailedDiff]
     forced = any(

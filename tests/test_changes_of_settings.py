@@ -57,6 +57,7 @@ EXISTING: Config = {"cluster": {"name": "c", "location": "us-west4", "mode": "ex
 # GKE chooses three of its four zones.
 FOUR_ZONES = {"cluster": CLUSTER | {"location": "us-central1"}, "gpuPools": [GPU_POOL]}
 GROWING = {"nodesPerZone": None, "autoscaling": {"maxNodes": 3}}
+SPOT = {"nodesPerZone": None, "autoscaling": {"minNodes": 3, "maxNodes": 3}, "capacity": {"mode": "spot"}}
 FLEX = {**GROWING, "capacity": {"mode": "flexStart"}}
 QUEUED = {**GROWING, "capacity": {"mode": "queuedFlexStart"}}
 IRONWOOD = {
@@ -268,6 +269,20 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ),
         Row(gpu(**GROWING), {"gpuPools.0.capacity": {"mode": "flexStart"}}, replace("NodePool l4")),
         Row(gpu(**GROWING), {"gpuPools.0.capacity": {"mode": "queuedFlexStart"}}, replace("NodePool l4")),
+        Row(
+            gpu(**SPOT),
+            {"gpuPools.0.capacity": {"mode": "flexStart"}, "gpuPools.0.autoscaling": {"maxNodes": 3}},
+            replace("NodePool l4"),
+        ),
+        Row(
+            gpu(capacity={"mode": "spot"}),
+            {
+                "gpuPools.0.capacity": {"mode": "flexStart"},
+                "gpuPools.0.autoscaling": {"maxNodes": 3},
+                "gpuPools.0.nodesPerZone": None,
+            },
+            replace("NodePool l4"),
+        ),
     ),
     "gpuPools.capacity.mode": (Row(STANDARD, {"gpuPools.0.capacity": {"mode": "onDemand"}}, SAME),),
     "gpuPools.capacity.maxRunDurationSeconds": (
@@ -289,6 +304,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
         Row(
             STANDARD,
             {"tpuPools.0.autoscaling": {"maxNodes": 3}, "tpuPools.0.nodesPerZone": None},
+            update("NodePool tpus"),
+        ),
+        Row(
+            tpu(topology="4x4", nodesPerZone=None),
+            {"tpuPools.0.autoscaling": {"maxNodes": 4}},
             update("NodePool tpus"),
         ),
     ),
@@ -315,6 +335,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
 FURTHER: dict[str, Row] = {
     "topology of a fixed slice": Row(
         tpu(topology="4x4", nodesPerZone=None), {"tpuPools.0.topology": "4x8"}, replace("NodePool tpus")
+    ),
+    "topology of a fixed slice that begins to grow": Row(
+        tpu(topology="4x4", nodesPerZone=None),
+        {"tpuPools.0.topology": "4x8", "tpuPools.0.autoscaling": {"maxNodes": 8}},
+        replace("NodePool tpus"),
     ),
     "topology of a flex-start slice": Row(
         tpu(topology="4x4", **FLEX | {"autoscaling": {"maxNodes": 4}}),

@@ -210,6 +210,10 @@ class NodePool(Resource):
             return []
         return list(rules.node_pool(inputs, body, self._place(inputs)[1]))
 
+    def creation_problems(self, inputs: Properties) -> Iterable[Problem]:
+        body = self.body(inputs).content
+        return [] if has_unknown(body) else rules.new_node_pool(inputs, body)
+
     def _place(self, inputs: Properties) -> tuple[str, str, str]:
         """Project, location and name of the pool's cluster. `cluster` is a name or an id."""
         form = r"projects/([^/]+)/(?:locations|zones)/([^/]+)/clusters/([^/]+)"

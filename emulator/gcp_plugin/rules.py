@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from ipaddress import IPv4Network
 
 from catalog import zones
@@ -104,11 +105,9 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
     yield from location_problems or _node_locations(body.get("locations", []), location)
     config: Values = body.get("config", {})
     yield from _node_config(config, "nodeConfig")
-    if "initialNodeCount" in inputs and "nodeCount" in inputs:
-        yield "nodeCount", f"Cannot set both initial_node_count and node_count on node pool {body.get('name')}"
-    yield from _autoscaling(inputs, body)
+    yield from _autoscaling(body)
     if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not location_problems:
-        yield from _tpus(body, body.get("locations") or list(zones.node_zones(location)))
+        yield from _tpus(inputs, body, body.get("locations") or list(zones.node_zones(location)))
     if config.get("flexStart"):
         yield from _flex_start(body)
     elif value_at(body, "queuedProvisioning.enabled"):
@@ -122,7 +121,29 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
             )
 
 
-def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
+def new_node_pool(inputs: Values, body: Values) -> Iterator[Problem]:
+    """Checks the first size of a node pool.
+
+    An update doesn't send it, and its inputs may have the size of earlier settings: the program ignores changes of it.
+    """
+    name, config, initial = body.get("name"), body.get("config", {}), body.get("initialNodeCount", 0)
+    if "initialNodeCount" in inputs and "nodeCount" in inputs:
+        yield "nodeCount", f"Cannot set both initial_node_count and node_count on node pool {name}"
+    if "autoscaling" in body and "nodeCount" in inputs:
+        # https://www.pulumi.com/registry/packages/gcp/api-docs/container/nodepool/#nodecount_python
+        yield "nodeCount", "nodeCount must not be used alongside autoscaling: the autoscaler owns the count"
+    elastic = "Flex start" if config.get("flexStart") else "Queued provisioning"
+    if initial and (config.get("flexStart") or value_at(body, "queuedProvisioning.enabled")):
+        yield "initialNodeCount", bad_request(f"{elastic} node pools require initial node count to be set to 0.")
+    topology = value_at(body, "placementPolicy.tpuTopology")
+    if initial and "autoscaling" in body and topology is not None:
+        with suppress(NoSuchSlice, UnknownMachine):
+            yield from _gang(
+                initial, slice_on(config.get("machineType", DEFAULT_MACHINE), topology), "initialNodeCount"
+            )
+
+
+def _autoscaling(body: Values) -> Iterator[Problem]:
     if (scaling := body.get("autoscaling")) is None:
         return
     per_zone = scaling["minNodeCount"], scaling["maxNodeCount"]
@@ -141,12 +162,9 @@ def _autoscaling(inputs: Values, body: Values) -> Iterator[Problem]:
         yield "autoscaling", bad_request("The maximum node count of an autoscaled node pool must be greater than zero")
     elif low > high:
         yield "autoscaling", bad_request(f"The minimum node count {low} is greater than the maximum node count {high}")
-    if "nodeCount" in inputs:
-        # https://www.pulumi.com/registry/packages/gcp/api-docs/container/nodepool/#nodecount_python
-        yield "nodeCount", "nodeCount must not be used alongside autoscaling: the autoscaler owns the count"
 
 
-def _tpus(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
+def _tpus(inputs: Values, body: Values, pool_zones: list[str]) -> Iterator[Problem]:
     """TPU slices of a pool: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
     config, placement = body.get("config", {}), body.get("placementPolicy", {})
     machine_type, topology = machine(config.get("machineType", DEFAULT_MACHINE)), placement.get("tpuTopology")
@@ -171,7 +189,7 @@ def _tpus(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
         text = f"Flex start is not available for {name} in {', '.join(pool_zones)}"
         yield "nodeConfig.flexStart", bad_request(text)
     if tpu.multi_host:
-        yield from _multi_host(body, tpu, pool_zones)
+        yield from _multi_host(inputs, body, tpu, pool_zones)
     elif topology is not None:
         text = (
             "TPU topology can't be specified with single-host TPU slice pool; please remove the tpu_topology from the "
@@ -179,7 +197,7 @@ def _tpus(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
         yield "placementPolicy.tpuTopology", bad_request(f"{text}node pool creation request")
 
 
-def _multi_host(body: Values, tpu: Slice, pool_zones: list[str]) -> Iterator[Problem]:
+def _multi_host(inputs: Values, body: Values, tpu: Slice, pool_zones: list[str]) -> Iterator[Problem]:
     """A multi-host slice: a group of machines that are created and deleted together."""
     placement, scaling = body["placementPolicy"], body.get("autoscaling")
     if len(pool_zones) > 1:
@@ -190,10 +208,8 @@ def _multi_host(body: Values, tpu: Slice, pool_zones: list[str]) -> Iterator[Pro
     elif scaling is not None and scaling["minNodeCount"] not in (0, tpu.hosts):
         text = f"Minimum node count {scaling['minNodeCount']} is not a valid size of TPU pod slice with topology "
         yield "autoscaling", bad_request(f'{text}"{tpu.topology}"')
-    initial = body.get("initialNodeCount", 0)
-    if initial != tpu.hosts and (initial or scaling is None):
-        text = f"Requested invalid target size '{initial}' for a Managed Instance Group in the gang mode of size "
-        yield "nodeCount" if scaling is None else "initialNodeCount", bad_request(f"{text}'{tpu.hosts}'.")
+    if scaling is None:
+        yield from _gang(inputs.get("nodeCount", body.get("initialNodeCount", 0)), tpu, "nodeCount")
     if VERSIONS[tpu.version].workload_policy and ("policyName" not in placement or "type" in placement):
         text = (
             f"Creation of a managed instance group with {tpu.machine_type} machine type with placement policy is not "
@@ -201,12 +217,16 @@ def _multi_host(body: Values, tpu: Slice, pool_zones: list[str]) -> Iterator[Pro
         yield "placementPolicy", bad_request(f"{text}supported. Use workload policy instead.")
 
 
+def _gang(size: int, tpu: Slice, path: str) -> Iterator[Problem]:
+    if size != tpu.hosts:
+        text = f"Requested invalid target size '{size}' for a Managed Instance Group in the gang mode of size "
+        yield path, bad_request(f"{text}'{tpu.hosts}'.")
+
+
 def _elastic(body: Values, mode: str) -> Iterator[Problem]:
     """Pools of Dynamic Workload Scheduler: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
     if not value_at(body, "autoscaling.enabled"):
         yield "autoscaling", bad_request(f"{mode} node pools require autoscaling enabled.")
-    if body.get("initialNodeCount", 0):
-        yield "initialNodeCount", bad_request(f"{mode} node pools require initial node count to be set to 0.")
     if value_at(body, "config.reservationAffinity.consumeReservationType") != "NO_RESERVATION":
         yield "nodeConfig.reservationAffinity", bad_request(f"{mode.lower()} node pools don't support reservations")
 

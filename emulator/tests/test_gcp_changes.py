@@ -192,6 +192,14 @@ def test_a_preview_of_an_imported_state_knows_unchanged_outputs(cloud: Engine) -
     assert outputs["resourceLabels"] == {"team": "ops"}
 
 
+def test_a_first_size_of_earlier_settings_is_refused_in_a_creation_alone(standard: Engine) -> None:
+    growing = L4_POOL | {"autoscaling": {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}}
+    fixed = L4_POOL | {"initialNodeCount": 1}
+    for stale, other in ((growing, fixed), (fixed, growing)):
+        assert [path for path, _ in standard.check(NODE_POOL, stale)[1]] == ["nodeCount"]
+        assert standard.check(NODE_POOL, stale, olds=other)[1] == []
+
+
 def test_a_pool_without_autoscaling_has_its_fixed_size(standard: Engine) -> None:
     bounds = {"totalMinNodeCount": 1, "totalMaxNodeCount": 4}
     growing = but(L4_POOL, nodeCount=None, initialNodeCount=1, autoscaling=bounds)

@@ -97,8 +97,12 @@ TPU7X = {
 def test_emulator_refuses_what_google_refuses_late(inputs: dict[str, Any], path: str, text: str) -> None:
     for good in (MULTI, FLEX, MULTI | TPU7X):
         body = rest.node_pool(good)
-        assert [*body.problems("node_pool"), *rules.node_pool(good, body.content, "us-east5")] == []
+        assert [*body.problems("node_pool"), *_refused(good, body)] == []
     body = rest.node_pool(inputs)
-    problems = [*body.problems("node_pool"), *rules.node_pool(inputs, body.content, "us-east5")]
+    problems = [*body.problems("node_pool"), *_refused(inputs, body)]
     assert [place for place, _ in problems if place == path], problems
     assert any(text in reason for place, reason in problems if place == path), problems
+
+
+def _refused(inputs: dict[str, Any], body: rest.Body) -> list[tuple[str, str]]:
+    return [*rules.node_pool(inputs, body.content, "us-east5"), *rules.new_node_pool(inputs, body.content)]
