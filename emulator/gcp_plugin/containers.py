@@ -12,8 +12,9 @@ from catalog import zones
 from catalog.disks import boot_disk_type
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
+from emulator.gcp_plugin.diff import Change
 from emulator.gcp_plugin.iam import require_account
-from emulator.gcp_plugin.network import CLUSTER, check_network
+from emulator.gcp_plugin.network import CLUSTER, check_network, names_same, network_and_subnetwork
 from emulator.gcp_plugin.refusals import Problem, bad_request, value_at
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import RUNNING, Record
@@ -21,6 +22,7 @@ from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
 
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"
+NETWORKS = ("network", "subnetwork")
 
 
 class Cluster(Resource):
@@ -162,6 +164,29 @@ class Cluster(Resource):
             "privateClusterConfig": {"enablePrivateNodes": False},
             "releaseChannel": {"channel": "REGULAR"},
         }
+
+    def changes(self, old: Properties, new: Properties, state: Properties) -> list[Change]:
+        same: Properties = {}
+        known = {name: old.get(name) or state.get(name) for name in NETWORKS}
+        place = {"location": self.cloud.location_of(old)}
+        for name, path in zip(NETWORKS, network_and_subnetwork(self.cloud.project_of(old), known, place), strict=True):
+            if names_same(path, new.get(name)):
+                same[name] = old.get(name)
+        changes = super().changes(old, new | same, state)
+        if state.get("maintenancePolicy") and not (old.get("maintenancePolicy") or new.get("maintenancePolicy")):
+            # Exclusions that the cloud keeps: the provider plans to remove them with every update, and never does.
+            changes.append(Change("maintenancePolicy", "DELETE", replaces=False))
+        return changes
+
+    def update(self, record: Record, inputs: Properties) -> Record:
+        """The provider sends the cloud's own exclusions back if the maintenance policy is removed.
+
+        https://github.com/hashicorp/terraform-provider-google-beta/blob/93c65b2d60fe/google-beta/services/container/resource_container_cluster.go#L6358
+        """
+        exclusions = value_at(record.inputs, "maintenancePolicy.maintenanceExclusions")
+        if exclusions and not inputs.get("maintenancePolicy"):
+            inputs = inputs | {"maintenancePolicy": {"maintenanceExclusions": exclusions}}
+        return super().update(record, inputs)
 
     def outputs(self, record: Record) -> Properties:
         facts, pool = record.facts, workload_pool(record)

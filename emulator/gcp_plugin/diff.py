@@ -6,6 +6,7 @@ it is computed: then the provider keeps the cloud's value and plans no change.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -68,6 +69,8 @@ def _of_value(schema: Schema, old: Any, new: Any, cloud: Any, path: str, kind: K
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _of_block(schema, old, new, cloud if isinstance(cloud, dict) else {}, path)
     elif isinstance(old, list) and isinstance(new, list):
+        if schema.at(path).set and _items(old) == _items(new):
+            return
         cloud_items = cloud if isinstance(cloud, list) else []
         for index in range(max(len(old), len(new))):
             item_path = f"{path}[{index}]"
@@ -81,6 +84,10 @@ def _of_value(schema: Schema, old: Any, new: Any, cloud: Any, path: str, kind: K
                 yield from _of_value(schema, before, after, current, item_path, kind)
     elif old != new:
         yield Change(path, kind, schema.replaces(path, new))
+
+
+def _items(values: list[Any]) -> set[str]:
+    return {json.dumps(value, sort_keys=True, default=repr) for value in values}
 
 
 def kept(schema: Schema, old: Values, new: Values, path: str = "") -> Values:

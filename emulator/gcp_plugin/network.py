@@ -45,6 +45,12 @@ def subnetwork_of(reference: str, project: str, region: str) -> str:
     return path if "/" in path else f"projects/{project}/regions/{region}/subnetworks/{path}"
 
 
+def names_same(identity: str, reference: object) -> bool:
+    """Whether the provider takes a reference for this network or subnetwork. It compares a name with the last part."""
+    text = str(reference).removeprefix(_ROOT)
+    return text in (identity, identity.rpartition("/")[2])
+
+
 def is_default(identity: str) -> bool:
     """Whether this is the default network or its subnetwork in a region."""
     return identity.endswith(("/networks/default", "/subnetworks/default"))

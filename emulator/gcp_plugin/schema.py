@@ -20,6 +20,7 @@ class Property:
     computed: bool = False
     force_new: bool = False
     block: bool = False
+    set: bool = False
     default: Any = None
     conflicts: tuple[str, ...] = ()
     exactly_one_of: tuple[str, ...] = ()
@@ -97,6 +98,7 @@ def _parsed(text: str) -> Property:
         computed="computed" in words,
         force_new="forceNew" in words,
         block="block" in words,
+        set="set" in words,
         default=json.loads(words["default"]) if "default" in words else None,
         conflicts=tuple(words["conflicts"].split(",")) if "conflicts" in words else (),
         exactly_one_of=tuple(words["exactlyOneOf"].split(",")) if "exactlyOneOf" in words else (),

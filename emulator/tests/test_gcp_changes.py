@@ -172,6 +172,23 @@ def test_the_cloud_keeps_a_security_group_until_an_update_states_an_empty_one(cl
     assert plan(cloud, CLUSTER, empty, relabeled) == "no change", "a state in which an empty group was stated"
 
 
+def test_the_cloud_keeps_the_exclusions_of_a_removed_maintenance_policy(cloud: Engine) -> None:
+    exclusion = {"exclusionName": "a", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+    window = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+    maintained = STANDARD | {"maintenancePolicy": {"recurringWindow": window, "maintenanceExclusions": [exclusion]}}
+    id, _ = cloud.create(CLUSTER, maintained)
+    assert "maintenancePolicy" not in cloud.update(CLUSTER, id, maintained, STANDARD, preview=True)
+    state = cloud.update(CLUSTER, id, maintained, STANDARD)
+    assert state["maintenancePolicy"] == {"maintenanceExclusions": [exclusion]}
+    assert list(cloud.diff(CLUSTER, STANDARD, STANDARD, state).detailedDiff) == ["maintenancePolicy"], "for ever"
+    # The way out: an empty list beside a window, then no policy.
+    empty = STANDARD | {"maintenancePolicy": {"recurringWindow": window}}
+    cloud.update(CLUSTER, id, STANDARD, empty)
+    state = cloud.update(CLUSTER, id, empty, STANDARD)
+    assert "maintenancePolicy" not in state
+    assert cloud.diff(CLUSTER, STANDARD, STANDARD, state).detailedDiff == {}
+
+
 def test_a_change_is_compared_with_the_kept_value_of_the_cloud(standard: Engine) -> None:
     dns = {"dnsEndpointConfig": {"allowExternalTraffic": True}, "ipEndpointsConfig": {"enabled": False}}
     closed = but(STANDARD, controlPlaneEndpointsConfig=dns)
