@@ -12,6 +12,7 @@ from typing import Any
 from emulator.gcp_plugin.cluster_records import is_autopilot
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud, Properties
+from emulator.gcp_plugin.schema import Schema
 from emulator.gcp_plugin.secrets import get_secret
 from emulator.gcp_plugin.store import project_number
 from emulator.plugin import Refused, plain
@@ -48,17 +49,6 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
     if record is None:
         raise Refused(f"{identity} not found")
     outputs = plain(resource.outputs(record))
-    plurals = {
-        "addonsConfig": "addonsConfigs",
-        "authenticatorGroupsConfig": "authenticatorGroupsConfigs",
-        "controlPlaneEndpointsConfig": "controlPlaneEndpointsConfigs",
-        "masterAuth": "masterAuths",
-        "networkPolicy": "networkPolicies",
-        "monitoringConfig": "monitoringConfigs",
-        "releaseChannel": "releaseChannels",
-        "secretSyncConfig": "secretSyncConfigs",
-        "workloadIdentityConfig": "workloadIdentityConfigs",
-    }
     plain_names = {
         "datapathProvider",
         "endpoint",
@@ -73,10 +63,17 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         "selfLink",
     }
     result: dict[str, Any] = {name: value for name, value in outputs.items() if name in plain_names}
-    for name, plural in plurals.items():
+    for name in blocks_of(resource.schema):
         value = outputs.get(name)
+        # A block whose name is a plural keeps it, such as confidentialNodes.
+        plural = name if re.search(r"[^u]s$", name) else _plural(name)
         result[plural] = [] if value is None else [_lists(value)]
     return result | {"id": record.identity, "enableAutopilot": is_autopilot(record.inputs)}
+
+
+def blocks_of(schema: Schema) -> list[str]:
+    """The blocks of a resource itself."""
+    return [name for name, property_ in schema.properties.items() if property_.block and "." not in name]
 
 
 def _lists(block: Properties) -> Properties:
@@ -88,6 +85,8 @@ def _lists(block: Properties) -> Properties:
 
 
 def _plural(name: str) -> str:
+    if name.endswith("y"):
+        return f"{name[:-1]}ies"
     return f"{name}es" if name.endswith("s") else f"{name}s"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pulumi_gcp
 import pytest
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
@@ -894,6 +896,20 @@ def test_a_project_has_the_same_number_everywhere(cloud: Engine, tmp_path: Path)
         cloud.invoke(get, projectId="No")
     with pytest.raises(Refused, match="unknown argument project"):
         cloud.invoke(get, project=PROJECT)
+
+
+def test_a_cluster_is_looked_up_with_every_block_that_the_sdk_reads(standard: Engine) -> None:
+    cluster = standard.invoke("gcp:container/getCluster:getCluster", name="llm-cluster", location="us-central1")
+    lists = {name for name, value in cluster.items() if isinstance(value, list)}
+    parameters = inspect.signature(pulumi_gcp.container.GetClusterResult.__init__).parameters
+    assert lists <= {re.sub(r"_(.)", lambda match: match[1].upper(), name) for name in parameters}
+    assert {"gatewayApiConfigs", "networkPolicies", "addonsConfigs", "confidentialNodes"} <= lists
+
+
+def test_an_existing_cluster_with_the_gateway_api_says_so(cloud: Engine) -> None:
+    cloud.create(CLUSTER, STANDARD | {"gatewayApiConfig": {"channel": "CHANNEL_STANDARD"}})
+    cluster = cloud.invoke("gcp:container/getCluster:getCluster", name="llm-cluster", location="us-central1")
+    assert cluster["gatewayApiConfigs"] == [{"channel": "CHANNEL_STANDARD"}]
 
 
 def test_an_existing_cluster_can_be_looked_up_and_a_missing_one_is_reported(standard: Engine) -> None:
