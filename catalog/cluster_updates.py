@@ -34,6 +34,14 @@ def disable_google_groups(cluster: str, location: str, project: str) -> str:
     return enable_google_groups(cluster, location, project, '""')
 
 
+def remove_exclusion(cluster: str, location: str, project: str, exclusion: str) -> str:
+    """Returns the command that removes a maintenance exclusion.
+
+    https://cloud.google.com/sdk/gcloud/reference/container/clusters/update#--remove-maintenance-exclusion
+    """
+    return f"{update(cluster, location, project)} --remove-maintenance-exclusion={exclusion}"
+
+
 def enable_gateway_api(cluster: str, location: str, project: str) -> str:
     """Returns the command that enables the Gateway API.
 

@@ -20,6 +20,7 @@ from components.cluster_fields import (
     monitoring,
     refuse_kept_group,
     vpc_name,
+    warn_of_kept_exclusions,
     warn_of_kept_networks,
 )
 from components.control_plane import wait_for_control_plane
@@ -180,6 +181,8 @@ class GkeCluster(Component):
                 created.master_authorized_networks_config.apply(
                     lambda kept: warn_of_kept_networks(created, kept, cluster, project)
                 )
+            if cluster.maintenance is None:
+                created.maintenance_policy.apply(lambda kept: warn_of_kept_exclusions(created, kept, cluster, project))
             ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = created.endpoint
             if cluster.dns_endpoint:

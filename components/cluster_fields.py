@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.cluster_updates import disable_google_groups
+from catalog.cluster_updates import disable_google_groups, remove_exclusion
 from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
 from catalog.zones import chooses_zones, node_zones
 from settings.model import Cluster, Maintenance
@@ -64,6 +64,26 @@ def warn_of_kept_networks(
         "address. Google's provider cannot remove authorized networks. Run: gcloud container clusters update "
         f"{cluster.name} --location {cluster.location} --project {project} --no-enable-master-authorized-networks, "
         "then pulumi refresh.",
+        resource=resource,
+    )
+
+
+def warn_of_kept_exclusions(
+    resource: gcp.container.Cluster,
+    kept: "gcp.container.outputs.ClusterMaintenancePolicy | None",
+    cluster: Cluster,
+    project: str,
+) -> None:
+    """Warn of maintenance exclusions that the cloud keeps after `maintenance` was removed."""
+    # The provider sends the cloud's exclusions back (expandMaintenancePolicy), and then plans to remove them each time.
+    names = [exclusion.exclusion_name for exclusion in (kept.maintenance_exclusions if kept else None) or []]
+    if not names:
+        return
+    commands = " and ".join(remove_exclusion(cluster.name, cluster.location, project, name) for name in names)
+    pulumi.log.warn(
+        f"gke-ai:cluster.maintenance is not set, but GKE still has its exclusions ({', '.join(names)}) and upgrades "
+        f"nothing meanwhile. Google's provider cannot remove exclusions without a window. Run: {commands}, then pulumi "
+        "refresh.",
         resource=resource,
     )
 

@@ -459,6 +459,26 @@ def test_warning_about_kept_authorized_networks_has_the_command_that_removes_the
         )
 
 
+@pytest.mark.parametrize("maintained", [False, True], ids=["maintenance is removed", "maintenance is set"])
+def test_warning_about_kept_exclusions_has_the_commands_that_remove_them(
+    maintained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr("pulumi.log.warn", lambda text, **_: messages.append(text))
+    period = {"startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+    exclusions = [{"exclusionName": name, **period} for name in ("pretraining", "launch")]
+    monkeypatch.setattr(Mocks, "kept", {"maintenancePolicy": {"maintenanceExclusions": exclusions}})
+    window = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
+    config = configuration(STANDARD)
+    cluster = config["gke-ai:cluster"] | ({"maintenance": {"window": window}} if maintained else {})
+    run_program(config | {"gke-ai:cluster": cluster}, False, monkeypatch)
+    warnings = [text for text in messages if "exclusions" in text]
+    update = "gcloud container clusters update llm-cluster --location us-central1 --project my-project"
+    assert [f"{update} --remove-maintenance-exclusion=pretraining and {update}" in text for text in warnings] == (
+        [] if maintained else [True]
+    )
+
+
 # --- zones ------------------------------------------------------------------------------------------------------------
 
 

@@ -92,7 +92,10 @@ class Maintenance(Section):
     window: MaintenanceWindow = Field(
         description="Recurring maintenance window. Google's provider refuses a cluster with exclusions and no window."
     )
-    exclusions: list[MaintenanceExclusion] = Field(default=[], description="Periods without upgrades.")
+    exclusions: list[MaintenanceExclusion] = Field(
+        default=[],
+        description="Periods without upgrades. Empty the list before you remove `maintenance`, or GKE keeps them.",
+    )
 
 
 class Cluster(Section):
