@@ -129,9 +129,12 @@ def first_size(spec: Pool, zones: pulumi.Output[list[str]]) -> pulumi.Input[int]
 def upgrades(spec: Pool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
     """Upgrade nodes in place, one by one, if the capacity mode has no extra nodes. Otherwise GKE's default.
 
-    GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says.
+    GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says. Flex-start pools get the strategy
+    SHORT_LIVED, which the provider can't state: with settings, every update would change them.
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler/blob/7d250507339b/pkg/autoprovisioning/injection.go#L1651
     """
-    return None if spec.is_one_slice or MODES[spec.capacity.mode].surge else {"max_surge": 0, "max_unavailable": 1}
+    ours = not (spec.elastic or spec.is_one_slice or MODES[spec.capacity.mode].surge)
+    return {"max_surge": 0, "max_unavailable": 1} if ours else None
 
 
 def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:

@@ -431,7 +431,6 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 
 # As docs/upgrading.md lists them: newly stated off forms and upgrade settings, all in place.
 UPGRADES = {
-    "flex-start-tpu": update("NodePool single-host"),
     "dev": update("Cluster ai-dev"),
     "prod": update("Cluster ai-prod"),
     "mixed-training-inference": update("Cluster llm-cluster"),

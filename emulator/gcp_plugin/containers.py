@@ -22,6 +22,9 @@ from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
 
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"
+# https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies#surge
+UPGRADES = {"maxSurge": 1, "maxUnavailable": 0, "strategy": "SURGE"}
+SHORT_LIVED = {"strategy": "SHORT_LIVED"}
 NETWORKS = ("network", "subnetwork")
 
 
@@ -313,6 +316,7 @@ class NodePool(Resource):
         machine = (inputs.get("nodeConfig") or {}).get("machineType", rules.DEFAULT_MACHINE)
         return {
             "management": {"autoRepair": True, "autoUpgrade": True},
+            "upgradeSettings": SHORT_LIVED if is_short_lived(inputs) else UPGRADES,
             "networkConfig": {"enablePrivateNodes": False},
             "nodeConfig": {"diskType": boot_disk_type(machine), "serviceAccount": "default"},
         }
@@ -339,12 +343,29 @@ class NodePool(Resource):
             "project": project,
             "version": record.facts["version"],
         }
+        if is_short_lived(inputs):
+            inputs = inputs | {"upgradeSettings": None}
         outputs: Properties = merged(merged(inputs, decided), self.defaults(inputs))
         return outputs
+
+    def changes(self, old: Properties, new: Properties, state: Properties) -> list[Change]:
+        changes = super().changes(old, new, state)
+        if is_short_lived(new) and new.get("upgradeSettings") and not any("upgrade" in each.path for each in changes):
+            # GKE keeps its own strategy, and the provider plans SURGE, its default, with every update.
+            changes.append(Change("upgradeSettings.strategy", "UPDATE", replaces=False))
+        return changes
 
     def planned(self, inputs: Properties) -> Properties:
         project = {"project": self.cloud.project} if self.cloud.project else {}
         return project | super().planned(inputs)
+
+
+def is_short_lived(inputs: Properties) -> bool:
+    """Whether a pool has the upgrade strategy of Dynamic Workload Scheduler, whatever its settings say.
+
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler/blob/7d250507339b/pkg/autoprovisioning/injection.go#L1651
+    """
+    return any(value_at(inputs, path) is True for path in ("nodeConfig.flexStart", "queuedProvisioning.enabled"))
 
 
 def _parts(identity: str) -> tuple[str, str, str]:

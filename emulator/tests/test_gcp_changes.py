@@ -16,6 +16,7 @@ from emulator.tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,
     CLUSTER_ID,
+    FLEX_START,
     L4_POOL,
     NODE_POOL,
     POOL_ID,
@@ -223,6 +224,19 @@ def test_a_pool_without_autoscaling_has_its_fixed_size(standard: Engine) -> None
     standard.create(NODE_POOL, growing)
     standard.update(NODE_POOL, POOL_ID, growing, but(L4_POOL, nodeCount=2))
     assert standard.clusters.pools["gpupool"].nodes_per_zone == 2
+
+
+def test_a_flex_start_pool_has_its_own_upgrade_strategy_whatever_its_settings_say(standard: Engine) -> None:
+    surge = {"maxSurge": 0, "maxUnavailable": 1}
+    id, outputs = standard.create(NODE_POOL, FLEX_START)
+    assert outputs["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
+    assert standard.diff(NODE_POOL, FLEX_START, FLEX_START, outputs).detailedDiff == {}
+    stated = FLEX_START | {"upgradeSettings": surge}
+    outputs = standard.update(NODE_POOL, id, FLEX_START, stated)
+    assert outputs["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
+    assert list(standard.diff(NODE_POOL, stated, stated, outputs).detailedDiff) == ["upgradeSettings.strategy"]
+    _, ordinary = standard.create(NODE_POOL, L4_POOL | {"name": "ordinary", "upgradeSettings": surge})
+    assert ordinary["upgradeSettings"] == {**surge, "strategy": "SURGE"}
 
 
 # --- conflicts ----------------------------------------------------------------------------------------------------
