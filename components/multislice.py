@@ -29,10 +29,10 @@ class MultisliceJob(RunComponent):
     """A JobSet with one child Job per TPU slice. Each child Job has a node pool, and so a slice, to itself.
 
     JobSet's exclusive placement gives each child Job a pool: the first pod is scheduled first, and the others follow it
-    to its pool. With pools that scale from zero this deadlocks: the first pod waits for a node, and JobSet holds back
-    the pods whose demand would create the whole slice. For those pools, `pool_of_slice` names the pools, each slice is
-    its own replicated Job, and environment variables tell the pods that the slices form one run. JobSet then no longer
-    picks a free pool: if several runs share such pools, give each pool its own flavor, so that Kueue counts each pool.
+    to its pool. For pools that scale from zero, `pool_of_slice` names the pools, so all pods ask for their slices at
+    once: each slice is its own replicated Job, and environment variables tell the pods that the slices form one run.
+    JobSet then no longer picks a free pool: if several runs share such pools, give each pool its own flavor, so that
+    Kueue counts each pool.
 
     If a pod fails, its slice fails; if a slice fails, the whole JobSet restarts, up to `max_restarts` times. After a
     disruption of a pod, such as node maintenance, the restart does not count, if its slice fails before the others.

@@ -10,6 +10,8 @@ Seconds by key. The most specific key counts:
     server, server/NAMESPACE/NAME     until a pod of a Deployment with accelerators is Ready
     pod                               until another pod with accelerators runs
     idle                              until a node without pods is deleted. Default: 15
+    booking                           until unused nodes of a ProvisioningRequest may be deleted. Default: 30
+    request                           until a ProvisioningRequest fails that no pool can serve. Default: 120
 
 Without delays everything is ready immediately. The delays of pods apply to the clusters that exist now.
 """
@@ -61,6 +63,22 @@ def idle_seconds() -> float:
     for the deletion.
     """
     return delays().get("idle", IDLE_SECONDS)
+
+
+def booking_seconds() -> float:
+    """Returns how long the nodes of a ProvisioningRequest stay without pods. GKE keeps them for ten minutes.
+
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler: pkg/provisioningrequests/provreqstate/state.go
+    """
+    return delays().get("booking", 30.0)
+
+
+def request_seconds() -> float:
+    """Returns how old a ProvisioningRequest without a pool must be to fail.
+
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler: pkg/provisioningrequests/scaleup/orchestrator.go
+    """
+    return delays().get("request", 120.0)
 
 
 def hold_back(node: Object) -> Object:
@@ -132,7 +150,7 @@ def main(arguments: list[str]) -> int:
         for argument in [] if arguments == ["none"] else arguments:
             key, _, text = argument.partition("=")
             if not _is_key(key) or not re.fullmatch(r"\d+(\.\d+)?", text):
-                keys = "node, node/MODE, node/MACHINE, server, server/NAMESPACE/NAME, pod, idle"
+                keys = "node, node/MODE, node/MACHINE, server, server/NAMESPACE/NAME, pod, idle, booking, request"
                 print(f"{argument} is not a delay. Write KEY=SECONDS; keys: {keys}.", file=sys.stderr)
                 return 2
             stated[key] = float(text)
@@ -145,7 +163,7 @@ def main(arguments: list[str]) -> int:
 def _is_key(key: str) -> bool:
     kind, _, name = key.partition("/")
     if not name:
-        return key in ("node", "server", "pod", "idle")
+        return key in ("node", "server", "pod", "idle", "booking", "request")
     return (kind == "node" and (name in MODES or name in MACHINES)) or bool(_SERVER.fullmatch(key))
 
 

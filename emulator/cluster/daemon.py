@@ -18,9 +18,9 @@ from emulator.cluster.folder import Folder, try_lock
 from emulator.cluster.gateways import Gateways
 from emulator.cluster.hub import Hub
 from emulator.cluster.local_pods import LocalPods
-from emulator.cluster.planner import REQUEST_API
 from emulator.cluster.pod_logs import KUBELET_PORT, LogServer
 from emulator.cluster.provisioner import Provisioner, Views
+from emulator.cluster.requests import REQUEST_API
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.cluster.volumes import Volumes
 from emulator.gcp_plugin.store import Store

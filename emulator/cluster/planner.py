@@ -15,20 +15,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from catalog.capacity import MODES
 from catalog.nodes import ZONE
 from emulator.cluster import fit, node_agents, nodes
 from emulator.cluster.candidates import Candidate, candidates
 from emulator.cluster.placement import Placement
 from emulator.cluster.records import ClusterRecord, PoolRecord
+from emulator.cluster.requests import QUEUED, consumed_by
 
 Object = dict[str, Any]
-
-# https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
-QUEUED = "queuedFlexStart"
-QUEUED_CLASS = "queued-provisioning.gke.io"
-REQUEST_API = "autoscaling.x-k8s.io/v1"
-PROVISIONING_REQUEST = "autoscaling.gke.io/provisioning-request"
 
 
 class NewNode(NamedTuple):
@@ -95,13 +89,15 @@ def plan(
             placement.place(pod, pod["spec"]["nodeName"])
     others = [pod for pod in pods if not node_agents.is_agent(pod)]
     waiting = sorted(filter(is_waiting, others), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
-    for position, pod in enumerate(waiting):
+    for pod in waiting:
         uid = pod["metadata"]["uid"]
         node_name = placement.find(pod)
         if node_name is None:
             try:
+                if request := consumed_by(pod):
+                    raise LookupError(f"only its ProvisioningRequest {request} creates nodes for it")
                 pod_candidates = candidates(cluster, pools, classes or {}, pod)
-                created = _nodes_of_first(cluster, pod_candidates, placement, waiting[position:], out)
+                created = _nodes_of_first(cluster, pod_candidates, placement, pod, out)
             except LookupError as reason:
                 result.refused[uid] = str(reason)
                 continue
@@ -112,41 +108,6 @@ def plan(
         placement.place(pod, node_name)
         result.needed.add(node_name)
     return result
-
-
-def provision(
-    cluster: ClusterRecord,
-    pools: Iterable[PoolRecord],
-    present: Iterable[Object],
-    request: Object,
-    templates: Mapping[str, Object],
-    out: Collection[str] = (),
-) -> list[Object]:
-    """Returns all nodes for a ProvisioningRequest, from one pool.
-
-    Raises LookupError with the reason if no pool fits.
-
-    `templates` are the PodTemplates of the request's namespace by name.
-    """
-    pods = [
-        _pod_of(templates[pod_set["podTemplateRef"]["name"]])
-        for pod_set in request["spec"]["podSets"]
-        for _ in range(pod_set["count"])
-    ]
-    present, reasons = list(present), []
-    for pool in pools:
-        if pool.capacity != QUEUED:
-            continue
-        pool_nodes = [node for node in present if nodes.pool_of(node) == pool.name]
-        try:
-            created = _nodes_for_all(cluster, pool, pool_nodes, pods, out)
-        except LookupError as refusal:
-            reasons.append(f"{pool.name}: {refusal}")
-            continue
-        for node in created:
-            node["metadata"]["labels"][PROVISIONING_REQUEST] = request["metadata"]["name"]
-        return created
-    raise LookupError("; ".join(reasons) or "the cluster has no node pool with queued provisioning")
 
 
 def idle(present: Collection[Object], pools: Mapping[str, PoolRecord], unused: Collection[str]) -> list[list[str]]:
@@ -185,10 +146,10 @@ def _nodes_of_first(
     cluster: ClusterRecord,
     pod_candidates: Iterable[Candidate],
     placement: Placement,
-    waiting: list[Object],
+    pod: Object,
     out: Collection[str],
 ) -> list[Object]:
-    """New nodes of the first candidate that can give the first waiting pod a node.
+    """New nodes of the first candidate that can give the pod a node.
 
     LookupError has all reasons.
     """
@@ -196,7 +157,7 @@ def _nodes_of_first(
     not_selected: list[str] = []
     for candidate in pod_candidates:
         try:
-            return _new_nodes(cluster, candidate, placement, waiting, out)
+            return _new_nodes(cluster, candidate.pool, placement, pod, out)
         except LookupError as refusal:
             # A pool that the pod's own node selector rules out is only worth reporting if there is no other reason.
             group = not_selected if isinstance(refusal, _NotSelected) else reasons
@@ -205,13 +166,9 @@ def _nodes_of_first(
 
 
 def _new_nodes(
-    cluster: ClusterRecord, candidate: Candidate, placement: Placement, waiting: list[Object], out: Collection[str]
+    cluster: ClusterRecord, pool: PoolRecord, placement: Placement, pod: Object, out: Collection[str]
 ) -> list[Object]:
-    """New nodes of a pool.
-
-    The first waiting pod fits one of them. Raises LookupError with the reason if it doesn't.
-    """
-    pool, pod = candidate.pool, waiting[0]
+    """New nodes of a pool, one of which the pod fits. Raises LookupError with the reason if it fits none."""
     if refusal := fit.wrong_label(pod, placement.sample(cluster, pool), but=ZONE):
         raise _NotSelected(refusal)
     pool_nodes = placement.nodes_of(pool.name)
@@ -231,14 +188,9 @@ def _new_nodes(
         raise LookupError("its slice exists and is in use")
     if len(pool_nodes) + size > pool.max_nodes:
         raise LookupError(f"max node group size reached ({pool.max_nodes})")
-    # A pool that a user created gets its slice only for pods that fill it. So the first pod of a Job under JobSet's
-    # exclusive placement, which the others follow, waits forever. Autopilot has no pool to fill: it creates the slice
-    # for the first pod. https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#node_pool
-    if size > 1 and not candidate.created:
-        fitting = sum(fit.refusal(other, node, fit.room(node)) is None for other in waiting)
-        if fitting < size:
-            raise LookupError(f"its slice needs {size} waiting pods for its {size} nodes, and {fitting} wait")
     _check_capacity(pool, out)
+    # The autoscaler raises any number of nodes to the whole slice, also for one pod: ComputeExpansionOption in
+    # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/core/scaleup/orchestrator/orchestrator.go
     in_zone = replace(pool, zones=[nodes.label(node, ZONE)])
     return [node, *nodes.new_nodes(cluster, in_zone, [node], size - 1)]
 
@@ -255,42 +207,3 @@ def _check_fits(pod: Object, node: Object) -> None:
 def _check_capacity(pool: PoolRecord, out: Collection[str]) -> None:
     if pool.capacity in out:
         raise LookupError(f"no {pool.capacity} capacity (GCE_STOCKOUT)")
-
-
-def _pod_of(template: Object) -> Object:
-    """A pod of a ProvisioningRequest.
-
-    GKE adds the toleration for the taint of queued nodes.
-    """
-    spec = template["template"]["spec"]
-    added = [{"key": taint.key, "operator": "Exists"} for taint in MODES[QUEUED].taints]
-    return {"metadata": {}, "spec": spec | {"tolerations": [*spec.get("tolerations", []), *added]}}
-
-
-def _nodes_for_all(
-    cluster: ClusterRecord, pool: PoolRecord, pool_nodes: list[Object], pods: list[Object], out: Collection[str]
-) -> list[Object]:
-    """New nodes of the pool for all the pods.
-
-    Raises LookupError with the reason if the pool can't give all.
-    """
-    placement = Placement()
-    # In one zone, as a request of Dynamic Workload Scheduler is.
-    in_zone = replace(pool, zones=pool.zones[:1])
-    for pod in pods:
-        node_name = placement.find(pod)
-        if node_name is None:
-            node = nodes.new_nodes(cluster, in_zone, [], 1)[0]
-            _check_fits(pod, node)
-            placement.add(node)
-            node_name = node["metadata"]["name"]
-        placement.place(pod, node_name)
-    created = list(placement.nodes.values())
-    size = nodes.slice_size(created[0])
-    if size > 1 and len(created) != size:
-        raise LookupError(f"its slice has {size} nodes, but the request fills {len(created)}")
-    if len(pool_nodes) + len(created) > pool.max_nodes:
-        counts = f"it has {len(pool_nodes)} of at most {pool.max_nodes} nodes"
-        raise LookupError(f"{counts}, and the request needs {len(created)} more")
-    _check_capacity(pool, out)
-    return created

@@ -9,13 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import httpx
 
 from emulator import capacity, delay
-from emulator.cluster import nodes, planner
+from emulator.cluster import nodes, planner, requests
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import PoolRecord, read_pools
@@ -47,6 +48,7 @@ class Provisioner:
         self._nodes, self._pods = views.nodes, views.pods
         self._reported: set[tuple[str, str]] = set()
         self._idle_since: dict[str, float] = {}
+        self._began = datetime.now(UTC)
 
     async def run(self, changed: asyncio.Event) -> None:
         """Reconciles at every change, and once a second because nodes become idle with time."""
@@ -69,8 +71,8 @@ class Provisioner:
 
     async def _reconcile(self) -> None:
         cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.unavailable()
-        for request in self._views.requests.objects.values():
-            if _is_open(request):
+        for request in list(self._views.requests.objects.values()):
+            if requests.is_queued(request):
                 await self._serve(request, pools, out)
         pods = list(self._pods.objects.values())
         classes = {name: compute_class for (_, name), compute_class in self._views.classes.objects.items()}
@@ -93,40 +95,70 @@ class Provisioner:
         return name
 
     async def _serve(self, request: Object, pools: list[PoolRecord], out: frozenset[str]) -> None:
-        """Creates all nodes of a ProvisioningRequest, or writes into its status why it waits."""
-        metadata = request["metadata"]
-        templates: dict[str, Object] = {}
-        details: dict[str, str] = {}
-        try:
-            for pod_set in request["spec"]["podSets"]:
-                name = pod_set["podTemplateRef"]["name"]
-                path = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates/{name}"
-                templates[name] = answer(await self._api.get(path))
-            new_nodes = planner.provision(
-                self._folder.record, pools, self._nodes.objects.values(), request, templates, out
-            )
-        except (LookupError, Refused) as reason:
-            provisioned = _condition("Provisioned", False, "CapacityNotFound", str(reason))
-        else:
-            for node in new_nodes:
-                await self._create(node)
-            message = f"{len(new_nodes)} nodes of {nodes.pool_of(new_nodes[0])} are provisioned"
-            provisioned = _condition("Provisioned", True, "Provisioned", message)
-            # The value of the nodes' label. Kueue can put it into the node selector of the request's pods.
-            details = {"ResizeRequestName": metadata["name"]}
-        if _message(request) != provisioned["message"]:
-            accepted = _condition("Accepted", True, "Accepted", "the request is accepted")
-            path = f"/apis/{planner.REQUEST_API}/namespaces/{metadata['namespace']}/provisioningrequests"
-            status = {"status": {"conditions": [accepted, provisioned], "provisioningClassDetails": details}}
+        """Creates all nodes of a ProvisioningRequest, or deletes them at their end, and writes its status."""
+        metadata, now = request["metadata"], datetime.now(UTC)
+        details = request.get("status", {}).get("provisioningClassDetails", {})
+        conditions = requests.due(request, now, delay.booking_seconds(), self._began)
+        if any(condition["type"] == "CapacityRevoked" for condition in conditions):
+            await self._reclaim(requests.resize_request(request))
+        if not conditions and requests.is_open(request):
+            try:
+                new_nodes = await self._nodes_for(request, pools, out)
+            except requests.NoCapacity as reason:
+                conditions = requests.accepted(False, "ResourcePoolExhausted", str(reason), now)
+            except requests.NotServed as refusal:
+                conditions = requests.not_served(request, refusal, now, delay.request_seconds(), self._began)
+            else:
+                message = f"{len(new_nodes)} nodes of {nodes.pool_of(new_nodes[0])} are provisioned"
+                conditions = requests.accepted(True, "Provisioned", message, now)
+                # The value of the nodes' label. Kueue can put it into the node selector of the request's pods.
+                details = {"ResizeRequestName": requests.resize_request(request)}
+        if (all_conditions := requests.changed(request, conditions)) is not None:
+            path = f"/apis/{requests.REQUEST_API}/namespaces/{metadata['namespace']}/provisioningrequests"
+            status = {"status": {"conditions": all_conditions, "provisioningClassDetails": details}}
             response = await self._api.patch(f"{path}/{metadata['name']}/status", json=status, headers=MERGE_PATCH)
             self._views.requests.objects[metadata["namespace"], metadata["name"]] = answer(response)
+
+    async def _nodes_for(self, request: Object, pools: list[PoolRecord], out: frozenset[str]) -> list[Object]:
+        """Creates the nodes of a request. Raises NotServed or NoCapacity if it gets none."""
+        templates: dict[str, Object] = {}
+        for pod_set in request["spec"]["podSets"]:
+            name = pod_set["podTemplateRef"]["name"]
+            path = f"/api/v1/namespaces/{request['metadata']['namespace']}/podtemplates/{name}"
+            try:
+                templates[name] = answer(await self._api.get(path))
+            except Refused as missing:
+                raise requests.NotServed("MissingPodTemplates", str(missing)) from missing
+        present = list(self._nodes.objects.values())
+        created = requests.new_nodes(self._folder.record, pools, present, request, templates, out)
+        for node in created:
+            await self._create(node)
+        return created
+
+    async def _reclaim(self, resize_request: str) -> None:
+        """Deletes the nodes of a request, with their pods, as Compute Engine does at the end of their life."""
+        reclaimed = [
+            name
+            for (_, name), node in self._nodes.objects.items()
+            if nodes.label(node, requests.PROVISIONING_REQUEST) == resize_request
+        ]
+        for name in reclaimed:
+            answer(await self._api.delete(f"{_NODES}/{name}"))
+            self._nodes.objects.pop(("", name), None)
+        for (namespace, name), pod in list(self._pods.objects.items()):
+            if pod["spec"].get("nodeName") in reclaimed:  # Kubernetes would do it a minute later
+                with suppress(Refused):
+                    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+                    answer(await self._api.delete(path, params={"gracePeriodSeconds": "0"}))
 
     async def _remove_idle(self, pools: Mapping[str, PoolRecord], needed: set[str]) -> None:
         """Deletes nodes that had no pod for `delay.idle_seconds()`."""
         present = list(self._nodes.objects.values())
         busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if _keeps(pod)}
         now, patience = time.monotonic(), delay.idle_seconds()
-        unused = {node["metadata"]["name"] for node in present} - busy
+        booked = {requests.resize_request(r) for r in self._views.requests.objects.values() if requests.is_booked(r)}
+        kept = {n["metadata"]["name"] for n in present if nodes.label(n, requests.PROVISIONING_REQUEST) in booked}
+        unused = {node["metadata"]["name"] for node in present} - busy - kept
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
         idle = {name for name, since in self._idle_since.items() if now - since >= patience}
         groups = list(planner.idle(present, pools, idle))
@@ -177,28 +209,6 @@ class Provisioner:
             "count": 1,
         }
         answer(await self._api.post(f"/api/v1/namespaces/{metadata['namespace']}/events", json=event))
-
-
-def _is_open(request: Object) -> bool:
-    """Whether a ProvisioningRequest has the provisioner's class and has no nodes yet."""
-    conditions = request.get("status", {}).get("conditions", [])
-    done = any(c["type"] == "Provisioned" and c["status"] == "True" for c in conditions)
-    return not done and request["spec"]["provisioningClassName"] == planner.QUEUED_CLASS
-
-
-def _message(request: Object) -> str | None:
-    conditions = request.get("status", {}).get("conditions", [])
-    return next((str(c["message"]) for c in conditions if c["type"] == "Provisioned"), None)
-
-
-def _condition(condition_type: str, is_true: bool, reason: str, message: str) -> Object:
-    return {
-        "type": condition_type,
-        "status": str(is_true),
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": _now(),
-    }
 
 
 def _now() -> str:

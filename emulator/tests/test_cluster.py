@@ -22,12 +22,12 @@ import pytest
 
 from catalog.nodes import free
 from catalog.versions import KUEUE_VERSION
-from emulator import auth_plugin, capacity, cluster, paths
+from emulator import auth_plugin, capacity, cluster, delay, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.control_plane import COMPONENTS, id_of
 from emulator.cluster.folder import Folder
-from emulator.cluster.planner import PROVISIONING_REQUEST
+from emulator.cluster.requests import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster
 
@@ -141,6 +141,12 @@ def create(api: httpx.Client, path: str, kind: str, name: str, **content: Any) -
         **content,
     }
     return answer(api.post(path, params={"fieldValidation": "Strict"}, json=body))
+
+
+def delete_with_dependents(api: httpx.Client, path: str) -> None:
+    """Deletes an object after its dependents, such as pods and workloads."""
+    answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
+    await_gone(api, path)
 
 
 def await_gone(api: httpx.Client, path: str) -> None:
@@ -356,6 +362,7 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
         "provisioningClassName": "queued-provisioning.gke.io",
         "managedResources": ["nvidia.com/gpu"],
         "podSetUpdates": {"nodeSelector": [chosen]},
+        "retryStrategy": {"backoffLimitCount": 1, "backoffBaseSeconds": 1, "backoffMaxSeconds": 1},
     }
     create(api, f"{KUEUE}/provisioningrequestconfigs", "ProvisioningRequestConfig", "dws", spec=config)
     check = {
@@ -373,14 +380,7 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "dws", spec=spec)
     create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "dws", spec={"clusterQueue": "dws"})
     capacity.declare({"queuedFlexStart": False})
-    job = {
-        "parallelism": 2,
-        "completions": 2,
-        "suspend": True,
-        "template": {"spec": {"containers": [container(2)], "restartPolicy": "Never"}},
-    }
-    labels = {"kueue.x-k8s.io/queue-name": "dws"}
-    create(api, JOBS, "Job", "dws", metadata={"labels": labels}, spec=job)
+    submit_queued(api, "dws", 2)
 
     def waits() -> list[str]:
         requests = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
@@ -397,6 +397,57 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     names = {node["metadata"]["labels"][PROVISIONING_REQUEST] for node in nodes}
     assert {pod["spec"]["nodeSelector"][PROVISIONING_REQUEST] for pod in pods} == names
     assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
+
+
+def submit_queued(api: httpx.Client, name: str, pods: int, **annotations: str) -> None:
+    """Submits a Job to the queue whose runs get their nodes by a request."""
+    template = {"spec": {"containers": [container(2)], "restartPolicy": "Never"}}
+    spec = {"parallelism": pods, "completions": pods, "suspend": True, "template": template}
+    metadata = {"labels": {"kueue.x-k8s.io/queue-name": "dws"}, "annotations": annotations}
+    create(api, JOBS, "Job", name, metadata=metadata, spec=spec)
+
+
+def requests_of(api: httpx.Client, job: str) -> dict[str, set[str]]:
+    """The conditions that are true of each request of a Job, by the number of Kueue's attempt."""
+    items = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
+    return {
+        item["metadata"]["name"].rpartition("-")[2]: {
+            c["type"] for c in item.get("status", {}).get("conditions", []) if c["status"] == "True"
+        }
+        for item in items
+        if item["metadata"]["name"].startswith(f"job-{job}-")
+    }
+
+
+def is_active(api: httpx.Client, job: str) -> bool:
+    """Whether Kueue may still admit the workload of a Job."""
+    items = answer(api.get(f"{KUEUE}/namespaces/llm/workloads"))["items"]
+    (workload,) = [item for item in items if item["metadata"]["name"].startswith(f"job-{job}-")]
+    return bool(workload["spec"]["active"])
+
+
+def test_kueue_retries_a_run_whose_request_failed_and_then_gives_it_up(api: httpx.Client) -> None:
+    delay.declare({"request": 1})
+    submit_queued(api, "huge", 3)  # the pool has at most two nodes
+    eventually(lambda: requests_of(api, "huge").get("1") == {"Failed"}, 60)
+    eventually(lambda: requests_of(api, "huge").get("2") == {"Failed"}, 60)
+    eventually(lambda: not is_active(api, "huge"))
+    assert phases(api, **{"batch.kubernetes.io/job-name": "huge"}) == []
+    delete_with_dependents(api, f"{JOBS}/huge")
+    delay.declare({})
+
+
+def test_gke_reclaims_the_nodes_of_a_request_at_the_end_of_its_run(api: httpx.Client) -> None:
+    delay.declare({"booking": 0, "idle": 0})
+    eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
+    delay.declare({})
+    submit_queued(api, "short", 1, **{"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "5"})
+    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "short"}) == ["Running"])
+    ended = {"Accepted", "Provisioned", "BookingExpired", "CapacityRevoked"}
+    eventually(lambda: requests_of(api, "short") == {"1": ended})
+    assert answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == []
+    eventually(lambda: not is_active(api, "short"))
+    delete_with_dependents(api, f"{JOBS}/short")
 
 
 def test_the_auth_plugin_returns_a_credential_quickly(api: httpx.Client, state: Path) -> None:
@@ -466,8 +517,7 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
 
 def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None:
     for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
-        answer(api.request("DELETE", path, json={"propagationPolicy": "Foreground"}))
-        await_gone(api, path)
+        delete_with_dependents(api, path)
     answer(api.delete("/api/v1/namespaces/llm"))
     kinds = {"clusterqueues": ("queue", "dws"), "resourceflavors": ("l4", "queued"), "admissionchecks": ("dws",)}
     for kind, names in kinds.items():

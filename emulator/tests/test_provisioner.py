@@ -341,11 +341,18 @@ def test_a_slice_is_created_as_a_whole_when_its_pods_fill_it() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_slice_is_not_created_for_fewer_pods_than_it_has_nodes(count: int) -> None:
-    """So the first pod of a Job under exclusive placement, which the others wait for, waits forever."""
+def test_a_slice_is_created_as_a_whole_for_fewer_pods_than_it_has_nodes(count: int) -> None:
+    """So the first pod of a Job under exclusive placement, which the others follow, gets its slice."""
     plan = planner.plan(STANDARD, [MULTI_HOST], [], slice_pods(count))
-    assert plan.new_nodes == []
-    assert plan.refused["job-0"] == f"multi: its slice needs 4 waiting pods for its 4 nodes, and {count} wait"
+    assert [(nodes.pool_of(new.node), new.pod) for new in plan.new_nodes] == [("multi", "job-0")] * 4
+    assert plan.refused == {}
+
+
+def test_no_slice_is_created_in_a_pool_that_is_smaller() -> None:
+    small = PoolRecord(**{**vars(MULTI_HOST), "max_nodes": 3})
+    assert (
+        planner.plan(STANDARD, [small], [], slice_pods(4)).refused["job-0"] == "multi: max node group size reached (3)"
+    )
 
 
 def test_a_slice_that_is_in_use_does_not_grow() -> None:
@@ -411,39 +418,19 @@ def test_an_idle_slice_is_deleted_as_a_whole_and_a_busy_one_stays() -> None:
 QUEUED = PoolRecord("queued", "g2-standard-24", ZONES, gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=3)
 
 
-def request(count: int, **changes: Any) -> tuple[Object, dict[str, Object]]:
-    template = {"template": {"spec": l4_pod("p")["spec"] | changes}}
-    sets = [{"count": count, "podTemplateRef": {"name": "t"}}]
-    return {"metadata": {"name": "r"}, "spec": {"podSets": sets}}, {"t": template}
-
-
-def test_a_request_gets_all_its_nodes_at_once_in_one_zone() -> None:
-    planned = planner.provision(STANDARD, [GPU_POOL, QUEUED], [], *request(3))
-    assert [nodes.pool_of(node) for node in planned] == ["queued"] * 3
-    assert {nodes.label(node, planner.PROVISIONING_REQUEST) for node in planned} == {"r"}
-    assert len({nodes.label(node, ZONE) for node in planned}) == 1
-
-
-@pytest.mark.parametrize(
-    ("provisioning", "pools", "out", "reason"),
-    [
-        (request(4), [QUEUED], [], "queued: it has 0 of at most 3 nodes, and the request needs 4 more"),
-        (request(1), [QUEUED], ["queuedFlexStart"], "queued: no queuedFlexStart capacity (GCE_STOCKOUT)"),
-        (request(1), [GPU_POOL], [], "the cluster has no node pool with queued provisioning"),
-        (request(1, nodeSelector={GKE_NODEPOOL: "gpu"}), [QUEUED], [], f"queued: it has no label {GKE_NODEPOOL}=gpu"),
-    ],
-)
-def test_a_request_that_can_not_be_served_gets_no_nodes_but_a_reason(
-    provisioning: tuple[Object, dict[str, Object]], pools: list[PoolRecord], out: list[str], reason: str
-) -> None:
-    with pytest.raises(LookupError) as refused:
-        planner.provision(STANDARD, pools, [], *provisioning, out)
-    assert str(refused.value) == reason
-
-
 def test_only_a_request_creates_queued_nodes() -> None:
     taint = MODES["queuedFlexStart"].taints[0]
     tolerations = [GPU_TOLERATION, {"key": taint.key, "operator": "Exists"}]
     plan = planner.plan(STANDARD, [QUEUED], [], [l4_pod("p", tolerations=tolerations)])
     assert plan.new_nodes == []
     assert plan.refused["p"] == "queued: only a ProvisioningRequest creates its nodes"
+
+
+def test_a_pod_that_consumes_a_request_uses_its_nodes_and_creates_none() -> None:
+    waiting = l4_pod("p")
+    waiting["metadata"]["annotations"] = {"autoscaling.x-k8s.io/consume-provisioning-request": "r"}
+    plan = planner.plan(STANDARD, [GPU_POOL], [], [waiting])
+    assert plan.new_nodes == []
+    assert plan.refused["p"] == "only its ProvisioningRequest r creates nodes for it"
+    there = nodes_of(GPU_POOL, 1)
+    assert planner.plan(STANDARD, [GPU_POOL], there, [waiting]).needed == {there[0]["metadata"]["name"]}

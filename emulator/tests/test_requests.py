@@ -1,0 +1,212 @@
+"""The nodes of a ProvisioningRequest, and the conditions that it goes through."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from catalog.nodes import GKE_NODEPOOL, ZONE
+from emulator.cluster import nodes, requests
+from emulator.cluster.records import PoolRecord
+from emulator.tests.test_provisioner import GPU_POOL, MULTI_HOST, QUEUED, STANDARD, ZONES, l4_pod, nodes_of, tpu_pod
+
+Object = dict[str, Any]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUED_SLICE = PoolRecord(**{**vars(MULTI_HOST), "capacity": "queuedFlexStart"})
+TEMPLATES = {
+    "t": {"template": {"spec": l4_pod("p")["spec"]}},
+    "slice": {"template": {"spec": tpu_pod("p", "4x4")["spec"]}},
+}
+
+
+def request(*counts: int, template: str = "t", name: str = "r", **parameters: str) -> Object:
+    """A request with a pod set for each count."""
+    sets = [{"count": count, "podTemplateRef": {"name": template}} for count in counts]
+    metadata = {"name": name, "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": metadata, "spec": {"podSets": sets, "parameters": parameters}}
+
+
+def provision(of: Object, pools: list[PoolRecord], *, present: tuple[Object, ...] = (), **spec: Any) -> list[Object]:
+    templates = {name: {"template": {"spec": made["template"]["spec"] | spec}} for name, made in TEMPLATES.items()}
+    return requests.new_nodes(STANDARD, pools, present, of, templates)
+
+
+def zones(created: list[Object]) -> set[str]:
+    return {nodes.label(node, ZONE) for node in created}
+
+
+# --------------------------------------------------------------------------------------------------------------- nodes
+def test_all_pod_sets_get_new_nodes_of_one_zone_of_one_pool() -> None:
+    created = provision(request(2, 1), [GPU_POOL, QUEUED])
+    assert [nodes.pool_of(node) for node in created] == ["queued"] * 3
+    assert len(zones(created)) == 1
+
+
+def test_a_request_gets_the_zone_that_its_pods_select() -> None:
+    for zone in ZONES:
+        assert zones(provision(request(1), [QUEUED], nodeSelector={ZONE: zone})) == {zone}
+
+
+def test_nodes_are_labeled_with_a_name_that_fits_a_label_and_no_other_request_has() -> None:
+    long, twin = request(1, name="a" * 200), request(1, name="a" * 199 + "b")
+    (node,) = provision(long, [QUEUED])
+    label = nodes.label(node, requests.PROVISIONING_REQUEST)
+    assert label == requests.resize_request(long)
+    assert label.startswith(f"gke-team-{'a' * 20}-")
+    assert len(label) <= 63
+    assert label != requests.resize_request(twin)
+    twin["metadata"]["namespace"] = "other"
+    assert len({requests.resize_request(each) for each in (long, twin, request(1))}) == 3
+
+
+@pytest.mark.parametrize(("count", "pods"), [(1, 4), (4, 4)])
+def test_a_request_on_a_slice_gets_the_whole_slice(count: int, pods: int) -> None:
+    created = provision(request(count, template="slice"), [QUEUED_SLICE])
+    assert len(created) == pods
+    assert len(zones(created)) == 1
+    assert {nodes.label(node, requests.PROVISIONING_REQUEST) for node in created} == {
+        requests.resize_request(request(1))
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "pools", "spec", "reason", "text"),
+    [
+        (
+            request(4),
+            [QUEUED],
+            {},
+            "NodepoolSizeReached",
+            "queued: it has 0 of at most 3 nodes, and the request needs 4 more",
+        ),
+        (
+            request(2, 2),
+            [QUEUED, PoolRecord(**{**vars(QUEUED), "name": "second"})],
+            {},
+            "NodepoolSizeReached",
+            "second: it has 0 of at most 3 nodes, and the request needs 4 more",
+        ),
+        (
+            request(5, template="slice"),
+            [QUEUED_SLICE],
+            {},
+            "NodepoolSizeReached",
+            "multi: it has 0 of at most 4 nodes, and the request needs 5 more",
+        ),
+        (
+            request(1),
+            [GPU_POOL],
+            {},
+            "NoQueuedNodepoolAvailable",
+            "the cluster has no node pool with queued provisioning",
+        ),
+        (
+            request(1),
+            [QUEUED],
+            {"nodeSelector": {GKE_NODEPOOL: "gpu"}},
+            "ProvisioningRequestNotSchedulableInNodepool",
+            f"queued: it has no label {GKE_NODEPOOL}=gpu",
+        ),
+    ],
+    ids=["too large", "two pools are not one node group", "too large for a slice", "no queued pool", "not selected"],
+)
+def test_a_request_that_no_node_group_can_serve_gets_the_reason(
+    wanted: Object, pools: list[PoolRecord], spec: Object, reason: str, text: str
+) -> None:
+    with pytest.raises(requests.NotServed) as refused:
+        provision(wanted, pools, **spec)
+    assert (refused.value.reason, str(refused.value)) == (reason, text)
+
+
+def test_existing_nodes_serve_no_request_and_count() -> None:
+    with pytest.raises(requests.NotServed, match="it has 1 of at most 3 nodes, and the request needs 3 more"):
+        provision(request(3), [QUEUED], present=tuple(nodes_of(QUEUED, 1)))
+
+
+def test_a_request_that_fits_a_pool_waits_for_capacity() -> None:
+    with pytest.raises(requests.NoCapacity, match="queued: no queuedFlexStart capacity"):
+        requests.new_nodes(STANDARD, [QUEUED], [], request(1), TEMPLATES, ["queuedFlexStart"])
+
+
+# ---------------------------------------------------------------------------------------------------------- conditions
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def become(of: Object, conditions: list[Object]) -> list[str]:
+    """Writes conditions into a request. Returns them in short."""
+    if (all_conditions := requests.changed(of, conditions)) is not None:
+        of["status"] = {"conditions": all_conditions}
+    return [f"{each['type']}={each['status']} {each['reason']}" for each in conditions]
+
+
+def refuse(of: Object, seconds: float) -> list[str]:
+    refusal = requests.NotServed("NodepoolSizeReached", "too large")
+    return become(of, requests.not_served(of, refusal, at(seconds), 120, START))
+
+
+def pass_time(of: Object, seconds: float, began: datetime = START) -> list[str]:
+    return become(of, requests.due(of, at(seconds), 600, began))
+
+
+def test_a_request_that_no_pool_can_serve_fails_after_two_minutes_for_good() -> None:
+    of = request(4)
+    assert refuse(of, 1) == refuse(of, 119) == ["Accepted=False NodepoolSizeReached"]
+    assert requests.is_open(of)
+    assert refuse(of, 120) == ["Failed=True NodepoolSizeReached"]
+    assert not requests.is_open(of)
+    assert pass_time(of, 10**7) == []
+
+
+def test_a_request_that_waits_for_capacity_stays_accepted_until_it_is_no_longer_valid() -> None:
+    of = request(1, ValidUntilSeconds="3600")
+    become(of, requests.accepted(False, "ResourcePoolExhausted", "no capacity", at(1)))
+    assert refuse(of, 60) == [], "its place in the queue stays"
+    assert pass_time(of, 3600) == []
+    assert pass_time(of, 3601) == ["Failed=True WaitTimeExceeded"]
+
+
+@pytest.mark.parametrize("valid", ["soon", "0", "-5", "9" * 30])
+def test_a_malformed_time_of_validity_counts_as_none(valid: str) -> None:
+    assert pass_time(request(1, ValidUntilSeconds=valid), 10**6) == []
+
+
+def test_the_booking_expires_and_the_nodes_are_reclaimed_at_the_end_of_the_run() -> None:
+    of = request(1, maxRunDurationSeconds="7200")
+    assert not requests.is_booked(of)
+    assert become(of, requests.accepted(True, "Provisioned", "there", at(10))) == [
+        "Accepted=True SuccessfullyQueued",
+        "Provisioned=True Provisioned",
+    ]
+    assert requests.is_booked(of)
+    assert pass_time(of, 609) == []
+    assert pass_time(of, 610) == ["BookingExpired=True BookingExpired"]
+    assert not requests.is_booked(of)
+    assert pass_time(of, 7209) == []
+    assert pass_time(of, 7210) == ["CapacityRevoked=True CapacityRevoked"]
+    assert pass_time(of, 10**6) == []
+
+
+def test_nodes_without_a_duration_are_reclaimed_after_seven_days() -> None:
+    of = request(1)
+    become(of, requests.accepted(True, "Provisioned", "there", START))
+    assert pass_time(of, 604799) == ["BookingExpired=True BookingExpired"]
+    assert pass_time(of, 604800) == ["CapacityRevoked=True CapacityRevoked"]
+
+
+def test_a_copy_of_a_cluster_counts_times_from_its_start() -> None:
+    of = request(1, maxRunDurationSeconds="7200")
+    become(of, requests.accepted(True, "Provisioned", "there", START))
+    assert pass_time(of, 10**6, began=at(10**6 - 7199)) == ["BookingExpired=True BookingExpired"]
+    assert pass_time(of, 10**6, began=at(10**6 - 7200)) == ["CapacityRevoked=True CapacityRevoked"]
+
+
+def test_an_unchanged_condition_is_not_written_again() -> None:
+    of = request(4)
+    refuse(of, 1)
+    assert requests.changed(of, requests.accepted(True, "Provisioned", "there", at(2)))
+    refusal = requests.NotServed("NodepoolSizeReached", "too large")
+    assert requests.changed(of, requests.not_served(of, refusal, at(2), 120, START)) is None
