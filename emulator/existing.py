@@ -1,8 +1,9 @@
-"""Creates clusters, networks and secrets outside any stack, as a colleague would with gcloud.
+"""Creates clusters, networks, service accounts and secrets outside any stack, as a colleague would with gcloud.
 
     emulator/run existing create NAME [--mode standard|autopilot] [--location us-central1] [--project P]
     emulator/run existing delete NAME [--location us-central1] [--project P]
     emulator/run existing network NAME [--location us-central1] [--project P]     a VPC with a subnetwork of its name
+    emulator/run existing account EMAIL     a Google service account, for nodes
     emulator/run existing secret NAME [--project P]     a secret of Secret Manager with the emulator's dummy token
     emulator/run existing forget NAME [--project P]     deletes the secret
 
@@ -25,6 +26,7 @@ from catalog.workload_identity import pool_name
 from catalog.zones import region_of
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.containers import Cluster
+from emulator.gcp_plugin.iam import ServiceAccount, account_parts, require_account
 from emulator.gcp_plugin.network import Network, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties
 from emulator.gcp_plugin.secrets import create_secret, delete_secret
@@ -40,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="emulator/run existing", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("create", "delete", "network", "secret", "forget"))
+    parser.add_argument("command", choices=("create", "delete", "network", "account", "secret", "forget"))
     parser.add_argument("name")
     parser.add_argument("--mode", choices=("standard", "autopilot"), default="standard")
     parser.add_argument("--location", default=DEFAULTS["gcp:region"], help="region or zone")
@@ -54,6 +56,8 @@ def main() -> None:
             print(create_secret(Store(), options.project, options.name))
         elif options.command == "network":
             print(_network(Cloud(Store(), LocalClusters(), options.project), options.name, options.location))
+        elif options.command == "account":
+            print(_account(Cloud(Store(), LocalClusters()), options.name))
         elif options.command == "forget":
             delete_secret(Store(), options.project, options.name)
         else:
@@ -70,6 +74,11 @@ def _network(cloud: Cloud, name: str, location: str) -> str:
     ]
     place = {"name": name, "region": region_of(location), "network": name}
     return Subnetwork(cloud).create({**place, "ipCidrRange": "10.0.0.0/20", "secondaryIpRanges": ranges}).identity
+
+
+def _account(cloud: Cloud, email: str) -> str:
+    name, project = account_parts(email)
+    return ServiceAccount(cloud).create({"accountId": name, "project": project}).identity
 
 
 def _cluster(options: argparse.Namespace) -> None:
@@ -95,6 +104,8 @@ def missing(config: Mapping[str, Any]) -> tuple[str, str] | None:
         return "The configuration sets `mode: existing`, and the emulator has no such cluster", command
     if command := _missing_network(config):
         return "The configuration names a network that the emulator doesn't have", command
+    if command := _missing_account(config):
+        return "The configuration names a service account that the emulator doesn't have", command
     if command := _missing_secret(config):
         return "The configuration names a secret of Secret Manager that the emulator doesn't have", command
     return None
@@ -110,6 +121,16 @@ def _missing_network(config: Mapping[str, Any]) -> str | None:
     if Store().get(f"projects/{project}/global/networks/{match[2]}"):
         return None
     return _command("network", match[2], project, "--location", str(cluster.get("location", DEFAULTS["gcp:region"])))
+
+
+def _missing_account(config: Mapping[str, Any]) -> str | None:
+    cluster = config.get("gke-ai:cluster")
+    email = str(cluster.get("nodeServiceAccount")) if isinstance(cluster, Mapping) else ""
+    try:
+        require_account(Store(), email)
+    except Refused:
+        return shlex.join(["emulator/run", "existing", "account", email])
+    return None
 
 
 def _missing_secret(config: Mapping[str, Any]) -> str | None:

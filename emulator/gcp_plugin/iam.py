@@ -19,7 +19,7 @@ SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
 SERVICE_ACCOUNT_IAM_MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"
 PROJECT_IAM_MEMBER = "gcp:projects/iAMMember:IAMMember"
 _ROLE = r"(?P<role>(?:(?:projects|organizations)/[^/]+/)?roles/[^/ ]+)"
-_EMAIL = re.compile(r"[-a-z0-9]+@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.com")
+_EMAIL = re.compile(r"(?P<name>[-a-z0-9]+)@(?P<project>[-a-z0-9]+)\.iam\.gserviceaccount\.com")
 
 
 def require_account(store: Store, email: str) -> None:
@@ -30,6 +30,13 @@ def require_account(store: Store, email: str) -> None:
     parts = _EMAIL.fullmatch(email)
     if parts and store.get(f"projects/{parts['project']}/serviceAccounts/{email}") is None:
         raise Refused(bad_request(f'Service account "{email}" does not exist.'))
+
+
+def account_parts(email: str) -> tuple[str, str]:
+    """Returns the id of a service account and its project."""
+    if (parts := _EMAIL.fullmatch(email)) is None:
+        raise Refused(f"{email} is not the e-mail address of a service account: NAME@PROJECT.iam.gserviceaccount.com")
+    return parts["name"], parts["project"]
 
 
 def node_account(inputs: Properties) -> str | None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from emulator import cluster, existing, ready
+from emulator.gcp_plugin.iam import require_account
 from emulator.gcp_plugin.secrets import create_secret
 from emulator.gcp_plugin.store import Record, Store
 
@@ -79,6 +80,36 @@ def test_missing_secret_is_reported_with_the_command_that_creates_it(
         monkeypatch.setattr("sys.argv", command.replace(" secret ", " forget ").split()[1:])
         existing.main()
         assert existing.missing(config)
+
+
+@pytest.mark.parametrize(
+    ("account", "expected"),
+    [
+        ("nodes@acme-project.iam.gserviceaccount.com", True),
+        ("gke-nodes", False),  # the stack creates it
+        ("123456789012-compute@developer.gserviceaccount.com", False),  # every project has it
+        (None, False),
+    ],
+)
+def test_a_missing_service_account_is_reported_with_the_command_that_creates_it(
+    account: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
+    config = {"gke-ai:cluster": {"name": "c", "nodeServiceAccount": account}}
+    command = f"emulator/run existing account {account}" if expected else None
+    assert (existing.missing(config) or ("", None))[1] == command
+    if command:
+        monkeypatch.setattr("sys.argv", command.split()[1:])
+        existing.main()
+        assert existing.missing(config) is None
+        require_account(Store(tmp_path), str(account))
+
+
+def test_an_account_that_is_no_email_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(existing, "Store", lambda: Store(tmp_path))
+    monkeypatch.setattr("sys.argv", ["existing", "account", "nodes"])
+    with pytest.raises(SystemExit, match="nodes is not the e-mail address of a service account"):
+        existing.main()
 
 
 @pytest.fixture

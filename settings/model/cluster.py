@@ -152,7 +152,7 @@ class Cluster(Section):
         description="IPv4 ranges that can reach the control plane by its IP address. Default: all. Google's provider "
         "cannot remove them: if you empty the list, the cloud keeps the last ranges until you run `gcloud "
         "container clusters update NAME --location LOCATION --no-enable-master-authorized-networks`.",
-        examples=[["203.0.113.0/24"]],
+        examples=[["8.8.8.0/24"]],
     )
     dns_endpoint: bool = Field(
         default=False, description="Give the control plane a DNS name. IAM decides who can reach it."
