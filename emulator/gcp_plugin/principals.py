@@ -12,10 +12,12 @@ def member_problems(member: str) -> Iterator[Problem]:
     """Checks the form of a member: https://cloud.google.com/iam/docs/principal-identifiers"""
     forms = (
         r"principal(Set)?://iam\.googleapis\.com/.+",
-        r"(user|serviceAccount|group|domain|projectOwner|projectEditor|projectViewer|deleted:\w+):.+",
+        r"(user|serviceAccount|group|domain|projectOwner|projectEditor|projectViewer):.+",
         r"allUsers|allAuthenticatedUsers",
     )
-    if not any(re.fullmatch(form, member) for form in forms):
+    if member.startswith("deleted:"):
+        yield "member", "invalid value for member: the provider does not support deleted principals"
+    elif not any(re.fullmatch(form, member) for form in forms):
         yield "member", f"googleapi: Error 400: Invalid argument: the member {member} is of an unknown type., invalid"
     elif "/workloadIdentityPools/" in member and workload_principal(member) is None:
         yield (

@@ -91,7 +91,12 @@ class Resource(ABC):
         if type_problems := sdk_types.problems(sdk_types.load(*self.arguments), inputs):
             return type_problems
         known = plain(inputs)
-        if problems := [*self.schema.conflicts(known), *self.schema.ambiguous_blocks(known)]:
+        schema = self.schema
+        if problems := [
+            *schema.conflicts(known),
+            *schema.ambiguous_blocks(known),
+            *schema.invalid_values(known),
+        ]:
             return problems
         body = self.body(known)
         root = "" if body is None else rest.snake(body.type)

@@ -12,6 +12,12 @@ from typing import Any
 
 import yaml
 
+_FORMS = {
+    "time": re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})"),
+    "hour": re.compile(r"([01]\d|2[0-3]):[0-5]\d"),
+    "range": re.compile(r"\d{1,3}(\.\d{1,3}){3}/\d{1,2}"),
+}
+
 
 @dataclass(frozen=True)
 class Property:
@@ -24,6 +30,19 @@ class Property:
     default: Any = None
     conflicts: tuple[str, ...] = ()
     exactly_one_of: tuple[str, ...] = ()
+    at_least: int | None = None
+    max_items: int | None = None
+    form: str | None = None
+
+    def problem(self, value: Any) -> str | None:
+        """Why the provider refuses a value, or None."""
+        if self.at_least is not None and isinstance(value, int | float) and value < self.at_least:
+            return f"expected a number of at least {self.at_least}, got {value:g}"
+        if self.max_items is not None and isinstance(value, list) and len(value) > self.max_items:
+            return f"too many list items: {len(value)}, and at most {self.max_items} are allowed"
+        if self.form is not None and isinstance(value, str) and not _FORMS[self.form].fullmatch(value):
+            return f"{value!r} is malformed"
+        return None
 
 
 @dataclass(frozen=True)
@@ -73,6 +92,14 @@ class Schema:
             elif len(stated) > 1:
                 yield block, f"Invalid combination of arguments: only one of {', '.join(stated)} can be specified"
 
+    def invalid_values(self, inputs: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yields (property, error of the provider) for values out of range and malformed ones."""
+        for path, property_ in self.properties.items():
+            if (property_.at_least, property_.max_items, property_.form) != (None, None, None):
+                for shown, value in _values(inputs, path.split("."), ""):
+                    if text := property_.problem(value):
+                        yield shown, text
+
 
 @functools.cache
 def schema_of(token: str) -> Schema:
@@ -102,7 +129,21 @@ def _parsed(text: str) -> Property:
         default=json.loads(words["default"]) if "default" in words else None,
         conflicts=tuple(words["conflicts"].split(",")) if "conflicts" in words else (),
         exactly_one_of=tuple(words["exactlyOneOf"].split(",")) if "exactlyOneOf" in words else (),
+        at_least=int(words["atLeast"]) if "atLeast" in words else None,
+        max_items=int(words["maxItems"]) if "maxItems" in words else None,
+        form=words.get("form"),
     )
+
+
+def _values(value: Any, names: list[str], shown: str) -> Iterator[tuple[str, Any]]:
+    """Every value at a path, in all items of lists of blocks, with its path in the engine's form."""
+    if not names:
+        yield shown, value
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _values(item, names, f"{shown}[{index}]")
+    elif isinstance(value, Mapping) and names[0] in value:
+        yield from _values(value[names[0]], names[1:], join(shown, names[0]))
 
 
 def _value(value: Any, path: str) -> Any:

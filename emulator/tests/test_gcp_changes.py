@@ -33,6 +33,12 @@ CASES = [
     for planned, change in changes
 ]
 
+REFUSED = [
+    pytest.param(base, change, path, id=f"{base}: {', '.join(change)} {path}")
+    for base, changes in MEASURED["refused"].items()
+    for path, change in changes
+]
+
 
 @pytest.fixture
 def cloud(tmp_path: Path) -> Engine:
@@ -73,6 +79,15 @@ def test_a_change_is_planned_as_the_provider_plans_it(
 ) -> None:
     resource = MEASURED["bases"][base]
     assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
+
+
+@pytest.mark.parametrize(("base", "change", "path"), REFUSED)
+def test_a_value_is_refused_as_the_provider_refuses_it(
+    base: str, change: dict[str, Any], path: str | None, cloud: Engine
+) -> None:
+    resource = MEASURED["bases"][base]
+    refused = [place for place, _ in cloud.check(resource["type"], changed(resource["inputs"], change))[1]]
+    assert refused == ([] if path is None else [path])
 
 
 def test_the_table_has_every_resource_and_its_inputs() -> None:
