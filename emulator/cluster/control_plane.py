@@ -19,8 +19,8 @@ KEPT = ("etcd", "kube-apiserver")
 ETCD, ETCD_PEER = f"unix://{etcd.SOCKET}", f"unix://{etcd.PEER_SOCKET}"
 
 
-def configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
-    """Returns kwokctl's configuration of a control plane."""
+def configuration(ports: list[int], egress_selector: Path, admission: Path) -> dict[str, object]:
+    """Returns kwokctl's configuration of a control plane, whose API server reads the two files."""
     api, controller_manager, scheduler, kwok = ports
     # Each component has one replica. On a machine that pauses, it would lose its lease and exit.
     no_leader_election = {"key": "leader-elect", "value": "false"}
@@ -50,6 +50,7 @@ def configuration(ports: list[int], egress_selector: Path) -> dict[str, object]:
                     # Nobody needs it: every component has a certificate or a token.
                     {"key": "anonymous-auth", "value": "false"},
                     {"key": "egress-selector-config-file", "value": str(egress_selector)},
+                    {"key": "admission-control-config-file", "value": str(admission)},
                     {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
                     # Adds the toleration of the accelerator's taint to pods that request it, as GKE does.
                     {"key": "enable-admission-plugins", "value": "ExtendedResourceToleration"},
@@ -131,4 +132,24 @@ def egress_selector(socket_name: str) -> dict[str, object]:
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",
         "egressSelections": [{"name": "cluster", "connection": transport}],
+    }
+
+
+def admission() -> dict[str, object]:
+    """Refuses pods of the system's priority classes where no quota allows them: GKE has one in kube-system only.
+
+    https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default,
+    https://github.com/openservicemesh/osm/issues/4408
+    """
+    classes = ["system-node-critical", "system-cluster-critical"]
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": classes}
+    limits = {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{"resource": "pods", "matchScopes": [scope]}],
+    }
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "ResourceQuota", "configuration": limits}],
     }

@@ -33,6 +33,7 @@ HERE = Path(__file__).parent
 _COLLECTIONS = {
     "DaemonSet": f"namespaces/{node_agents.NAMESPACE}/daemonsets",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "ResourceQuota": f"namespaces/{node_agents.NAMESPACE}/resourcequotas",
     "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
     "StorageClass": "storageclasses",
@@ -123,9 +124,11 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
     workdir.mkdir(parents=True, exist_ok=True)
     selector = workdir / "egress.yaml"
     selector.write_text(yaml.safe_dump(control_plane.egress_selector(folder.socket.name)))
+    admission = workdir / "admission.yaml"
+    admission.write_text(yaml.safe_dump(control_plane.admission()))
     configuration = folder.path / "kwokctl.yaml"
     stages = (HERE / "stages.yaml").read_text()
-    configuration.write_text(yaml.safe_dump(control_plane.configuration(ports, selector)) + "---\n" + stages)
+    configuration.write_text(yaml.safe_dump(control_plane.configuration(ports, selector, admission)) + "---\n" + stages)
     _kwokctl(
         folder,
         "create",
@@ -281,7 +284,8 @@ def _install_objects(folder: Folder) -> None:
         files = sorted((HERE / "crds").glob("*.yaml"))
         items = [item for file in files for item in yaml.safe_load_all(file.read_text())]
         for item in (*items, *node_agents.daemon_sets()):
-            path = f"/apis/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
+            root = "/apis" if "/" in item["apiVersion"] else "/api"
+            path = f"{root}/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
             answer(api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
 
 

@@ -282,6 +282,14 @@ def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
     assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
 
 
+@pytest.mark.parametrize("name", ["system-cluster-critical", "system-node-critical"])
+def test_a_system_priority_class_is_refused_outside_kube_system(name: str, api: httpx.Client) -> None:
+    spec = {"priorityClassName": name, "containers": [{"name": "c", "image": "example/agent"}]}
+    with pytest.raises(Refused, match="insufficient quota to match these scopes"):
+        create(api, PODS, "Pod", "critical", spec=spec)
+    create(api, "/api/v1/namespaces/kube-system/pods", "Pod", name, spec=spec)
+
+
 def test_a_deleted_pod_with_a_finalizer_stays_until_its_owner_removes_it(api: httpx.Client) -> None:
     kept = {"finalizers": ["example.com/keep"]}
     create(api, PODS, "Pod", "kept", metadata=kept, spec={"containers": [container(0)]})
