@@ -86,9 +86,14 @@ ALL_LATE = (
     Late("Kueue", (), "Look at `kubectl -n kueue-system get pods` and its logs"),
 )
 
-_first_errors: dict[str, float] = {}
-"""Time of the first failure of the operation on a resource, by URN."""
+_started: dict[str, float] = {}
+"""Time at which the operation on a resource began, by URN."""
 _warned: set[Late] = set()
+
+
+def note_start(args: pulumi.ResourceHookArgs) -> None:
+    """Start the clock before the operation: the kubernetes plugin tries a missing kind for a minute on its own."""
+    _started[args.urn] = time.monotonic()
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
@@ -97,9 +102,7 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
     if UNREACHABLE in latest or not any(sign in latest for sign in NOT_YET):
         return False
     now = time.monotonic()
-    if len(args.errors) == 1:
-        _first_errors[args.urn] = now
-    waited = now - _first_errors.setdefault(args.urn, now)
+    waited = now - _started.setdefault(args.urn, now)
     late = next(entry for entry in ALL_LATE if not entry.signs or any(sign in latest for sign in entry.signs))
     if waited >= late.patience:
         pulumi.log.error(
@@ -119,5 +122,10 @@ async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
 
 
 def kueue_hook(name: str) -> pulumi.ResourceHookBinding:
-    """The hook that retries until webhooks and kinds are served. `name` is unique in the program."""
-    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)])
+    """The hooks that retry until webhooks and kinds are served. `name` is unique in the program."""
+    start = pulumi.ResourceHook(f"{name}: when it began", note_start)
+    return pulumi.ResourceHookBinding(
+        before_create=[start],
+        before_update=[start],
+        on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)],
+    )
