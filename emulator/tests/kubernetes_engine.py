@@ -233,7 +233,10 @@ class Engine:
             old_inputs=encode(created.inputs),
             timeout=timeout,
         )
-        self.call("Delete", request)
+        try:
+            self.call("Delete", request)
+        except _Unready as unready:
+            raise unready.with_inputs(created.token, created.name, created.inputs) from None
 
     def cancel(self) -> None:
         self.call("Cancel", empty_pb2.Empty())
