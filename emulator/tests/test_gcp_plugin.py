@@ -403,6 +403,12 @@ def test_flex_start_pools_follow_google_s_rules(cloud: Engine, inputs: Values, t
     assert text in reason
 
 
+@pytest.mark.parametrize(("seconds", "accepted"), [(29, False), (30, True), (10368000, True), (10368001, False)])
+def test_a_node_without_flex_start_may_live_for_up_to_120_days(seconds: int, accepted: bool, cloud: Engine) -> None:
+    refused = cloud.check(NODE_POOL, but(L4_POOL, nodeConfig__maxRunDuration=f"{seconds}s"))[1]
+    assert [path for path, _ in refused] == ([] if accepted else ["nodeConfig.maxRunDuration"])
+
+
 def test_unknown_and_secret_values_pass_the_check(cloud: Engine) -> None:
     inputs = but(L4_POOL, nodeLocations=None) | {"cluster": UNKNOWN, "nodeCount": Secret(3)}
     assert cloud.check(NODE_POOL, inputs) == (inputs, [])

@@ -104,5 +104,13 @@ def test_emulator_refuses_what_google_refuses_late(inputs: dict[str, Any], path:
     assert any(text in reason for place, reason in problems if place == path), problems
 
 
+def test_flex_start_of_a_version_without_listed_zones_is_accepted_in_all() -> None:
+    flex = MULTI | TPU7X | {key: FLEX[key] for key in ("autoscaling", "initialNodeCount") if key in FLEX}
+    flex["nodeConfig"] = {**FLEX["nodeConfig"], **TPU7X["nodeConfig"]}
+    flex["autoscaling"] = {**FLEX["autoscaling"], "maxNodeCount": 2}
+    flex.pop("nodeCount", None)
+    assert _refused(flex, rest.node_pool(flex)) == []
+
+
 def _refused(inputs: dict[str, Any], body: rest.Body) -> list[tuple[str, str]]:
     return [*rules.node_pool(inputs, body.content, "us-east5"), *rules.new_node_pool(inputs, body.content)]
