@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from emulator.cluster.records import ClusterRecord, PoolRecord
 Object = dict[str, Any]
 
 CREATED_POOL_PREFIX = "nap-"
-MAX_CREATED_NODES = 1000
+MAX_CREATED_NODES = 1000  # in each zone
 
 
 class Candidate(NamedTuple):
@@ -57,28 +57,66 @@ def candidates(
             raise LookupError(f"compute class {name} doesn't exist")
         spec = classes[name]["spec"]
         if autopilot or spec.get("nodePoolAutoCreation", {}).get("enabled"):
-            return list(_class_candidates(cluster, name, spec, pod))
+            return _class_candidates(cluster, list(pools), name, spec, pod)
     if autopilot:
         pool = _autopilot_pool(cluster, pod)
         return [Candidate(pool, pool.name, created=True)]
     return [Candidate(pool, pool.name, created=False) for pool in pools]
 
 
-def _class_candidates(cluster: ClusterRecord, name: str, spec: Object, pod: Object) -> Iterator[Candidate]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
-    pools = [
-        _class_pool(cluster, name, number, priority) for number, priority in enumerate(spec.get("priorities", []), 1)
-    ]
-    for number, pool in enumerate(pools, 1):
-        title = f"priority {number} of {name} ({pool.capacity} {pool.machine_type})"
-        yield Candidate(pool, title, created=True)
+def _class_candidates(
+    cluster: ClusterRecord, pools: list[PoolRecord], name: str, spec: Object, pod: Object
+) -> list[Candidate]:
+    """The class's pools and those that GKE creates, by priority. Raises LookupError if no priority has any.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
+    """
+    result: list[Candidate] = []
+    created: list[PoolRecord] = []
+    unknown: list[str] = []
+    of_class = [pool for pool in pools if pool.labels.get(COMPUTE_CLASS) == name and pool.autoscaled]
+    for number, priority in enumerate(spec.get("priorities", []), 1):
+        own = [pool for pool in of_class if _has_priority(pool, priority)]
+        result += [Candidate(pool, f"priority {number} of {name} ({pool.name})", created=False) for pool in own]
+        if "nodepools" in priority:
+            continue  # it creates no pool
+        try:
+            pool = _class_pool(cluster, name, number, priority)
+        except LookupError as reason:
+            unknown.append(str(reason))
+        else:
+            created.append(pool)
+            title = f"priority {number} of {name} ({pool.capacity} {pool.machine_type})"
+            result.append(Candidate(pool, title, created=True))
     if spec.get("whenUnsatisfiable") == "ScaleUpAnyway":
-        pool = _autopilot_pool(cluster, pod, gpu=next((pool.gpu for pool in pools if pool.gpu), None))
+        pool = _autopilot_pool(cluster, pod, gpu=next((pool.gpu for pool in created if pool.gpu), None))
         pool = replace(pool, name=f"{pool.name}-{_hash(name)}", compute_class=name)
-        yield Candidate(pool, f"any machine for {name} ({pool.machine_type})", created=True)
+        result.append(Candidate(pool, f"any machine for {name} ({pool.machine_type})", created=True))
+    if not result:
+        raise LookupError("; ".join(unknown) or f"no pool of the cluster belongs to compute class {name}")
+    return result
+
+
+def _has_priority(pool: PoolRecord, priority: Object) -> bool:
+    """Whether an existing pool of a class has everything that a priority states.
+
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler/tree/7d250507339b/pkg/computeclass/rules
+    """
+    if "nodepools" in priority:
+        return pool.name in priority["nodepools"]
+    gpu, zones = priority.get("gpu", {}), priority.get("location", {}).get("zones")
+    mode = mode_of_priority(priority)
+    return (
+        priority.get("machineType", pool.machine_type) == pool.machine_type
+        # A priority that doesn't ask for flex-start also has flex-start pools.
+        and (pool.capacity == mode or (mode == "onDemand" and pool.capacity == "flexStart"))
+        and (gpu.get("type", pool.gpu), gpu.get("count", pool.gpus)) == (pool.gpu, pool.gpus)
+        and (zones is None or set(zones) == set(pool.zones))
+    )
 
 
 def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object) -> PoolRecord:
+    """The pool that GKE creates for a priority. Raises LookupError if the emulator doesn't know its machine."""
     machine = MACHINES.get(priority.get("machineType", ""))
     if machine is None:
         message = f"priority {number} of compute class {name} has no machineType that the emulator knows"
@@ -95,8 +133,8 @@ def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object
         gpus=gpus,
         driver=gpu_settings.get("driverVersion", "default"),
         capacity=capacity,
-        zones=cluster.zones,
-        max_nodes=MAX_CREATED_NODES,
+        zones=(zones := priority.get("location", {}).get("zones", cluster.zones)),
+        max_nodes=MAX_CREATED_NODES * len(zones),
         topology=priority.get("tpu", {}).get("topology"),
         compute_class=name,
     )
@@ -136,7 +174,7 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
         driver=selector.get(GKE_GPU_DRIVER_VERSION, "default"),
         capacity=capacity,
         zones=cluster.zones,
-        max_nodes=MAX_CREATED_NODES,
+        max_nodes=MAX_CREATED_NODES * len(cluster.zones),
         topology=topology,
     )
 

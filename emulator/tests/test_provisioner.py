@@ -290,6 +290,68 @@ def test_a_class_without_pool_creation_uses_existing_pools() -> None:
     assert [nodes.pool_of(new_node.node) for new_node in plan.new_nodes] == ["gpu"]
 
 
+CLASS_TAINT = {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"}
+OWN_SPOT = PoolRecord(
+    **{**vars(GPU_POOL), "name": "own", "capacity": "spot", "labels": {COMPUTE_CLASS: "cheap"}, "taints": [CLASS_TAINT]}
+)
+
+
+def pools_of_class(pools: list[PoolRecord], pods: int, priorities: list[Object] | None = None) -> Counter[str]:
+    """The pools of the nodes that pods of the class get."""
+    spec = CLASS["spec"] | ({"priorities": priorities} if priorities else {})
+    waiting = [class_pod(f"p{n}") for n in range(pods)]
+    plan = planner.plan(STANDARD, pools, [], waiting, {"cheap": {"spec": spec}})
+    assert plan.refused == {}
+    return Counter(
+        "created" if nodes.pool_of(new.node).startswith("nap-") else nodes.pool_of(new.node) for new in plan.new_nodes
+    )
+
+
+def test_a_pool_of_the_class_grows_before_gke_creates_one() -> None:
+    assert pools_of_class([OWN_SPOT], 4) == {"own": 3, "created": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine_type": "g2-standard-48", "gpus": 4},
+        {"capacity": "onDemand"},
+        {"labels": {}},
+        {"nodes_per_zone": 0},
+    ],
+)
+def test_a_pool_that_no_priority_describes_does_not_grow(change: dict[str, Any]) -> None:
+    assert pools_of_class([PoolRecord(**{**vars(OWN_SPOT), **change})], 1) == {"created": 1}
+
+
+def test_a_priority_of_pools_prefers_them_and_creates_none() -> None:
+    named, rest = {"nodepools": ["own"]}, CLASS["spec"]["priorities"]
+    assert pools_of_class([OWN_SPOT], 4, [named, *rest]) == {"own": 3, "created": 1}
+    waiting = planner.plan(
+        STANDARD, [], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | {"priorities": [named]}}}
+    )
+    assert waiting.refused["p"] == "no pool of the cluster belongs to compute class cheap"
+
+
+def test_a_priority_that_the_emulator_does_not_know_leaves_the_others() -> None:
+    family = {"machineFamily": "g2"}
+    assert pools_of_class([], 1, [family, *CLASS["spec"]["priorities"]]) == {"created": 1}
+    waiting = planner.plan(
+        STANDARD, [], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | {"priorities": [family]}}}
+    )
+    assert "priority 1 of compute class cheap has no machineType" in waiting.refused["p"]
+
+
+def test_a_priority_with_zones_gets_nodes_in_them_only() -> None:
+    zoned = [{"machineType": "g2-standard-24", "location": {"zones": [ZONES[1]]}}]
+    plan = of_class([class_pod("p0"), class_pod("p1")], changes={"priorities": zoned})
+    assert [nodes.label(new.node, ZONE) for new in plan.new_nodes] == [ZONES[1]] * 2
+    elsewhere = PoolRecord(**{**vars(OWN_SPOT), "capacity": "onDemand"})
+    assert pools_of_class([elsewhere], 1, zoned) == {"created": 1}
+    there = PoolRecord(**{**vars(elsewhere), "zones": [ZONES[1]]})
+    assert pools_of_class([there], 1, zoned) == {"own": 1}
+
+
 def test_a_pod_of_a_missing_class_waits_with_the_reason() -> None:
     assert planner.plan(STANDARD, [GPU_POOL], [], [class_pod("p")]).refused["p"] == "compute class cheap doesn't exist"
 
