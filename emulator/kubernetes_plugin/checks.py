@@ -57,6 +57,8 @@ def checked_object(
         if not has_unknown(meta):
             refuse_unknown_wait(plain(news))
     if objects.is_secret(plain(news)):
+        if not failures and not has_unknown(news):
+            news = objects.normalized(plain(news))  # the official plugin records `stringData` as `data` (Check)
         for field in ("data", "stringData"):
             if field in news and not isinstance(news[field], Secret):
                 news[field] = Secret(news[field])

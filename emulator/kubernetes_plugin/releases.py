@@ -32,6 +32,19 @@ from emulator.plugin import (
 )
 
 TYPE = "kubernetes:helm.sh/v3:Release"
+# The official plugin records every field of its Release structure (helm_release.go), with these values if not set.
+DEFAULTS: Properties = {
+    **dict.fromkeys(
+        (
+            *("allowNullValues", "atomic", "cleanupOnFail", "createNamespace", "dependencyUpdate", "devel"),
+            *("disableCRDHooks", "disableOpenapiValidation", "disableWebhooks", "forceUpdate", "lint", "recreatePods"),
+            *("renderSubchartNotes", "replace", "resetValues", "reuseValues", "skipAwait", "skipCrds", "verify"),
+            "waitForJobs",
+        ),
+        False,
+    ),
+    **dict.fromkeys(("description", "keyring", "postrender"), ""),
+}
 # Helm's errors for a release that somebody else created, or that a running or killed operation holds.
 HELD = ("cannot re-use a name that is still in use", "is in progress")
 
@@ -42,7 +55,8 @@ def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properti
     Raises:
         Refused: The chart doesn't exist in the requested version.
     """
-    inputs = {key: value for key, value in news.items() if value is not None and key != "resourceNames"}
+    stated = {key: value for key, value in news.items() if value is not None and key != "resourceNames"}
+    inputs = DEFAULTS | stated
     if not inputs.get("name"):
         inputs["name"] = plain(olds.get("name")) or f"{name_of(request.urn)}-{random_suffix(request.randomSeed, 8)}"
     if not inputs.get("namespace"):
@@ -61,7 +75,7 @@ def unsupported(news: Properties) -> list[tuple[str, str]]:
 
 
 def changes(state: Properties, news: Properties) -> dict[Path, Change]:
-    old = plain(_stated(state)) or {}
+    old = DEFAULTS | (plain(_stated(state)) or {})  # an earlier version recorded no defaults
     return differences({k: v for k, v in old.items() if k != "resourceNames"}, plain(news), typed=False)
 
 

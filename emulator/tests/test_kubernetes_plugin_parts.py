@@ -8,11 +8,12 @@ from typing import Any
 
 import pulumi_gcp as gcp
 import pytest
+from pulumi.runtime.proto import provider_pb2
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator import sdk_types
-from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness
+from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.plugin import (
     UNKNOWN,
     Refused,
@@ -366,3 +367,19 @@ def test_the_names_of_a_releases_objects_are_listed_by_kind() -> None:
 
 def test_plain_removes_every_wrapper() -> None:
     assert plain({"a": Secret([Secret(1)])}) == {"a": [1]}
+
+
+# ------------------------------------------------------------------------------------------------------------ recorded
+def test_a_release_is_recorded_with_the_defaults_of_the_official_plugin() -> None:
+    stated = {"name": "kueue", "chart": UNKNOWN, "timeout": 300}
+    request = provider_pb2.CheckRequest(urn=f"urn:pulumi:s::p::{releases.TYPE}::kueue")
+    recorded = releases.checked(request, {}, stated, "kueue-system")
+    assert stated.items() <= recorded.items()
+    assert (recorded["atomic"], recorded["allowNullValues"], recorded["description"]) == (False, False, "")
+    arguments = sdk_types.load("pulumi_kubernetes.helm.v3.Release", "ReleaseArgs")
+    assert recorded.keys() <= sdk_types.properties(arguments).keys()
+    recorded["chart"] = "kueue"
+    # An earlier version of the emulator recorded no defaults.
+    earlier = stated | {"namespace": "kueue-system", "chart": "kueue"}
+    assert releases.changes({"__inputs": Secret(earlier)}, recorded) == {}
+    assert releases.changes({"__inputs": Secret(recorded)}, recorded | {"atomic": True}) == {("atomic",): "update"}
