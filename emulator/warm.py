@@ -31,7 +31,7 @@ MODULES = (
     *(f"pulumi_gcp.{name}" for name in ("secretmanager", "serviceaccount", "storage")),
     *(f"pulumi_kubernetes.{name}" for name in ("apiextensions", "helm.v3", "yaml")),
     *(f"pulumi_kubernetes.{name}.v1" for name in ("admissionregistration", "apiregistration", "apps", "batch", "core")),
-    *(f"pulumi_kubernetes.{name}.v1" for name in ("meta", "networking", "policy", "rbac", "scheduling")),
+    *(f"pulumi_kubernetes.{name}.v1" for name in ("meta", "networking", "policy", "rbac", "scheduling", "storage")),
     "pulumi_kubernetes.autoscaling.v2",
 )
 # Other variables of Python and coverage act when an interpreter starts.

@@ -184,7 +184,7 @@ MISTAKES = [
         "a model on an eighth of a GPU that would fit a whole one",
         put("serving", [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]),
         "gke-ai:serving[0].gpus",
-        "activations 1.3), and 10.7 GiB can be used",
+        "activations 1.3), and 10.9 GiB can be used",
         "or use nvidia-l4",
         lambda: _with_g4("g4-standard-6"),
     ),

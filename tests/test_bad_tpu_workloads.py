@@ -283,7 +283,7 @@ MISTAKES = [
         put("batch.0.volume.sidecarMemoryLimit", "1Ti"),
         "batch[0].resources.memory",
         "a pod of the Job with its FUSE sidecar requests 1024Gi of memory, and a node of pool single "
-        "(ct5lp-hightpu-8t) has 361.1Gi of memory for pods",
+        "(ct5lp-hightpu-8t) has 362.3Gi of memory for pods",
         "Request less",
         with_bucket,
     ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Generator, Mapping
 from functools import partial
@@ -64,10 +63,11 @@ def server(
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
     routes[f"GET {metrics_path}"] = lambda _: metrics(load, series, labels) + vllm_metrics(load, labels)
     routes[f"GET {health_path}"] = lambda _: ""
+    # Blocked and waited for: Python can miss a signal with a handler that comes just before the main thread waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     http = serve(port, routes, api_key=os.environ.get(api_key_variable, ""), strict=True)
-    signal.signal(
-        signal.SIGTERM, lambda *_: threading.Thread(target=shut_down, args=(http, load, shutdown_seconds)).start()
-    )
+    signal.sigwait({signal.SIGTERM})
+    shut_down(http, load, shutdown_seconds)
 
 
 def shut_down(http: StubServer, load: Load, seconds: int) -> None:

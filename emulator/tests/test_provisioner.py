@@ -214,7 +214,7 @@ def test_a_declared_taint_that_gke_adds_is_not_duplicated() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- compute classes
-CLASS = {
+CLASS: dict[str, Any] = {
     "spec": {
         "priorities": [
             {"machineType": "g2-standard-24", "spot": True},
@@ -325,8 +325,8 @@ def test_a_pool_that_no_priority_describes_does_not_grow(change: dict[str, Any])
 
 
 def test_a_priority_of_pools_prefers_them_and_creates_none() -> None:
-    named, rest = {"nodepools": ["own"]}, CLASS["spec"]["priorities"]
-    assert pools_of_class([OWN_SPOT], 4, [named, *rest]) == {"own": 3, "created": 1}
+    named: dict[str, Any] = {"nodepools": ["own"]}
+    assert pools_of_class([OWN_SPOT], 4, [named, *CLASS["spec"]["priorities"]]) == {"own": 3, "created": 1}
     waiting = planner.plan(
         STANDARD, [], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | {"priorities": [named]}}}
     )
@@ -334,7 +334,7 @@ def test_a_priority_of_pools_prefers_them_and_creates_none() -> None:
 
 
 def test_a_priority_that_the_emulator_does_not_know_leaves_the_others() -> None:
-    family = {"machineFamily": "g2"}
+    family: dict[str, Any] = {"machineFamily": "g2"}
     assert pools_of_class([], 1, [family, *CLASS["spec"]["priorities"]]) == {"created": 1}
     waiting = planner.plan(
         STANDARD, [], [], [class_pod("p")], {"cheap": {"spec": CLASS["spec"] | {"priorities": [family]}}}

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -371,17 +372,20 @@ def stream(port: int, tokens: int, timeout: float = 20) -> http.client.HTTPRespo
     return response
 
 
-def running_vllm(**settings: object) -> tuple[subprocess.Popen[bytes], int]:
+@contextmanager
+def running_vllm(**settings: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     port = processes.free_ports(1)[0]
     command = stubs.command("server", {**VLLM, **settings, "port": port})
-    process = subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01"})
-    eventually(lambda: ask(port, "GET", "/health"))
-    return process, port
+    with subprocess.Popen(command, env={TOKEN_SECONDS_VARIABLE: "0.01"}) as process:
+        try:
+            eventually(lambda: ask(port, "GET", "/health"))
+            yield process, port
+        finally:
+            process.kill()
 
 
 def test_open_answers_finish_after_sigterm_and_new_requests_get_500() -> None:
-    process, port = running_vllm(shutdown_seconds=60)
-    with process:
+    with running_vllm(shutdown_seconds=60) as (process, port):
         answer = stream(port, 200)
         process.terminate()
         eventually(lambda: ask(port, "POST", "/v1/completions", {"prompt": "hi"})[0] == 500)
@@ -393,8 +397,7 @@ def test_open_answers_finish_after_sigterm_and_new_requests_get_500() -> None:
 
 
 def test_answers_longer_than_the_shutdown_timeout_are_cut() -> None:
-    process, port = running_vllm(shutdown_seconds=1)
-    with process:
+    with running_vllm(shutdown_seconds=1) as (process, port):
         answer = stream(port, 100_000)
         process.terminate()
         with pytest.raises((http.client.IncompleteRead, ConnectionError)):
@@ -403,15 +406,13 @@ def test_answers_longer_than_the_shutdown_timeout_are_cut() -> None:
 
 
 def test_without_the_flag_open_answers_stop_for_good() -> None:
-    process, port = running_vllm()
-    with process:
+    with running_vllm() as (process, port):
         answer = stream(port, 100_000, timeout=2)
         process.terminate()
         eventually(lambda: refuses_connections(port))
         with pytest.raises(TimeoutError):
             answer.read()
         assert process.poll() is None
-        process.kill()
 
 
 def refuses_connections(port: int) -> bool:
@@ -423,7 +424,6 @@ def refuses_connections(port: int) -> bool:
 
 
 def test_without_open_answers_vllm_ends_at_once() -> None:
-    process, _ = running_vllm()
-    with process:
+    with running_vllm() as (process, _):
         process.terminate()
         assert process.wait(timeout=30) == 0

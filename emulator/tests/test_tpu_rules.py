@@ -27,7 +27,7 @@ FLEX: dict[str, Any] = {
         "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
     },
 }
-TPU7X = {
+TPU7X: dict[str, Any] = {
     "nodeCount": 2,
     "nodeConfig": {"machineType": "tpu7x-standard-4t"},
     "placementPolicy": {"type": "", "policyName": "cube", "tpuTopology": "2x2x2"},
