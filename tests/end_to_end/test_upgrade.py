@@ -43,7 +43,6 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
             "kubernetes:cloud.google.com/v1:ComputeClass::dws-model-inference-class",
         ]
     },
-    ("0.2.0", "flex-start-tpu"): {"update": ["gcp:container/nodePool:NodePool::single-host"]},
     ("0.2.0", "jetstream-autoscaling"): {
         "update": [f"{_SERVER}default/maxengine-server", f"{_AUTOSCALER}default/jetstream-hpa"]
     },
