@@ -40,6 +40,7 @@ PODS = "/api/v1/namespaces/llm/pods"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 CLASSES = "/apis/cloud.google.com/v1/computeclasses"
 DEFAULT_PODS = "/api/v1/namespaces/default/pods"
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"
 JOBS = "/apis/batch/v1/namespaces/llm/jobs"
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
@@ -391,7 +392,7 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     submit_queued(api, "dws", 2)
 
     def waits() -> list[str]:
-        requests = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
+        requests = answer(api.get(REQUESTS))["items"]
         conditions = [c for request in requests for c in request.get("status", {}).get("conditions", [])]
         return [c["message"] for c in conditions if (c["type"], c["status"]) == ("Provisioned", "False")]
 
@@ -415,31 +416,37 @@ def submit_queued(api: httpx.Client, name: str, pods: int, **annotations: str) -
     create(api, JOBS, "Job", name, metadata=metadata, spec=spec)
 
 
-def requests_of(api: httpx.Client, job: str) -> dict[str, set[str]]:
-    """The conditions that are true of each request of a Job, by the number of Kueue's attempt."""
-    items = answer(api.get("/apis/autoscaling.x-k8s.io/v1/namespaces/llm/provisioningrequests"))["items"]
-    return {
-        item["metadata"]["name"].rpartition("-")[2]: {
-            c["type"] for c in item.get("status", {}).get("conditions", []) if c["status"] == "True"
-        }
-        for item in items
-        if item["metadata"]["name"].startswith(f"job-{job}-")
-    }
+def requests_since(api: httpx.Client, version: str, job: str) -> dict[str, set[str]]:
+    """The conditions that became true of each request of a Job since a version of the list, by Kueue's attempt.
+
+    Kueue deletes a request as soon as it evicts the run, so they are read from the API server's history.
+    """
+    watched = api.get(REQUESTS, params={"watch": "1", "resourceVersion": version, "timeoutSeconds": "1"})
+    found: dict[str, set[str]] = {}
+    for request in (json.loads(line)["object"] for line in watched.text.splitlines()):
+        if (name := request["metadata"]["name"]).startswith(f"job-{job}-"):
+            conditions = request.get("status", {}).get("conditions", [])
+            true = {c["type"] for c in conditions if c["status"] == "True"}
+            found.setdefault(name.rpartition("-")[2], set()).update(true)
+    return found
 
 
-def is_active(api: httpx.Client, job: str) -> bool:
-    """Whether Kueue may still admit the workload of a Job."""
+def version_of_requests(api: httpx.Client) -> str:
+    return str(answer(api.get(REQUESTS))["metadata"]["resourceVersion"])
+
+
+def is_given_up(api: httpx.Client, job: str) -> bool:
+    """Whether Kueue no longer admits the workload of a Job."""
     items = answer(api.get(f"{KUEUE}/namespaces/llm/workloads"))["items"]
-    (workload,) = [item for item in items if item["metadata"]["name"].startswith(f"job-{job}-")]
-    return bool(workload["spec"]["active"])
+    return [item["spec"]["active"] for item in items if item["metadata"]["name"].startswith(f"job-{job}-")] == [False]
 
 
 def test_kueue_retries_a_run_whose_request_failed_and_then_gives_it_up(api: httpx.Client) -> None:
     delay.declare({"request": 1})
+    before = version_of_requests(api)
     submit_queued(api, "huge", 3)  # the pool has at most two nodes
-    eventually(lambda: requests_of(api, "huge").get("1") == {"Failed"}, 60)
-    eventually(lambda: requests_of(api, "huge").get("2") == {"Failed"}, 60)
-    eventually(lambda: not is_active(api, "huge"))
+    eventually(lambda: is_given_up(api, "huge"), 120)
+    assert requests_since(api, before, "huge") == {"1": {"Failed"}, "2": {"Failed"}}
     assert phases(api, **{"batch.kubernetes.io/job-name": "huge"}) == []
     delete_with_dependents(api, f"{JOBS}/huge")
     delay.declare({})
@@ -449,12 +456,13 @@ def test_gke_reclaims_the_nodes_of_a_request_at_the_end_of_its_run(api: httpx.Cl
     delay.declare({"booking": 0, "idle": 0})
     eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
     delay.declare({})
+    before = version_of_requests(api)
     submit_queued(api, "short", 1, **{"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "5"})
     eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "short"}) == ["Running"])
+    eventually(lambda: is_given_up(api, "short"), 120)
     ended = {"Accepted", "Provisioned", "BookingExpired", "CapacityRevoked"}
-    eventually(lambda: requests_of(api, "short") == {"1": ended})
+    assert requests_since(api, before, "short") == {"1": ended}
     assert answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == []
-    eventually(lambda: not is_active(api, "short"))
     delete_with_dependents(api, f"{JOBS}/short")
 
 
