@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, get_args
+from typing import Any, Generic, TypeVar, get_args, overload
 
-from pulumi import RunError
+import pulumi
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic.alias_generators import to_camel
 
 from gke_ai_outputs.version import VERSION
+
+V = TypeVar("V")
 
 
 def parsed(version: str) -> tuple[int, int]:
@@ -29,7 +31,7 @@ def parsed(version: str) -> tuple[int, int]:
     return int(major), int(minor or 0)
 
 
-class MissingOutput(RunError):
+class MissingOutput(pulumi.RunError):
     """The stack lacks the requested output. The message has the output, its version and the remedy."""
 
 
@@ -80,6 +82,47 @@ class Item(BaseModel):
         return super().__getattr__(name)  # type: ignore[misc]  # pydantic has it, and hides it from type checkers
 
 
+@dataclass(frozen=True)
+class Description:
+    """A key of the outputs or of an item, as the reference lists it."""
+
+    key: str
+    annotation: Any
+    since: str
+    text: str
+
+
+class Key(Generic[V]):
+    """An output of the stack: its type, the version of the contract that added it, and its description.
+
+    On `StackOutputs` it is a pulumi.Output of that type.
+    """
+
+    def __init__(self, annotation: type[V], since: str, text: str) -> None:
+        self.annotation, self.since, self.text = annotation, since, text
+
+    def __set_name__(self, owner: type[Contract], name: str) -> None:
+        self.alias = to_camel(name)
+
+    @overload
+    def __get__(self, stack: None, owner: type[Contract]) -> Key[V]: ...
+    @overload
+    def __get__(self, stack: Contract, owner: type[Contract]) -> pulumi.Output[V]: ...
+    def __get__(self, stack: Contract | None, owner: type[Contract]) -> Key[V] | pulumi.Output[V]:
+        return self if stack is None else stack._read(self)
+
+
+def keys_of(part: type[Contract | Item]) -> list[Description]:
+    """The keys of the contract, or of an item type."""
+    if issubclass(part, Item):
+        return [
+            Description(str(field.alias), field.annotation, since_of(part, name), str(field.description))
+            for name, field in part.model_fields.items()
+        ]
+    keys = [key for key in vars(part).values() if isinstance(key, Key)]
+    return [Description(key.alias, key.annotation, key.since, key.text) for key in keys]
+
+
 def since_of(item_type: type[Item], name: str) -> str:
     """The version of the contract that added a field."""
     extra = item_type.model_fields[name].json_schema_extra
@@ -89,18 +132,18 @@ def since_of(item_type: type[Item], name: str) -> str:
 
 @cache
 def path_of(item_type: type[Item]) -> str:
-    """Path of an item type in the outputs, such as `queues[].quota[].`. Empty for the contract."""
+    """Path of an item type in the outputs, such as `queues[].quota[].`."""
     return dict(parts())[item_type]
 
 
-def parts(item_type: type[Item] | None = None, path: str = "") -> Iterator[tuple[type[Item], str]]:
+def parts(part: type[Contract | Item] | None = None, path: str = "") -> Iterator[tuple[type[Contract | Item], str]]:
     """The contract and every item type in it with its path, depth first."""
-    item_type = item_type or Contract
-    yield item_type, path
-    for field in item_type.model_fields.values():
-        for inner in get_args(field.annotation):
+    part = part or Contract
+    yield part, path
+    for key in keys_of(part):
+        for inner in get_args(key.annotation):
             if isinstance(inner, type) and issubclass(inner, Item):
-                yield from parts(inner, f"{path}{field.alias}[].")
+                yield from parts(inner, f"{path}{key.key}[].")
 
 
 class Toleration(Item):
@@ -240,33 +283,34 @@ class Gateway(Item):
     routes: list[Route] = since("1.3", "its routes")
 
 
-class Contract(Item):
+class Contract:
     """All outputs of a stack."""
 
-    version: str = since("1.0", f"version of this contract, MAJOR.MINOR, now `{VERSION}`; the first stacks wrote `1`")
-    project: str = since("1.1", "id of the Google Cloud project")
-    cluster_name: str = since("1.0", "name of the cluster")
-    cluster_location: str = since("1.0", "region or zone of the cluster")
-    cluster_mode: str = since("1.1", "`standard`, where the stack manages nodes, or `autopilot`, where Google does")
-    cluster_endpoint: str = since("1.0", "host of the control plane")
-    kubeconfig: str = since(
-        "1.0", "kubeconfig that authenticates through `gke-gcloud-auth-plugin`; holds no credential"
+    version = Key(str, "1.0", f"version of this contract, MAJOR.MINOR, now `{VERSION}`; the first stacks wrote `1`")
+    project = Key(str, "1.1", "id of the Google Cloud project")
+    cluster_name = Key(str, "1.0", "name of the cluster")
+    cluster_location = Key(str, "1.0", "region or zone of the cluster")
+    cluster_mode = Key(str, "1.1", "`standard`, where the stack manages nodes, or `autopilot`, where Google does")
+    cluster_endpoint = Key(str, "1.0", "host of the control plane")
+    kubeconfig = Key(str, "1.0", "kubeconfig that authenticates through `gke-gcloud-auth-plugin`; holds no credential")
+    workload_pool = Key(str, "1.1", "the project's workload identity pool")
+    node_service_account = Key(
+        str, "1.1", "e-mail address of the nodes' service account; `default` is Compute Engine's"
     )
-    workload_pool: str = since("1.1", "the project's workload identity pool")
-    node_service_account: str = since(
-        "1.1", "e-mail address of the nodes' service account; `default` is Compute Engine's"
+    namespaces = Key(list[str], "1.0", "namespaces of workloads, local queues and tenants")
+    queues = Key(list[Queue], "1.0", "local queues with their quota")
+    priority_classes = Key(list[PriorityClass], "1.1", "priority classes of the stack")
+    servers = Key(list[Server], "1.0", "model servers")
+    jobs = Key(list[Job], "1.0", "runs")
+    buckets = Key(list[Bucket], "1.0", "Cloud Storage buckets")
+    identities = Key(list[Identity], "1.1", "service accounts of the stack's workloads and tenants")
+    tenants = Key(list[Tenant], "1.1", "teams with their own namespace")
+    compute_classes = Key(
+        list[str], "1.0", "compute classes that a pod can select by the label `cloud.google.com/compute-class`"
     )
-    namespaces: list[str] = since("1.0", "namespaces of workloads, local queues and tenants")
-    queues: list[Queue] = since("1.0", "local queues with their quota")
-    priority_classes: list[PriorityClass] = since("1.1", "priority classes of the stack")
-    servers: list[Server] = since("1.0", "model servers")
-    jobs: list[Job] = since("1.0", "runs")
-    buckets: list[Bucket] = since("1.0", "Cloud Storage buckets")
-    identities: list[Identity] = since("1.1", "service accounts of the stack's workloads and tenants")
-    tenants: list[Tenant] = since("1.1", "teams with their own namespace")
-    compute_classes: list[str] = since(
-        "1.0", "compute classes that a pod can select by the label `cloud.google.com/compute-class`"
-    )
-    autoscalers: list[Autoscaler] = since("1.0", "autoscalers of servers with their metrics")
-    gateways: list[Gateway] = since("1.3", "the gateway, if the stack has one")
-    dashboards: list[str] = since("1.1", "ids of the dashboards in Cloud Monitoring")
+    autoscalers = Key(list[Autoscaler], "1.0", "autoscalers of servers with their metrics")
+    gateways = Key(list[Gateway], "1.3", "the gateway, if the stack has one")
+    dashboards = Key(list[str], "1.1", "ids of the dashboards in Cloud Monitoring")
+
+    def _read(self, key: Key[V]) -> pulumi.Output[V]:
+        raise NotImplementedError  # StackOutputs reads the outputs of a stack

@@ -12,33 +12,31 @@ the stack lacks an output, the program stops with a message: the output, the ver
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import TypeAdapter, ValidationError
 
 from gke_ai_outputs.model import (
-    Autoscaler,
     Bucket,
     Contract,
     Identity,
     Item,
-    Job,
-    PriorityClass,
+    Key,
     Producer,
     Queue,
     Server,
     Tenant,
+    V,
     parsed,
-    since_of,
 )
 from gke_ai_outputs.version import VERSION
 
 I = TypeVar("I", bound=Item)  # noqa: E741
 
 
-class StackOutputs:
+class StackOutputs(Contract):
     """The outputs of the stack `stack` (`organization/project/stack`).
 
     Reading is lazy: only the keys that a program reads must exist, so programs that are older or newer than the stack
@@ -49,114 +47,11 @@ class StackOutputs:
         self.stack = stack
         self._reference = pulumi.StackReference(stack, opts=opts)
 
-    # ------------------------------------------------------------------------------------------------------- cluster
-    @property
-    def version(self) -> pulumi.Output[str]:
-        """Version of the contract that the stack wrote."""
-        return self._producer().apply(lambda producer: producer.version)
-
-    @property
-    def project(self) -> pulumi.Output[str]:
-        """Id of the Google Cloud project."""
-        return self._read("project")
-
-    @property
-    def cluster_name(self) -> pulumi.Output[str]:
-        """Name of the cluster."""
-        return self._read("cluster_name")
-
-    @property
-    def cluster_location(self) -> pulumi.Output[str]:
-        """Region or zone of the cluster."""
-        return self._read("cluster_location")
-
-    @property
-    def cluster_mode(self) -> pulumi.Output[str]:
-        """`standard` or `autopilot`."""
-        return self._read("cluster_mode")
-
-    @property
-    def cluster_endpoint(self) -> pulumi.Output[str]:
-        """Host of the control plane."""
-        return self._read("cluster_endpoint")
-
-    @property
-    def kubeconfig(self) -> pulumi.Output[str]:
-        """A kubeconfig that authenticates through `gke-gcloud-auth-plugin`."""
-        return self._read("kubeconfig")
-
-    @property
-    def workload_pool(self) -> pulumi.Output[str]:
-        """The project's workload identity pool."""
-        return self._read("workload_pool")
-
-    @property
-    def node_service_account(self) -> pulumi.Output[str]:
-        """E-mail address of the nodes' service account. `default` is Compute Engine's."""
-        return self._read("node_service_account")
-
     def provider(self, name: str = "platform", opts: pulumi.ResourceOptions | None = None) -> k8s.Provider:
         """A Kubernetes provider for the cluster. A changed endpoint does not replace objects; another cluster does."""
         identity = pulumi.Output.concat(self.cluster_location, "/", self.cluster_name)
         return k8s.Provider(name, kubeconfig=self.kubeconfig, cluster_identifier=identity, opts=opts)
 
-    # --------------------------------------------------------------------------------------------------------- lists
-    @property
-    def namespaces(self) -> pulumi.Output[list[str]]:
-        """Namespaces of workloads, local queues and tenants."""
-        return self._read("namespaces")
-
-    @property
-    def queues(self) -> pulumi.Output[list[Queue]]:
-        """Local queues with their quota."""
-        return self._read("queues")
-
-    @property
-    def priority_classes(self) -> pulumi.Output[list[PriorityClass]]:
-        """Priority classes of the stack."""
-        return self._read("priority_classes")
-
-    @property
-    def servers(self) -> pulumi.Output[list[Server]]:
-        """Model servers."""
-        return self._read("servers")
-
-    @property
-    def jobs(self) -> pulumi.Output[list[Job]]:
-        """Runs."""
-        return self._read("jobs")
-
-    @property
-    def buckets(self) -> pulumi.Output[list[Bucket]]:
-        """Buckets."""
-        return self._read("buckets")
-
-    @property
-    def identities(self) -> pulumi.Output[list[Identity]]:
-        """Service accounts of workloads, with their identities in Google Cloud."""
-        return self._read("identities")
-
-    @property
-    def tenants(self) -> pulumi.Output[list[Tenant]]:
-        """Teams with their own namespace."""
-        return self._read("tenants")
-
-    @property
-    def compute_classes(self) -> pulumi.Output[list[str]]:
-        """Compute classes that a pod can select."""
-        return self._read("compute_classes")
-
-    @property
-    def autoscalers(self) -> pulumi.Output[list[Autoscaler]]:
-        """Autoscalers of servers with their metrics."""
-        return self._read("autoscalers")
-
-    @property
-    def dashboards(self) -> pulumi.Output[list[str]]:
-        """Ids of the dashboards in Cloud Monitoring."""
-        return self._read("dashboards")
-
-    # ---------------------------------------------------------------------------------------------------- one of them
     def queue(self, namespace: str, name: str | None = None) -> pulumi.Output[Queue]:
         """The local queue `name` of a namespace. Without a name, the only queue of the namespace."""
         description = f"local queue {name}" if name else "local queue (by its name, if there are several)"
@@ -195,16 +90,14 @@ class StackOutputs:
             self.tenants, lambda item: item.namespace == namespace, f"tenant {namespace}", lambda item: item.namespace
         )
 
-    # ------------------------------------------------------------------------------------------------------- reading
     def _producer(self) -> pulumi.Output[Producer]:
         return self._reference.get_output("version").apply(lambda version: producer(self.stack, version))
 
-    def _read(self, name: str) -> pulumi.Output[Any]:
+    def _read(self, key: Key[V]) -> pulumi.Output[V]:
         """A key of the contract, validated and typed. Secret if the output is secret."""
-        alias = str(Contract.model_fields[name].alias)
         # Read each key alone: a secret that somebody adds to the outputs must not make the others secret.
-        return pulumi.Output.all(self._producer(), self._reference.get_output(alias)).apply(
-            lambda values: value(values[0], name, values[1])
+        return pulumi.Output.all(self._producer(), self._reference.get_output(key.alias)).apply(
+            lambda values: value(values[0], key, values[1])
         )
 
     def _find(
@@ -245,18 +138,16 @@ def producer(stack: str, version: object) -> Producer:
     return Producer(stack, str(version))
 
 
-def value(producer: Producer, name: str, output: object) -> Any:
+def value(producer: Producer, key: Key[V], output: object) -> V:
     """Validate the value of a key of the contract. Raises RunError if it is missing or has another type."""
-    field = Contract.model_fields[name]
     if output is None:
-        raise producer.missing(str(field.alias), since_of(Contract, name))
-    expected_type: Any = field.annotation
+        raise producer.missing(key.alias, key.since)
     try:
-        return TypeAdapter(expected_type).validate_python(output, context=producer)
+        return TypeAdapter(key.annotation).validate_python(output, context=producer)
     except ValidationError as error:
         # Path and problem, never the value, which may be anything.
         problems = "; ".join(
-            f"{'.'.join(map(str, (field.alias, *problem['loc'])))}: {problem['msg']}"
+            f"{'.'.join(map(str, (key.alias, *problem['loc'])))}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False)
         )
         raise pulumi.RunError(

@@ -111,6 +111,39 @@ with pytest.MonkeyPatch.context() as monkeypatch:
 print("RESULT" + json.dumps({resource.object_name: dict(resource.inputs) for resource in record.all(kind)}))
 """
 
+# Runs in a copy: deploys a configuration to Pulumi's mocks, and reads an output with the typed view.
+READ = """
+import asyncio, json, sys
+import pulumi, pytest
+from gke_ai_outputs import StackOutputs
+from tests.recorder import run_program
+
+asyncio.set_event_loop(asyncio.new_event_loop())
+with pytest.MonkeyPatch.context() as monkeypatch:
+    outputs = run_program(json.load(sys.stdin), False, monkeypatch).outputs
+
+class Mocks(pulumi.runtime.Mocks):
+    def new_resource(self, args): return "id", {"name": "platform", "outputs": outputs, "secretOutputNames": []}
+    def call(self, args): return {}
+
+pulumi.runtime.set_mocks(Mocks())
+
+@pulumi.runtime.test
+def read():
+    return StackOutputs("o/p/s").cohorts.apply(lambda cohorts: print("RESULT" + json.dumps(cohorts)))
+read()
+"""
+
+# Runs in a copy: prints the emulator's node of a machine type.
+NODES = """
+import json, sys
+from emulator.cluster import nodes
+from emulator.cluster.records import ClusterRecord, PoolRecord
+
+cluster = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
+print("RESULT" + json.dumps(nodes.new_nodes(cluster, PoolRecord("p", json.load(sys.stdin), ["us-central1-a"]), [], 1)))
+"""
+
 
 @pytest.fixture(scope="module")
 def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
@@ -294,3 +327,25 @@ def test_engine_on_tpus_is_added_in_four_files(tmp_path: Path) -> None:
     (container,) = deployed["max"]["spec"]["template"]["spec"]["containers"]
     assert container["args"] == ["--model=google/gemma-3-4b-it", "--port=8000"]
     assert container["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_output_is_added_in_two_files(tmp_path: Path) -> None:
+    copy = copy_to(tmp_path)
+    assert apply("adding-an-output.md", copy) == {"gke_ai_outputs/model.py", "components/build/outputs.py"}
+    flavors = [{"flavor": "default", "quota": {"cpu": "1"}}]
+    queues = [{"name": "a", "cohort": "all", "flavors": flavors}, {"name": "b", "flavors": flavors}]
+    config = {"cluster": CLUSTER, "queues": {"flavors": [{"name": "default"}], "clusterQueues": queues}}
+    assert result_of(READ, copy, {f"gke-ai:{key}": value for key, value in config.items()}) == ["all"]
+
+
+def test_machine_types_are_added_in_one_line(tmp_path: Path) -> None:
+    copy = copy_to(tmp_path)
+    assert apply("adding-a-machine-type.md", copy) == {"catalog/machines.py"}
+    (block,) = BLOCK.finditer((ROOT / "docs" / "adding-a-machine-type.md").read_text())
+    assert len(re.findall(r"^[+-]", block["content"], re.M)) == 1
+    cluster = CLUSTER | {"systemPool": {"machineType": "n1-highmem-4"}}
+    (pool,) = result_of(DEPLOY, copy, ["NodePool", {"cluster": cluster}]).values()
+    assert pool["nodeConfig"]["machineType"] == "n1-highmem-4"
+    (node,) = result_of(NODES, copy, "n1-highmem-4")
+    assert node["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "n1-highmem-4"
+    assert 20 * 2**20 < int(node["status"]["allocatable"]["memory"].removesuffix("Ki")) < 26 * 2**20

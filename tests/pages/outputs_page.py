@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from gke_ai_outputs.model import Contract, Item, parts, since_of
+from gke_ai_outputs.model import Contract, Item, keys_of, parts
 from gke_ai_outputs.version import VERSION
 
 HEAD = f"""# Outputs
@@ -44,16 +44,13 @@ Programs in other languages use Pulumi's `StackReference` and the names below.
 
 def page() -> str:
     """The page as Markdown."""
-    return HEAD + "".join(_part(item_type, path) for item_type, path in parts())
+    return HEAD + "".join(_part(part, path) for part, path in parts())
 
 
-def _part(item_type: type[Item], path: str) -> str:
-    title = "The stack" if item_type is Contract else f"`{path.removesuffix('.')}`"
-    rows = [
-        f"| `{field.alias}` | {_type(field.annotation)} | {since_of(item_type, name)} | {field.description} |"
-        for name, field in item_type.model_fields.items()
-    ]
-    text = (item_type.__doc__ or "").strip().splitlines()[0]
+def _part(part: type[Contract | Item], path: str) -> str:
+    title = "The stack" if part is Contract else f"`{path.removesuffix('.')}`"
+    rows = [f"| `{key.key}` | {_type(key.annotation)} | {key.since} | {key.text} |" for key in keys_of(part)]
+    text = (part.__doc__ or "").strip().splitlines()[0]
     head = "| key | is a | since | meaning |\n| --- | --- | --- | --- |\n"
     return f"\n## {title}\n\n{text}\n\n{head}" + "\n".join(rows) + "\n"
 
