@@ -185,15 +185,20 @@ def accelerators(
 
 
 def _node_seconds(node: History, histories: Histories, clock: Clock, horizon: int, idle: int) -> float:
-    begin = clock.exactly(max(node.first, 0.0))
+    begin, end = clock.exactly(max(node.first, 0.0)), leaves(node, histories, clock, idle)
+    return max(0.0, (horizon if end is None else min(end, horizon)) - begin)
+
+
+def leaves(node: History, histories: Histories, clock: Clock, idle: int) -> float | None:
+    """Returns the second of Google Cloud at which a node is deleted. Idle nodes stay `idle` seconds after their pods."""
     if node.gone is None:
-        return max(0.0, horizon - begin)
+        return None
     end = clock.exactly(node.gone)
     pods = [pod for pod in histories.get("Pod", {}).values() if _runs_on(pod.last, node.last)]
     if all(pod.gone is not None and pod.gone < node.gone - DRAINED_SECONDS for pod in pods):
         # The emulator waited for a part of the time, during which the clock may have run at its own speed.
         end = max(end, clock.exactly(max((pod.gone or 0.0 for pod in pods), default=max(node.first, 0.0))) + idle)
-    return max(0.0, min(end, horizon) - begin)
+    return end
 
 
 def _runs_on(pod: Object, node: Object) -> bool:
@@ -260,12 +265,12 @@ def _why_no_node(pods: list[Object], events: list[Object]) -> str:
     return str(condition(pods[0], "PodScheduled").get("message", ""))
 
 
-def interruptions(histories: Histories, workloads: Mapping[str, History], clock: Clock) -> tuple[Interruption, ...]:
-    """Returns the pods of workloads that end although Kueue does not evict them.
+def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[str, tuple[str, float]]:
+    """Returns the pods of workloads that end although Kueue does not evict them: cause and second by uid.
 
     `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet.
     """
-    ends: dict[tuple[str, str], list[int]] = defaultdict(list)
+    result = {}
     for uid, history in histories.get("Pod", {}).items():
         at = _end_of(history)
         if at is None or not history.last["spec"].get("nodeName") or not _is_of_interest(history.last):
@@ -274,7 +279,17 @@ def interruptions(histories: Histories, workloads: Mapping[str, History], clock:
         if owner is not None and _leaves_queue(owner, at):
             continue
         if cause := _cause(history, at, histories):
-            ends[pod_name(history.last), cause].append(clock.seconds(at))
+            result[uid] = cause, at
+    return result
+
+
+def interruptions(
+    histories: Histories, pods: Mapping[str, tuple[str, float]], clock: Clock
+) -> tuple[Interruption, ...]:
+    """Returns the interrupted pods, those of a workload as one."""
+    ends: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for uid, (cause, at) in pods.items():
+        ends[pod_name(histories["Pod"][uid].last), cause].append(clock.seconds(at))
     return tuple(sorted(Interruption(*key, len(times), min(times)) for key, times in ends.items()))
 
 
@@ -290,9 +305,13 @@ def _end_of(history: History) -> float | None:
 
 
 def _leaves_queue(workload: History, second: float) -> bool:
-    """Whether Kueue evicts the workload at about this time, or it has ended."""
+    """Whether Kueue evicts the workload at about this time, or it has ended.
+
+    The Workload of a single pod, such as a server's replica, ends because its pod does.
+    """
     later = [version for at, version in workload.versions if at <= second + 1]
-    return bool(later) and any(holds(later[-1], name) for name in ("Evicted", "Finished"))
+    ends = ("Evicted",) if owner_of(workload.last).get("kind") == "Pod" else ("Evicted", "Finished")
+    return bool(later) and any(holds(later[-1], name) for name in ends)
 
 
 def _cause(history: History, second: float, histories: Histories) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from catalog.objects import condition, holds
 from forecast.clock import Clock, clock
 from forecast.cluster import (
     accelerators,
+    interrupted,
     interruptions,
     is_server,
+    leaves,
     nodes,
     pool_of,
     ready_steps,
@@ -54,15 +58,19 @@ def outcome(
     queued = queue(objects, time)
     by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
     by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
-    evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends()
+    pods = interrupted(objects, by_owner)
+    evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends(pods)
     waits = (*queued.waits(), *waits_for_nodes(objects))
     new_waits = [wait for wait in waits if not wait.before]
+    left = {uid: leaves(node, objects, time, idle) for uid, node in objects.get("Node", {}).items()}
     touched = {entry.workload for entries in (evictions, starts, new_waits, ends) for entry in entries}
     return Forecast(
         stack=stack,
         change=change,
         settled=timeline.settled,
-        seconds=time.seconds(timeline.ended),
+        seconds=max(
+            time.seconds(timeline.ended), *(round(second) for second in left.values() if second is not None), 0
+        ),
         horizon=horizon,
         applied=time.seconds(timeline.applied),
         compression=compression,
@@ -70,19 +78,19 @@ def outcome(
         starts=starts,
         waits=tuple(sorted(waits)),
         ends=ends,
-        interruptions=interruptions(objects, by_owner, time),
+        interruptions=interruptions(objects, pods, time),
         nodes=nodes(objects),
         servers=servers(objects, time, timeline.ended),
         accelerators=accelerators(objects, time, timeline.ended, horizon, idle),
         durations=durations,
-        lanes=tuple(lanes(objects, queued, time, timeline.ended, touched)),
+        lanes=(*lanes(objects, queued, time, timeline.ended, touched), *node_lanes(objects, time, left)),
         notes=tuple(notes),
         snapshot=snapshot,
     )
 
 
 def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched: set[str]) -> Iterator[Lane]:
-    """Yields the rows of the picture: runs that the change touches, servers and pools whose numbers change."""
+    """Yields rows of the picture: runs that the change touches, and servers whose ready replicas change."""
     for name, history in queued.workloads.values():
         if name in touched and SERVER not in name:
             yield Lane("workload", name, _steps(time, _states(history)))
@@ -92,13 +100,33 @@ def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched:
             metadata = history.last["metadata"]
             if len({state for _, state in ready}) > 1:
                 yield Lane("server", f"{metadata['namespace']}/{metadata['name']}", _steps(time, ready))
-    pools = sorted({pool_of(history.last) for history in histories.get("Node", {}).values()})
-    for pool in pools:
-        members = [history for history in histories["Node"].values() if pool_of(history.last) == pool]
-        times = sorted({0.0} | {at for history in members for at in _moments(history) if at > 0})
-        counts = [(at, _nodes_at(members, at)) for at in times]
+
+
+def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | None]) -> Iterator[Lane]:
+    """Yields a row for each pool whose number of nodes changes. `left` has the second at which each node is deleted."""
+    pools: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
+    for uid, node in histories.get("Node", {}).items():
+        ready = next((at for at, version in node.versions if holds(version, "Ready")), None)
+        end = left[uid]
+        pools[pool_of(node.last)].append(
+            (
+                time.exactly(max(node.first, 0.0)),
+                time.exactly(max(ready, 0.0)) if ready is not None else inf,
+                inf if end is None else end,
+            )
+        )
+    for pool, spans in sorted(pools.items()):
+        seconds = sorted({0.0} | {second for span in spans for second in span if second < inf})
+        counts = [
+            (
+                round(second),
+                f"{sum(ready <= second < end for _, ready, end in spans)} of "
+                f"{sum(begin <= second < end for begin, _, end in spans)}",
+            )
+            for second in seconds
+        ]
         if len({state for _, state in counts}) > 1:
-            yield Lane("nodes", pool, _steps(time, counts))
+            yield Lane("nodes", pool, _joined(counts))
 
 
 def _states(history: History) -> list[tuple[float, str]]:
@@ -124,20 +152,6 @@ def _wanted(history: History, second: float) -> int:
     return replicas(version) if version else 0
 
 
-def _moments(history: History) -> Iterator[float]:
-    """The seconds at which a node comes, becomes ready and goes."""
-    yield history.first
-    yield from (at for at, version in history.versions if holds(version, "Ready"))
-    if history.gone is not None:
-        yield history.gone
-
-
-def _nodes_at(members: list[History], second: float) -> str:
-    present = [version for history in members if (version := history.at(second))]
-    ready = sum(holds(version, "Ready") for version in present)
-    return f"{ready} of {len(present)}"
-
-
 def _by_name(histories: Histories, kind: str) -> list[History]:
     def name(history: History) -> tuple[str, str]:
         metadata = history.last["metadata"]
@@ -147,10 +161,13 @@ def _by_name(histories: Histories, kind: str) -> list[History]:
 
 
 def _steps(time: Clock, states: Iterable[tuple[float, str]]) -> tuple[tuple[int, str], ...]:
+    return _joined((time.seconds(at), state) for at, state in states)
+
+
+def _joined(states: Iterable[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
     """The states with the seconds at which they begin, without repetitions; a later state at a second replaces it."""
     steps: list[tuple[int, str]] = []
-    for at, state in states:
-        second = time.seconds(at)
+    for second, state in states:
         if steps and steps[-1][0] == second:
             steps.pop()
         if not steps or steps[-1][1] != state:

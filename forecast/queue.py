@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -38,9 +38,15 @@ class Queue:
         """Returns the workloads that wait at the end."""
         return _together(self._waits())
 
-    def ends(self) -> tuple[End, ...]:
-        """Returns the workloads that end or are deleted, without evicted replicas, which their server creates again."""
-        return _together(self._ends())
+    def ends(self, interrupted: Collection[str] = ()) -> tuple[End, ...]:
+        """Returns the workloads that end or are deleted.
+
+        Without replicas that their server creates again: evicted ones, and those whose pods, by uid, are interrupted.
+        """
+        again = {
+            uid for uid, (_, history) in self.workloads.items() if owner_of(history.last).get("uid") in interrupted
+        }
+        return _together((uid, entry) for uid, entry in self._ends() if uid not in again)
 
     def _evictions(self) -> Iterator[tuple[str, Eviction]]:
         for uid, (name, history) in self.workloads.items():

@@ -213,6 +213,42 @@ def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1),)
 
 
+def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
+    finished = workload("wa", POD_A, 30, flavor="l4", Finished=("True", "PodDeleted", "The pod is gone"))
+    rollout = timeline(
+        (-1, "deployment", deployment("gemma", 1, 1)),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
+        (1, "pod", replica("a", node="node-1", deleted=True)),
+        (1.1, "workload", finished),
+        (2, "workload", finished, "gone"),
+        (2, "pod", replica("a", node="node-1", deleted=True), "gone"),
+        (2, "pod", replica("b", template="new", node="node-1")),
+        (2, "workload", workload("wb", POD_B, 30, flavor="l4")),
+    )
+    forecast = outcome(rollout)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1),)
+    assert forecast.ends == ()
+
+
+def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
+    finished = workload("wa", POD_A, 30, flavor="l4", Finished=("True", "PodDeleted", "The pod is gone"))
+    drained = timeline(
+        (-1, "deployment", deployment("gemma", 1, 1)),
+        (-1, "node", node("1")),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "workload", workload("wa", POD_A, 30, flavor="l4")),
+        (1, "node", node("1", closed=True)),
+        (1.1, "pod", replica("a", node="node-1"), "gone"),
+        (1.2, "workload", finished),
+        (2, "workload", finished, "gone"),
+        (2, "pod", replica("b", node="node-2")),
+    )
+    forecast = outcome(drained)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "node pool l4", 1, 1),)
+    assert forecast.ends == ()
+
+
 def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     drained = timeline(
         (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
@@ -242,6 +278,8 @@ def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
     forecast = outcome(idle, compression=60, horizon=3600, durations=[Duration("nodeIdle", "", 600, "docs")])
     (accelerators,) = forecast.accelerators
     assert 600 <= accelerators.node_hours_after * 3600 <= 610
+    assert forecast.lanes == (Lane("nodes", "l4", ((0, "1 of 1"), (603, "0 of 0"))),)
+    assert forecast.seconds == 603, "it is settled when the node is gone"
 
 
 def test_nodes_of_spot_pools_are_named_by_their_capacity() -> None:
