@@ -132,7 +132,10 @@ class KueueStack(Component):
                 preemption_policy=priority.preemption,
                 global_default=priority.global_default,
                 description=priority.description,
-                opts=pulumi.ResourceOptions(parent=self),
+                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
+                opts=pulumi.ResourceOptions(
+                    parent=self, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
+                ),
             )
 
         # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.

@@ -190,7 +190,7 @@ def _node_seconds(node: History, histories: Histories, clock: Clock, horizon: in
 
 
 def leaves(node: History, histories: Histories, clock: Clock, idle: int) -> float | None:
-    """Returns the second of Google Cloud at which a node is deleted. Idle nodes stay `idle` seconds after their pods."""
+    """Returns the second of Google Cloud at which a node is deleted. Idle ones stay `idle` seconds after their pods."""
     if node.gone is None:
         return None
     end = clock.exactly(node.gone)

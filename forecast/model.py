@@ -172,7 +172,8 @@ class Forecast:
 
     `settled` is whether nothing changed any more when the watch ended, `seconds` after the change began. `applied` is
     when Pulumi had applied the change. A rehearsal runs Google's durations `compression` times as fast, and Kueue and
-    the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster.
+    the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster. `refused` is
+    why the update failed, after a part of it was applied.
     """
 
     stack: str
@@ -194,6 +195,7 @@ class Forecast:
     lanes: tuple[Lane, ...] = ()
     notes: tuple[str, ...] = ()
     snapshot: str = ""
+    refused: str = ""
     version: int = VERSION
 
     def written(self) -> str:

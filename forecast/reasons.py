@@ -21,6 +21,7 @@ _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S
 _NEVER = re.compile(
     r"insufficient quota for (\S+) in flavor (\S+?), .*?current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
+_UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
 _NAMES = {NVIDIA_GPU: "GPUs", GOOGLE_TPU: "TPU chips"}
 # Why Kueue preempts, by the reason of the condition Preempted.
@@ -70,6 +71,7 @@ def plain(message: str) -> str:
         f"{_amount(resource, request)} in flavor {flavor}, which never has more than {_number(resource, most)}"
         for resource, flavor, request, most in _NEVER.findall(message)
     ]
+    texts += [f"a quota for {resource}, which its cluster queue lacks" for resource in _UNAVAILABLE.findall(message)]
     if texts:
         return ", ".join(dict.fromkeys(texts))
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)

@@ -7,7 +7,7 @@ A scratch emulator gets the base configuration, or the state of a snapshot. Then
 follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
 
 The exit code is 0 if the change was rehearsed, whatever it does; 1 if the rehearsal was not possible; 3 if a rule, a
-policy or the cluster refuses the change.
+policy or the cluster refuses the change. A change that is refused half-way has a result: that of its applied part.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ def main() -> None:
     if not on_emulator():
         raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
     prices = read_prices(options.prices)  # before minutes pass
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit("The rehearsal was stopped."))
+    stop_at_signals()
     forecast = rehearse(options)
     if forecast is None:
         print("The configuration is the same before and after, so there is no change to rehearse.")
@@ -76,6 +75,22 @@ def main() -> None:
         console.print(part)
     for file in filter(None, (options.json, picture, options.markdown)):
         print(f"Written: {file}")
+    if forecast.refused:
+        raise SystemExit(REFUSED)
+
+
+def stop_at_signals() -> None:
+    """Lets the first Ctrl-C or SIGTERM stop the rehearsal. Later ones don't stop the cleaning up."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def stop(*_: object) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)  # commands that start from now on inherit this
+        print("\nThe rehearsal stops, and deletes its scratch emulator …", file=sys.stderr)
+        sys.exit("The rehearsal was stopped.")
+
+    for number in numbers:
+        signal.signal(number, stop)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -191,6 +206,7 @@ def _change(
     delayed = delays.arguments(stated, compression)
     quiet = delays.longest(delayed) + delays.QUIET_SECONDS
     notes: list[str] = []
+    refused = ""
     with Recorder(emulator.kubeconfig()) as recorder:
         with phase("wait until the base has settled"):
             if not recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES):
@@ -202,20 +218,25 @@ def _change(
             with phase(f"apply the change: {change}"):
                 _await_update(update, recorder)
             if not update.runs and not update.succeeded():
-                print(f"The change is refused:\n{update.errors()}", file=sys.stderr)
-                raise SystemExit(REFUSED)
+                refused = update.errors()
+                print(f"The change is refused:\n{refused}", file=sys.stderr)
+                if not (done := update.done()):
+                    raise SystemExit(REFUSED)
+                notes.append(f"Before it was refused, the change had {join_names(done)}.")
             recorder.applied()
             limit = CHANGE_SETTLES + options.minutes * 60 / compression
             with phase(f"watch until nothing changes for {quiet:.0f} s"):
                 settled = recorder.settle(quiet, limit)
+            if owed := [] if settled else recorder.owed():
+                notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
             if update.runs:
                 notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
-            elif not update.succeeded():
+            elif not refused and not update.succeeded():
                 notes.append(f"pulumi up failed in the end: {update.errors()}")
         finally:
             update.stop()
         recorded = recorder.timeline(settled)
-    return outcome(
+    forecast = outcome(
         recorded,
         options.stack,
         change,
@@ -225,6 +246,7 @@ def _change(
         notes,
         options.snapshot.name if options.snapshot else "",
     )
+    return replace(forecast, refused=refused)
 
 
 def _await_update(update: Update, recorder: Recorder) -> None:

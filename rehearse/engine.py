@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +23,11 @@ _UNHANDLED = "an unhandled error occurred: the program ended with exit status"
 _NOISE = re.compile(
     r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
 )
+_STEP = re.compile(r"\s*[+~-]+\s+(?P<kind>\S+)\s+(?P<name>\S+)\s+(?P<verb>\w+)\b(?P<rest>.*)")
+_URN = re.compile(r"urn:pulumi:\S+?::\S+?::(?P<kind>\S+?)::(?P<name>[^\s:'\",)]+)")
+_DONE = ("created", "updated", "replaced", "deleted")
+# The plugins of resources that exist outside Pulumi.
+_CLOUD = ("kubernetes:", "gcp:")
 
 
 class Update:
@@ -73,17 +79,23 @@ class Update:
             self._process.wait()
         self._output.close()
 
+    def _steps(self) -> Iterator[re.Match[str]]:
+        yield from filter(None, map(_STEP.match, self.lines()))
+
     def waits_for(self) -> str:
         """The resource that Pulumi was creating or changing when it stood still."""
         open_steps: dict[str, str] = {}
-        for line in self.lines():
-            if match := re.match(
-                r"\s*[+~-]+\s+(\S+)\s+(\S+)\s+(creating|updating|replacing|deleting)\b(?!.*failed)", line
-            ):
-                open_steps[match[2]] = match[1]
-            elif match := re.match(r"\s*[+~-]+\s+(\S+)\s+(\S+)\s+(created|updated|replaced|deleted)\b", line):
-                open_steps.pop(match[2], None)
+        for step in self._steps():
+            if step["verb"] in ("creating", "updating", "replacing", "deleting") and "failed" not in step["rest"]:
+                open_steps[step["name"]] = step["kind"]
+            elif step["verb"] in _DONE:
+                open_steps.pop(step["name"], None)
         return ", ".join(f"{kind.rpartition(':')[2]} {name}" for name, kind in open_steps.items())
+
+    def done(self) -> list[str]:
+        """What the update did in the cluster and in Google Cloud, such as `created Job train`."""
+        steps = (step for step in self._steps() if step["verb"] in _DONE and step["kind"].startswith(_CLOUD))
+        return [f"{step['verb']} {step['kind'].rpartition(':')[2]} {step['name']}" for step in steps]
 
     def errors(self) -> str:
         """The part of the output that says why the update failed."""
@@ -94,7 +106,8 @@ class Update:
         else:
             end = next((i for i, line in enumerate(lines) if i > start and line.startswith("Resources:")), len(lines))
             shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
-        return "\n".join(shown)
+            shown = [line for line in shown if not line.lstrip().startswith("✅")]
+        return _URN.sub(lambda urn: f"{urn['kind'].rpartition(':')[2]} {urn['name']}", "\n".join(shown))
 
 
 def deploy(scratch: Scratch, stack: str, config: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -78,11 +79,21 @@ class Recorder:
         with self._lock:
             return time.monotonic() - self._changed
 
+    def owed(self) -> list[str]:
+        """The objects for which a controller will still do something, such as a Job that waits out its backoff."""
+        with self._lock:
+            present = [(kind, item) for kind, items in self._present.items() for item in items.values()]
+        return sorted(
+            f"{kind} {item['metadata']['namespace']}/{item['metadata']['name']}"
+            for kind, item in present
+            if is_owed(kind, item, datetime.now(UTC))
+        )
+
     def settle(self, quiet: float, limit: float) -> bool:
-        """Waits until nothing has changed for `quiet` seconds. False after `limit` seconds."""
+        """Waits until nothing has changed for `quiet` seconds and nothing is owed. False after `limit` seconds."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
-            if self.quiet >= quiet:
+            if self.quiet >= quiet and not self.owed():
                 return True
             time.sleep(LOOK_EVERY)
         return False
@@ -159,6 +170,26 @@ class Recorder:
             self._observations.append((now, kind, slim, gone))
             if kind != "Event" and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
                 self._changed = now
+
+
+def is_owed(kind: str, item: Object, now: datetime) -> bool:
+    """Whether a controller will still do something for an object, although nothing has changed for a while."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    if item["metadata"].get("deletionTimestamp"):
+        return False
+    if kind == "Job":  # the Job controller creates failed pods again after a backoff
+        parallelism = int(spec.get("parallelism", 1))
+        completions = spec.get("completions")
+        left = parallelism if completions is None else int(completions) - int(status.get("succeeded") or 0)
+        ended = holds(item, "Complete") or holds(item, "Failed")
+        return not spec.get("suspend") and not ended and int(status.get("active") or 0) < min(parallelism, left)
+    if kind == "Deployment":
+        seen = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
+        return not seen or int(status.get("replicas") or 0) < int(spec.get("replicas", 1))
+    if kind == "Workload":  # Kueue queues it again at this time
+        again = (status.get("requeueState") or {}).get("requeueAt")
+        return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now
+    return False
 
 
 def _signature(kind: str, item: Object) -> tuple[object, ...]:

@@ -38,6 +38,8 @@ def sentence(forecast: Forecast) -> str:
     parts += _asked(forecast.nodes)
     merged = join_names(parts) or "changes nothing in the queue, and no server loses a ready replica"
     unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
+    if forecast.refused:
+        return f"The change is refused when a part of it is applied already: that part {merged}.{unsettled}"
     return f"Merging this {merged}.{unsettled}"
 
 
@@ -156,12 +158,12 @@ def _used(entries: Sequence[Accelerators]) -> Iterator[str]:
 
 
 def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
-    by_mode: Counter[str] = Counter()
+    by_mode: Counter[tuple[str, str]] = Counter()
     for pool in pools:
-        by_mode[pool.capacity] += pool.came
-    for mode, came in sorted(by_mode.items()):
+        by_mode[pool.capacity, "" if pool.accelerator else " without accelerators"] += pool.came
+    for (mode, without), came in sorted(by_mode.items()):
         if came:
-            yield f"asks for {plural(came, f'{title_of(mode)} node')}"
+            yield f"asks for {plural(came, f'{title_of(mode)} node')}{without}"
     if gone := sum(pool.went for pool in pools):
         yield f"gives back {plural(gone, 'node')}"
 
@@ -305,7 +307,8 @@ def remarks(forecast: Forecast) -> list[str]:
     origin = f"The cluster was brought to the state of {forecast.snapshot}." if forecast.snapshot else ""
     hidden = sum(wait.count for wait in forecast.waits) - sum(wait.count for wait in shown_waits(forecast))
     others = f"{plural(hidden, 'more workload')} waited before the change and still wait." if hidden else ""
-    return [line for line in (settled, f"{time}.", origin, others, *forecast.notes) if line]
+    refused = f"The change is refused: {forecast.refused}" if forecast.refused else ""
+    return [line for line in (refused, settled, f"{time}.", origin, others, *forecast.notes) if line]
 
 
 def sources(forecast: Forecast) -> TableParts:

@@ -75,7 +75,7 @@ def _ticks(end: int) -> Iterator[int]:
 
 def _spans(lane: Lane, end: int) -> Iterator[tuple[str, int, int]]:
     for (begin, state), (until, _) in pairwise([*lane.steps, (end, "")]):
-        if state != "gone" and until > begin:
+        if state not in ("gone", "0 of 0") and until > begin:
             yield state, begin, until
 
 

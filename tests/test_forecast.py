@@ -334,6 +334,10 @@ def test_a_smaller_server_is_not_interrupted() -> None:
     [
         (UNUSED, "2 more GPUs in flavor l4"),
         (
+            "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue",
+            "a quota for cpu, which its cluster queue lacks",
+        ),
+        (
             "couldn't assign flavors to pod set main: insufficient quota for google.com/tpu in flavor v5e, previously "
             "considered podsets requests (0) + current podset request (32) > maximum capacity (16)",
             "32 TPU chips in flavor v5e, which never has more than 16",

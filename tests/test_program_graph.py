@@ -124,6 +124,12 @@ def test_every_object_is_registered_before_a_cluster_exists(path: str, preview: 
     }
 
 
+def test_a_priority_class_whose_value_changes_is_replaced() -> None:
+    priorities = recorded("examples/mixed-training-inference.yaml", False).all("PriorityClass")
+    assert {priority.replace_on_changes for priority in priorities} == {("value", "preemptionPolicy")}
+    assert all(priority.delete_before_replace for priority in priorities), "the name is the same"
+
+
 @pytest.mark.parametrize("path", ENVIRONMENTS)
 def test_every_kubernetes_object_uses_the_provider_of_the_cluster(path: str) -> None:
     record = recorded(path, False)

@@ -96,7 +96,14 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
         {"accelerators": (Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 6, 6, 2, 6, 3.0, 3.0),)},
         "changes the accelerators in use from 2 to 6 (nvidia-l4, Spot, g2-standard-12)",
     ),
-    "nodes are added": ({"nodes": (Nodes("v", "spot", "g2-standard-12", came=4, after=4),)}, "asks for 4 Spot nodes"),
+    "nodes are added": (
+        {"nodes": (Nodes("v", "spot", "g2-standard-12", "nvidia-l4", came=4, after=4),)},
+        "asks for 4 Spot nodes",
+    ),
+    "nodes without accelerators are added": (
+        {"nodes": (Nodes("s", "onDemand", "e2-standard-4", came=1, after=1),)},
+        "asks for 1 on-demand node without accelerators",
+    ),
     "nodes are removed": (
         {"nodes": (Nodes("w", "onDemand", "g2-standard-24", before=2, went=2),)},
         "gives back 2 nodes",
@@ -176,7 +183,8 @@ def test_all_kinds_of_events_are_in_the_headline() -> None:
         "replaces 6 replicas, leaves 1 workload waiting, leaves 1 workload waiting for nodes, "
         "starts 1 run and 2 replicas, adds server p (1 of 2 replicas ready), scales q from 1 to 3 replicas, "
         "scales r from 1 to 3 replicas (2 ready), scales s from 3 to 1 replica, "
-        "changes the ready replicas of u from 0 to 2, asks for 4 Spot nodes and gives back 2 nodes."
+        "changes the ready replicas of u from 0 to 2, asks for 1 on-demand node without accelerators, "
+        "asks for 4 Spot nodes and gives back 2 nodes."
     )
     assert set(headlines(forecast)) == {sentence(forecast)}
 

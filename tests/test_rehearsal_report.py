@@ -53,6 +53,15 @@ BUSY = replace(
 )
 
 
+def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> None:
+    steps = ((0, "0 of 0"), (300, "1 of 1"))
+    picture = rehearsal_picture.drawn(
+        replace(QUIET, lanes=(Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)))
+    )
+    assert "0 of 0" not in picture
+    assert picture.count("1 of 1") == 2
+
+
 def test_one_sentence_says_what_merging_does() -> None:
     assert rehearsal.sentence(BUSY) == (
         "Merging this evicts 2 runs, keeps 2 of 3 replicas of gemma for 6 minutes, starts 2 replicas "
@@ -79,7 +88,7 @@ def test_a_change_without_effect_says_so() -> None:
         ({"waits": (Wait("t/job/new", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
         ({"interruptions": (Interruption("t/job/a", "node pool l4", 4),)}, "restarts 1 run"),
         ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
-        ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", came=1, after=1),)}, "asks for 1 flex-start node."),
+        ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", "nvidia-l4", came=1),)}, "asks for 1 flex-start node."),
     ],
 )
 def test_each_effect_is_in_the_sentence(changed: dict[str, tuple[object, ...]], part: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,6 +21,8 @@ from rehearse import command, configurations, delays, prepared
 from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
+from rehearse.watching import is_owed
+from report.rehearsal import remarks, sentence
 from settings.calibration import Calibration, Duration, Step
 from tests.test_imports import MAY_IMPORT
 
@@ -176,6 +180,17 @@ def test_the_reason_of_a_failure_is_shown_without_the_display_of_pulumi(
     assert "updating" not in errors
 
 
+def test_a_failure_names_resources_as_the_configuration_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urn = "urn:pulumi:prod::gke-ai::gke-ai:index:KueueStack$kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue::llm/lq"
+    policies = f"Policies:\n    ✅ gke-ai@v1.0.0 (local: policy)\n    ❌ {urn}: no\nResources:\n    1 updated\n"
+    assert update(tmp_path, monkeypatch, policies).errors().split() == ["❌", "LocalQueue", "llm/lq:", "no"]
+
+
+def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
+    assert update(tmp_path, monkeypatch, OUTPUT + component).done() == ["created NodePool l4"]
+
+
 def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert update(tmp_path, monkeypatch, "gcp:project is missing\n").errors() == "gcp:project is missing"
 
@@ -265,6 +280,80 @@ def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
     stated = delays.durations(Calibration())
     forecast = command._change(Scratch(tmp_path), command.parser().parse_args([]), tmp_path, "serving", stated)
     assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
+
+
+class Refused(FailsLater):
+    """An update that the cluster refuses when a part of it is applied."""
+
+    def __init__(self, *_: object) -> None:
+        FailsLater.runs = False
+
+    def done(self) -> list[str]:
+        return ["created Job llm/train"]
+
+
+def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "Recorder", QuietCluster)
+    monkeypatch.setattr(command, "Update", Refused)
+    monkeypatch.setattr(Scratch, "run", lambda *_: "")
+    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
+    stated = delays.durations(Calibration())
+    forecast = command._change(Scratch(tmp_path), command.parser().parse_args([]), tmp_path, "serving", stated)
+    assert forecast.refused == "serving/gemma: progress deadline exceeded"
+    assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
+    assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
+    assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
+
+
+# ---------------------------------------------------------------------------------------------------------- settling
+NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
+FINISHED = {"conditions": [{"type": "Complete", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "item", "owed"),
+    [
+        ("Job", {"spec": {"parallelism": 2, "completions": 2}, "status": {"active": 1}}, True),
+        ("Job", {"spec": {"parallelism": 2, "completions": 2}, "status": {"active": 2}}, False),
+        ("Job", {"spec": {"parallelism": 2, "completions": 4}, "status": {"active": 1, "succeeded": 3}}, False),
+        ("Job", {"spec": {"parallelism": 2, "suspend": True}, "status": {}}, False),
+        ("Job", {"spec": {"parallelism": 2}, "status": FINISHED}, False),
+        ("Deployment", {"spec": {"replicas": 2}, "status": {"replicas": 1}}, True),
+        ("Deployment", {"spec": {"replicas": 2}, "status": {"replicas": 3}}, False),
+        ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T09:01:00Z"}}}, True),
+        ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T08:59:00Z"}}}, False),
+        ("Pod", {"status": {"phase": "Pending"}}, False),
+    ],
+)
+def test_a_cluster_is_not_settled_while_a_controller_still_has_to_act(kind: str, item: Any, owed: bool) -> None:
+    assert is_owed(kind, {"metadata": {}, **item}, NOW) == owed
+
+
+def test_a_change_that_its_controllers_have_not_seen_is_not_settled() -> None:
+    seen = {"metadata": {"generation": 3}, "spec": {"replicas": 1}, "status": {"replicas": 1, "observedGeneration": 2}}
+    assert is_owed("Deployment", seen, NOW)
+    assert not is_owed("Deployment", {**seen, "metadata": {"generation": 3, "deletionTimestamp": "now"}}, NOW)
+
+
+TWO_SIGNALS = """
+import os, signal, subprocess
+from rehearse.command import stop_at_signals
+stop_at_signals()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+finally:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    subprocess.run(["bash", "-c", "kill -INT $$; kill -TERM $$; echo cleaned up"], check=True)
+"""
+
+
+def test_a_second_ctrl_c_does_not_stop_the_cleaning_up() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_SIGNALS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "cleaned up\n"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "The rehearsal was stopped.")
 
 
 def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:

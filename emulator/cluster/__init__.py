@@ -9,7 +9,7 @@ from emulator.auth_plugin import credential
 from emulator.cluster.folder import NoSuchCluster, names
 from emulator.cluster.jobs import NothingRuns, finish_job
 from emulator.cluster.kwok import ClusterFailed, create, delete, endpoint, exists, start
-from emulator.cluster.pools import remove_pool, set_pool
+from emulator.cluster.pools import NoCapacity, remove_pool, set_pool
 from emulator.cluster.processes import MissingTool
 from emulator.cluster.records import ClusterRecord, Endpoint, PoolRecord
 
@@ -18,6 +18,7 @@ __all__ = [
     "ClusterRecord",
     "Endpoint",
     "MissingTool",
+    "NoCapacity",
     "NoSuchCluster",
     "NothingRuns",
     "PoolRecord",

@@ -57,6 +57,8 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
         "spec": {"providerID": f"gce://{cluster.project}/{shape.zone}/{name}", "taints": own + declared},
         "status": {
             "addresses": [{"type": "InternalIP", "address": address(name)}],
+            # As a kubelet registers its node. Kubernetes keeps pods from it until KWOK sets it to True.
+            "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "it starts"}],
             "capacity": capacity_of(shape),
             "allocatable": allocatable(shape),
             "nodeInfo": {

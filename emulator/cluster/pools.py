@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from catalog.nodes import GKE_NODEPOOL, ZONE
-from emulator import delay
+from emulator import capacity, delay
 from emulator.cluster import nodes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
@@ -16,6 +16,19 @@ READY_SECONDS = 60
 _NODES = "/api/v1/nodes"
 
 
+class NoCapacity(Exception):
+    """Google has no nodes for a pool. The text is Google's: https://github.com/tranquilitybase-io/tb-gcp/issues/589"""
+
+    def __init__(self, pool: PoolRecord, missing: int) -> None:
+        self.zone = pool.zones[0]
+        super().__init__(
+            f"Error waiting for creating GKE NodePool: Google Compute Engine: Not all instances running in IGM. "
+            f"Expected {missing}, running 0. Current errors: [GCE_STOCKOUT]: Instance creation failed: The zone "
+            f"'{self.zone}' does not have enough resources available to fulfill the request. Try a different zone, or "
+            "try again later"
+        )
+
+
 def set_pool(name: str, pool: PoolRecord) -> None:
     """Creates or changes a pool of cluster `name`, and returns once its nodes are Ready.
 
@@ -24,6 +37,7 @@ def set_pool(name: str, pool: PoolRecord) -> None:
 
     Raises:
         NoSuchCluster: The cluster doesn't exist.
+        NoCapacity: The pool needs more nodes, and its capacity mode is unavailable.
         TimeoutError: The nodes don't become Ready.
     """
     folder = Folder(name)
@@ -39,7 +53,10 @@ def set_pool(name: str, pool: PoolRecord) -> None:
                 _relabel(api, node, nodes.node_object(record, pool.shape(zone), node["metadata"]["name"], pool.taints))
             else:
                 drain(api, node)
-        for node in nodes.new_nodes(record, pool, keep, pool.floor - len(keep)):
+        missing = pool.floor - len(keep)
+        if missing > 0 and pool.capacity in capacity.unavailable():
+            raise NoCapacity(pool, missing)
+        for node in nodes.new_nodes(record, pool, keep, missing):
             answer(api.post(_NODES, json=delay.hold_back(node)))
         _wait_until_ready(api, pool)
 

@@ -58,6 +58,8 @@ def _as_refusals() -> Iterator[None]:
     """
     try:
         yield
+    except cluster.NoCapacity as error:
+        raise Refused(str(error)) from error
     except (cluster.ClusterFailed, cluster.MissingTool, cluster.NoSuchCluster, RefusedByApiServer) as error:
         raise Refused(f"the emulator's cluster: {error}") from error
     except (TimeoutError, httpx.HTTPError) as error:

@@ -531,6 +531,48 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
     assert of_pool() == {}
 
 
+def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
+    fresh = PoolRecord("fresh", "e2-standard-2", [ZONE], max_nodes=1)
+    cluster.set_pool(STANDARD.name, fresh)
+    delay.declare({"node": 3})
+    selector = {"cloud.google.com/gke-nodepool": "fresh"}
+    create(api, DEFAULT_PODS, "Pod", "early", spec={"nodeSelector": selector, "containers": [container(0)]})
+    listed = {"labelSelector": "cloud.google.com/gke-nodepool=fresh"}
+
+    def node() -> Object:
+        (only,) = answer(api.get("/api/v1/nodes", params=listed))["items"] or [{}]
+        return dict(only)
+
+    def since(item: Object, name: str) -> str:
+        """When a condition became true, or an empty text."""
+        conditions = item.get("status", {}).get("conditions", [])
+        return next((c["lastTransitionTime"] for c in conditions if (c["type"], c["status"]) == (name, "True")), "")
+
+    eventually(node)
+    assert not since(node(), "Ready")
+    assert "node.kubernetes.io/not-ready" in [taint["key"] for taint in node()["spec"]["taints"]]
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/early"))["status"]["phase"] == "Running")
+    assert since(answer(api.get(f"{DEFAULT_PODS}/early")), "PodScheduled") >= since(node(), "Ready") > ""
+    delay.declare({})
+    answer(api.delete(f"{DEFAULT_PODS}/early", params={"gracePeriodSeconds": "0"}))
+    cluster.remove_pool(STANDARD.name, "fresh")
+
+
+def test_a_pool_of_fixed_size_is_not_created_without_capacity(api: httpx.Client) -> None:
+    dry = PoolRecord("dry", "e2-standard-2", [ZONE], capacity="spot", nodes_per_zone=2)
+    capacity.declare({"spot": False})
+    try:
+        with pytest.raises(cluster.NoCapacity, match=r"Expected 2, running 0\..*GCE_STOCKOUT"):
+            cluster.set_pool(STANDARD.name, dry)
+    finally:
+        capacity.declare({"spot": True})
+    assert (
+        answer(api.get("/api/v1/nodes", params={"labelSelector": "cloud.google.com/gke-nodepool=dry"}))["items"] == []
+    )
+    cluster.set_pool(STANDARD.name, dry)
+    cluster.remove_pool(STANDARD.name, "dry")
+
+
 def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None:
     for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
         delete_with_dependents(api, path)

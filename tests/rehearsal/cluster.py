@@ -66,7 +66,7 @@ class QueueCluster:
         return content
 
     def apply(self, objects: Iterable[Object]) -> None:
-        """Create or change objects. As Pulumi does, replace a priority class whose value changes."""
+        """Create or change objects. As `KueueStack` does, replace a priority class whose value changes."""
         for obj in objects:
             path = path_of(obj)
             if obj["kind"] == "PriorityClass":
