@@ -93,6 +93,21 @@ class Interruption:
 
 
 @dataclass(frozen=True, order=True)
+class OverQuota:
+    """Admitted workloads that use more than the quota at the end: Kueue lets them run, and admits no others.
+
+    `queues` is a cluster queue, or those of a cohort. `before` is whether it was so before the change.
+    """
+
+    queues: str
+    flavor: str
+    resource: str
+    used: str
+    quota: str
+    before: bool = False
+
+
+@dataclass(frozen=True, order=True)
 class Nodes:
     """The nodes of a pool: how many there are before and after, and how many come and go meanwhile."""
 
@@ -188,6 +203,7 @@ class Forecast:
     waits: tuple[Wait, ...] = ()
     ends: tuple[End, ...] = ()
     interruptions: tuple[Interruption, ...] = ()
+    over_quota: tuple[OverQuota, ...] = ()
     nodes: tuple[Nodes, ...] = ()
     servers: tuple[Server, ...] = ()
     accelerators: tuple[Accelerators, ...] = ()
@@ -209,6 +225,7 @@ PARTS: Mapping[str, type[Any]] = {
     "waits": Wait,
     "ends": End,
     "interruptions": Interruption,
+    "over_quota": OverQuota,
     "nodes": Nodes,
     "servers": Server,
     "accelerators": Accelerators,

@@ -24,6 +24,7 @@ from forecast.cluster import (
 from forecast.model import Duration, Forecast, Lane
 from forecast.names import owner_of
 from forecast.queue import SERVER, Queue, queue
+from forecast.quota import over_quota
 from forecast.timeline import Histories, History, Timeline, histories
 
 HORIZON_SECONDS = 1800
@@ -79,6 +80,7 @@ def outcome(
         waits=tuple(sorted(waits)),
         ends=ends,
         interruptions=interruptions(objects, pods, time),
+        over_quota=over_quota(objects),
         nodes=nodes(objects),
         servers=servers(objects, time, timeline.ended),
         accelerators=accelerators(objects, time, timeline.ended, horizon, idle),

@@ -25,12 +25,15 @@ Object = Mapping[str, Any]
 # The kinds that a forecast is read from: path, and field selector.
 KINDS: Mapping[str, tuple[str, str]] = {
     "Workload": (f"/apis/{KUEUE_API}/workloads", ""),
+    "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
     "Pod": ("/api/v1/pods", ""),
     "Node": ("/api/v1/nodes", ""),
     "Deployment": ("/apis/apps/v1/deployments", ""),
     "Job": ("/apis/batch/v1/jobs", ""),
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
 }
+# They follow from the other kinds, so their changes don't count.
+UNCOUNTED = ("Event", "ClusterQueue")
 LOOK_EVERY = 0.1
 LIST_SECONDS = 30.0
 
@@ -168,7 +171,7 @@ class Recorder:
             else:
                 self._present[kind][uid] = slim
             self._observations.append((now, kind, slim, gone))
-            if kind != "Event" and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
+            if kind not in UNCOUNTED and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
                 self._changed = now
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from catalog.capacity import title_of
-from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, Server, Start, Wait
+from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, OverQuota, Server, Start, Wait
 from forecast.queue import SERVER
 from forecast.reasons import NO_NODE, why_evicted
 from report.interruptions import join_names
@@ -29,6 +29,7 @@ def sentence(forecast: Forecast) -> str:
         *_ends(forecast),
         *_interruptions(forecast),
         *_waiting(forecast),
+        *_over_quota(forecast.over_quota),
         *_starts(forecast),
         *(_added(server) for server in servers if server.wanted_after and not server.wanted_before),
         *(part for server in servers if server.wanted_before and server.wanted_after for part in _scaled(server)),
@@ -121,6 +122,11 @@ def _waiting(forecast: Forecast) -> Iterator[str]:
         yield f"leaves {plural(pending, 'workload')} waiting for nodes"
 
 
+def _over_quota(entries: Sequence[OverQuota]) -> Iterator[str]:
+    if queues := sorted({entry.queues for entry in entries if not entry.before}):
+        yield f"leaves {join_names(queues)} over the quota"
+
+
 def _starts(forecast: Forecast) -> Iterator[str]:
     evicted: dict[str, int] = {}
     for eviction in forecast.evictions:
@@ -206,6 +212,14 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
                     w.text,
                 )
                 for w in shown_waits(forecast)
+            ],
+        ),
+        (
+            "Over quota at the end",
+            ("cluster queues", "flavor", "resource", "since", "used", "quota"),
+            [
+                (q.queues, q.flavor, q.resource, "before the change" if q.before else "the change", q.used, q.quota)
+                for q in forecast.over_quota
             ],
         ),
         (

@@ -17,6 +17,7 @@ from forecast.model import (
     Interruption,
     Lane,
     Nodes,
+    OverQuota,
     Server,
     Start,
     parse,
@@ -25,7 +26,19 @@ from forecast.model import (
 from forecast.outcome import outcome
 from forecast.reasons import plain, why_evicted
 from forecast.timeline import Timeline
-from tests.timelines import UNUSED, deployment, evicted, node, owned, pod, replica, timeline, waiting, workload
+from tests.timelines import (
+    UNUSED,
+    cluster_queue,
+    deployment,
+    evicted,
+    node,
+    owned,
+    pod,
+    replica,
+    timeline,
+    waiting,
+    workload,
+)
 
 JOB = owned("Job", "finetune", "job-uid")
 POD_A, POD_B = owned("Pod", "gemma-abc-1", "a"), owned("Pod", "gemma-abc-2", "b")
@@ -195,6 +208,29 @@ def test_a_replaced_workload_of_the_same_job_does_not_end() -> None:
         (3, "workload", waiting("w2", JOB, 20)),
     )
     assert outcome(replaced).ends == ()
+
+
+def test_a_queue_over_its_lowered_quota_is_named() -> None:
+    lowered = timeline(
+        (-1, "queue", cluster_queue("gpus", "8", "6")),
+        (2, "queue", cluster_queue("gpus", "4", "6")),
+        (-1, "queue", cluster_queue("old", "1", "2")),
+    )
+    assert outcome(lowered).over_quota == (
+        OverQuota("gpus", "l4", "nvidia.com/gpu", "6", "4"),
+        OverQuota("old", "l4", "nvidia.com/gpu", "2", "1", before=True),
+    )
+
+
+def test_a_queue_that_borrows_from_its_cohort_is_not_over_its_quota() -> None:
+    borrows = timeline(
+        (1, "queue", cluster_queue("a", "2", "5", "all")), (1, "queue", cluster_queue("b", "4", "1", "all"))
+    )
+    assert outcome(borrows).over_quota == ()
+    beyond = timeline(
+        (1, "queue", cluster_queue("a", "2", "5", "all")), (1, "queue", cluster_queue("b", "2", "1", "all"))
+    )
+    assert outcome(beyond).over_quota == (OverQuota("a, b", "l4", "nvidia.com/gpu", "6", "4"),)
 
 
 def test_fewest_ready_replicas_and_their_time_are_measured() -> None:

@@ -15,7 +15,19 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from forecast.model import Accelerators, End, Eviction, Forecast, Interruption, Nodes, Server, Start, Wait, read
+from forecast.model import (
+    Accelerators,
+    End,
+    Eviction,
+    Forecast,
+    Interruption,
+    Nodes,
+    OverQuota,
+    Server,
+    Start,
+    Wait,
+    read,
+)
 from forecast.outcome import outcome
 from rehearse.table import shown
 from report import rehearsal, rehearsal_picture
@@ -96,6 +108,10 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
         {"accelerators": (Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 6, 6, 2, 6, 3.0, 3.0),)},
         "changes the accelerators in use from 2 to 6 (nvidia-l4, Spot, g2-standard-12)",
     ),
+    "a queue is over its quota": (
+        {"over_quota": (OverQuota("gpus", "l4", "nvidia.com/gpu", "6", "4"),)},
+        "leaves gpus over the quota",
+    ),
     "nodes are added": (
         {"nodes": (Nodes("v", "spot", "g2-standard-12", "nvidia-l4", came=4, after=4),)},
         "asks for 4 Spot nodes",
@@ -127,7 +143,11 @@ def has_effect(forecast: Forecast) -> bool:
     }
     return (
         any(tables.get(title) for title in ("Evicted", "Started", "Ended", "Interrupted"))
-        or any(row["since"] == "the change" for row in tables.get("Waiting at the end", []))
+        or any(
+            row["since"] == "the change"
+            for title in ("Waiting at the end", "Over quota at the end")
+            for row in tables.get(title, [])
+        )
         or any(
             "→" in cell
             for title in ("Servers", "Accelerators")
@@ -181,6 +201,7 @@ def test_all_kinds_of_events_are_in_the_headline() -> None:
         "keeps 2 of 3 replicas of c for 7 minutes, keeps 0 of 2 replicas of d for 100 seconds (1 at the end), "
         "deletes 1 run and 2 replicas, ends 1 run (failed), ends 1 run (succeeded), restarts 1 run, "
         "replaces 6 replicas, leaves 1 workload waiting, leaves 1 workload waiting for nodes, "
+        "leaves gpus over the quota, "
         "starts 1 run and 2 replicas, adds server p (1 of 2 replicas ready), scales q from 1 to 3 replicas, "
         "scales r from 1 to 3 replicas (2 ready), scales s from 3 to 1 replica, "
         "changes the ready replicas of u from 0 to 2, asks for 1 on-demand node without accelerators, "

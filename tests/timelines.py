@@ -123,7 +123,21 @@ def replica(uid: str, server: str = "gemma", template: str = "abc", **more: Any)
     return pod(uid, owner, labels={"pod-template-hash": template}, **more)
 
 
+def cluster_queue(name: str, quota: str, used: str, cohort: str = "") -> Item:
+    """A cluster queue with a quota of GPUs in flavor l4."""
+
+    def flavors(key: str, amount: str) -> list[Item]:
+        return [{"name": "l4", "resources": [{"name": "nvidia.com/gpu", key: amount}]}]
+
+    spec = {"resourceGroups": [{"flavors": flavors("nominalQuota", quota)}]} | (
+        {"cohortName": cohort} if cohort else {}
+    )
+    status = {"flavorsUsage": flavors("total", used)}
+    return {"metadata": {"name": name, "uid": f"queue-{name}"}, "spec": spec, "status": status}
+
+
 KINDS = {
+    "queue": "ClusterQueue",
     "workload": "Workload",
     "pod": "Pod",
     "node": "Node",
