@@ -41,8 +41,8 @@ def _over(queues: Iterable[Object]) -> Iterator[OverQuota]:
         for (flavor, resource), amount in used.items():
             most = quota.get((flavor, resource), Fraction(0))
             if amount > most:
-                texts = (format_quantity(resource, number) for number in (amount, most))
-                yield OverQuota(names, flavor, resource, *texts)
+                used_text, quota_text = (format_quantity(resource, number) for number in (amount, most))
+                yield OverQuota(names, flavor, resource, used_text, quota_text)
 
 
 def _groups(queue: Object) -> list[Mapping[str, Any]]:

@@ -532,7 +532,7 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
 
 
 def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
-    fresh = PoolRecord("fresh", "e2-standard-2", [ZONE], max_nodes=1)
+    fresh = PoolRecord("fresh", "e2-standard-4", [ZONE], max_nodes=1)
     cluster.set_pool(STANDARD.name, fresh)
     delay.declare({"node": 3})
     selector = {"cloud.google.com/gke-nodepool": "fresh"}
