@@ -48,7 +48,7 @@ def _of_property(schema: Schema, old: Any, new: Any, cloud: Any, path: str) -> I
     # The provider doesn't distinguish an empty list of blocks from an absent one.
     old, new = (None if property_.block and value == [] else value for value in (old, new))
     if new is None:
-        if old is not None and not property_.computed and old != property_.default:
+        if not (property_.computed or _is_unset(old) or old == property_.default):
             yield Change(path, "DELETE", schema.replaces(path, old))
         return
     if old is not None:
@@ -56,12 +56,17 @@ def _of_property(schema: Schema, old: Any, new: Any, cloud: Any, path: str) -> I
         return
     current = property_.default if cloud is None else cloud
     if current is None:
-        if new != {} or property_.block:
+        if property_.block or not (new == {} or _is_unset(new)):
             yield Change(path, "ADD", schema.replaces(path, new))
     elif property_.block and isinstance(new, dict):
         yield from _of_block(schema, {}, new, current, path)
     else:
         yield from _of_value(schema, current, new, current, path, "ADD")
+
+
+def _is_unset(value: Any) -> bool:
+    """Whether the provider stores the value as it stores none: 0, false, an empty text or list."""
+    return not (value or isinstance(value, dict))
 
 
 def _of_value(schema: Schema, old: Any, new: Any, cloud: Any, path: str, kind: Kind) -> Iterator[Change]:

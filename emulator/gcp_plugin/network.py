@@ -94,6 +94,11 @@ class _ComputeResource(Resource):
     def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         return list(_name_problems(inputs, self.type))
 
+    def normal(self, inputs: Properties) -> Properties:
+        """The network by its path: the provider compares it with a link to the same network as equal."""
+        reference = inputs.get("network")
+        return inputs | {"network": network_of(reference, self.owner(inputs))} if isinstance(reference, str) else inputs
+
     def may_create(self, record: Record) -> None:
         if self.store.get(record.identity) is not None or is_default(record.identity):
             raise _conflict(record.identity)

@@ -22,7 +22,7 @@ from catalog.disks import boot_disk_type
 from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
 from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from catalog.workload_identity import pool_name
-from emulator.gcp_plugin.refusals import Problem, Values, bad_request, resource_labels, value_at
+from emulator.gcp_plugin.refusals import Problem, Values, bad_request, one_of, resource_labels, value_at
 
 GKE_VERSION = "1.36.1-gke.1027000"
 """The emulator's only version, on every release channel: that of its Kubernetes binaries."""
@@ -109,6 +109,8 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
     config: Values = body.get("config", {})
     yield from _node_config(config, "nodeConfig")
     yield from _autoscaling(body)
+    # The provider refuses GKE's own strategy of flex-start pools, SHORT_LIVED.
+    yield from one_of(value_at(inputs, "upgradeSettings.strategy"), ("SURGE", "BLUE_GREEN"), "upgradeSettings.strategy")
     if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not location_problems:
         yield from _tpus(inputs, body, body.get("locations") or list(zones.node_zones(location)))
     if config.get("flexStart"):

@@ -40,6 +40,9 @@ class SecretIamMember(Resource):
     def _secret(self, inputs: Properties) -> str:
         return secret_identity(self.cloud, inputs)
 
+    def normal(self, inputs: Properties) -> Properties:
+        return inputs | {"secretId": self._secret(inputs)} if isinstance(inputs["secretId"], str) else inputs
+
     def owner(self, inputs: Properties) -> str:
         return self._secret(inputs).split("/")[1]
 

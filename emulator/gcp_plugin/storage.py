@@ -101,6 +101,9 @@ class BucketIAMMember(Resource):
     def _bucket(self, inputs: Properties) -> str:
         return str(inputs["bucket"]).removeprefix("b/")
 
+    def normal(self, inputs: Properties) -> Properties:
+        return inputs | {"bucket": self._bucket(inputs)} if isinstance(inputs["bucket"], str) else inputs
+
     def identity(self, inputs: Properties) -> str:
         return f"b/{self._bucket(inputs)}/{inputs['role']}/{inputs['member']}"
 

@@ -322,7 +322,7 @@ def test_a_range_that_a_cluster_uses_can_not_be_changed(network: Engine) -> None
         (ROUTER_NAT, NAT, {"router": "other"}, True),
         (ROUTER_NAT, NAT, {"minPortsPerVm": 64}, False),
         (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"service": "compute.googleapis.com"}, True),
-        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"disableOnDestroy": False}, False),
+        (PROJECT_SERVICE, {"service": "container.googleapis.com"}, {"disableOnDestroy": True}, False),
         (CLUSTER, PRIVATE, {"privateClusterConfig": {"enablePrivateNodes": False}}, False),
         (CLUSTER, PRIVATE, {"ipAllocationPolicy__clusterSecondaryRangeName": "other"}, True),
         (CLUSTER, PRIVATE, {"networkPolicy": {"enabled": True, "provider": "CALICO"}}, False),
