@@ -1,6 +1,7 @@
 """Simulates GKE's CSI driver: creates a volume for each claim whose pod has a node, and deletes released volumes.
 
-The scheduler and the controller manager do the rest. Nothing is attached, because no container runs.
+The scheduler and the controller manager do the rest. Nothing is attached, because no container runs. A disk that the
+machine does not attach is not created, so the pod waits. On GKE the disk exists, and its attachment fails.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Any
 
 import httpx
 
-from catalog.nodes import ZONE
+from catalog.disks import BOOT_TYPES, PD_STANDARD, attached_disks
+from catalog.nodes import INSTANCE_TYPE, ZONE
+from emulator.cluster import nodes
 from emulator.cluster.api import Refused, View, answer
+from emulator.cluster.local_status import now
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -50,6 +54,44 @@ def volume_for(claim: Object, node: Object, storage_class: Object) -> Object:
     }
 
 
+def refusal(storage_class: Object, node: Object) -> str | None:
+    """Why the machine of the node does not attach a disk of the class, in the driver's words; None if it does.
+
+    https://github.com/kubernetes-sigs/gcp-compute-persistent-disk-csi-driver/pull/1212
+    """
+    # The default: https://github.com/kubernetes-sigs/gcp-compute-persistent-disk-csi-driver/issues/1391
+    kind = storage_class.get("parameters", {}).get("type", PD_STANDARD)
+    machine = nodes.label(node, INSTANCE_TYPE)
+    if kind not in BOOT_TYPES or kind in attached_disks(machine):
+        return None  # the catalog has no other types
+    return (
+        f"'{kind}' is not a compatible disk type with the machine type {machine}, please review the GCP online "
+        "documentation for available persistent disk options"
+    )
+
+
+def refused(claim: Object, text: str) -> Object:
+    """The event of the pod whose disk is refused. A claim that is no pod's own has it itself."""
+    metadata, time = claim["metadata"], now()
+    owners = [owner for owner in metadata.get("ownerReferences", []) if owner["kind"] == "Pod"]
+    involved = owners[0] if owners else {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **metadata}
+    error = f"rpc error: code = InvalidArgument desc = {text}"
+    return {
+        "metadata": {"generateName": f"{involved['name']}.", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "namespace": metadata["namespace"],
+            **{key: involved[key] for key in ("apiVersion", "kind", "name", "uid")},
+        },
+        "type": "Warning",
+        "reason": "FailedAttachVolume",
+        "message": f'AttachVolume.Attach failed for volume "pvc-{metadata["uid"]}" : {error}',
+        "source": {"component": "attachdetach-controller"},
+        "firstTimestamp": time,
+        "lastTimestamp": time,
+        "count": 1,
+    }
+
+
 def waits(claim: Object) -> bool:
     """Whether a claim waits for a volume of this driver and its pod has a node."""
     annotations = claim["metadata"].get("annotations", {})
@@ -66,6 +108,7 @@ class Volumes:
         self._claims = View(api, "/api/v1/persistentvolumeclaims", self._changed.set)
         self._volumes = View(api, _VOLUMES, self._changed.set)
         self.views = (self._claims, self._volumes)
+        self._reported: set[str] = set()
 
     async def run(self) -> None:
         """Reconciles at every change, and again after a failure."""
@@ -97,8 +140,18 @@ class Volumes:
             node = await self._get(f"/api/v1/nodes/{claim['metadata']['annotations'][_SELECTED_NODE]}")
             class_name = claim["spec"]["storageClassName"]
             storage_class = await self._get(f"/apis/storage.k8s.io/v1/storageclasses/{class_name}")
+            if text := refusal(storage_class, node):
+                await self._report(claim, text)
+                continue
             volume = answer(await self._api.post(_VOLUMES, json=volume_for(claim, node, storage_class)))
             self._volumes.objects["", volume["metadata"]["name"]] = volume
+
+    async def _report(self, claim: Object, text: str) -> None:
+        metadata = claim["metadata"]
+        if metadata["uid"] not in self._reported:
+            path = f"/api/v1/namespaces/{metadata['namespace']}/events"
+            answer(await self._api.post(path, json=refused(claim, text)))
+            self._reported.add(metadata["uid"])
 
     async def _get(self, path: str) -> Object:
         return answer(await self._api.get(path))

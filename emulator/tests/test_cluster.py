@@ -310,31 +310,46 @@ def test_a_pod_monitoring_with_a_misplaced_field_is_refused(api: httpx.Client) -
         create(api, path, "PodMonitoring", "wrong", spec=spec, selector=selector)
 
 
-def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx.Client) -> None:
-    spec = {
-        "priorities": [{"machineType": "g2-standard-24", "spot": True}],
-        "nodePoolAutoCreation": {"enabled": True},
-    }
-    create(api, CLASSES, "ComputeClass", "cheap", spec=spec)
+def create_pod_with_disk(api: httpx.Client, name: str, machine: str, gpus: int) -> Object:
+    """A pod on Spot nodes of this machine type, with a disk of the StorageClass premium-rwo."""
+    spec = {"priorities": [{"machineType": machine, "spot": True}], "nodePoolAutoCreation": {"enabled": True}}
+    create(api, CLASSES, "ComputeClass", name, spec=spec)
     claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "premium-rwo",
         "resources": {"requests": {"storage": "100Gi"}},
     }
     pod = {
-        "nodeSelector": {"cloud.google.com/compute-class": "cheap"},
-        "containers": [container(2)],
+        "nodeSelector": {"cloud.google.com/compute-class": name},
+        "containers": [container(gpus)],
         "volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}}],
     }
-    created = create(api, DEFAULT_PODS, "Pod", "scratch", spec=pod)
+    return create(api, DEFAULT_PODS, "Pod", name, spec=pod)
+
+
+def test_a_disk_that_the_machine_cannot_attach_keeps_its_pod_pending(api: httpx.Client) -> None:
+    create_pod_with_disk(api, "g4", "g4-standard-48", 1)
+
+    def reasons() -> dict[str, str]:
+        return {e["reason"]: e["message"] for e in answer(api.get("/api/v1/namespaces/default/events"))["items"]}
+
+    eventually(lambda: "FailedAttachVolume" in reasons())
+    assert "'pd-ssd' is not a compatible disk type" in reasons()["FailedAttachVolume"]
+    assert answer(api.get(f"{DEFAULT_PODS}/g4"))["status"]["phase"] == "Pending"
+    api.delete(f"{DEFAULT_PODS}/g4")
+    await_gone(api, f"{DEFAULT_PODS}/g4")
+
+
+def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx.Client) -> None:
+    created = create_pod_with_disk(api, "cheap", "g2-standard-24", 2)
     taint = {"key": "cloud.google.com/compute-class", "operator": "Equal", "value": "cheap", "effect": "NoSchedule"}
     assert taint in created["spec"]["tolerations"]
-    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/scratch"))["status"]["phase"] == "Running")
-    node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/scratch'))['spec']['nodeName']}"))
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/cheap"))["status"]["phase"] == "Running")
+    node = answer(api.get(f"/api/v1/nodes/{answer(api.get(f'{DEFAULT_PODS}/cheap'))['spec']['nodeName']}"))
     assert node["metadata"]["labels"]["cloud.google.com/gke-spot"] == "true"
     (volume,) = answer(api.get("/api/v1/persistentvolumes"))["items"]
     assert (volume["status"]["phase"], volume["spec"]["capacity"]) == ("Bound", {"storage": "100Gi"})
-    api.delete(f"{DEFAULT_PODS}/scratch")
+    api.delete(f"{DEFAULT_PODS}/cheap")
     eventually(lambda: answer(api.get("/api/v1/persistentvolumes"))["items"] == [])
 
 
