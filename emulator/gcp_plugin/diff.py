@@ -48,7 +48,8 @@ def _of_property(schema: Schema, old: Any, new: Any, cloud: Any, path: str) -> I
     # The provider doesn't distinguish an empty list of blocks from an absent one.
     old, new = (None if property_.block and value == [] else value for value in (old, new))
     if new is None:
-        if not (property_.computed or _is_unset(old) or old == property_.default):
+        unset = old is None if property_.default is not None else _is_unset(old)
+        if not (unset or property_.computed or old == property_.default):
             yield Change(path, "DELETE", schema.replaces(path, old))
         return
     if old is not None:
