@@ -33,6 +33,8 @@ class TpuVersion:
     - `usable_gib` is what XLA reports as usable of it.
     - `flex_start_zones` has the zones of Dynamic Workload Scheduler; empty if Google names no zones.
     - `workload_policy` is whether a multi-host slice needs a workload policy for its topology. Otherwise GKE places it.
+    - `takes_workload_policy` is whether a workload policy can place a multi-host slice.
+      https://github.com/GoogleCloudPlatform/cluster-autoscaler/blob/7d250507339b/pkg/cloudprovider/gke/gkeclient/autoscaling_gke_client_v1beta1.go#L872
     - `devices_per_chip` is the number of devices that JAX sees on a chip. They share its memory evenly.
     - `max_chips` is the number of chips of the largest slice.
     """
@@ -45,6 +47,7 @@ class TpuVersion:
     workload_policy: bool = False
     devices_per_chip: int = 1
     max_chips: int = 256
+    takes_workload_policy: bool = False
 
 
 VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
@@ -55,11 +58,28 @@ VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
             # out-of-memory messages of XLA, such as https://github.com/GoogleCloudPlatform/kubernetes-engine-samples/pull/1467
             TpuVersion("v5e", "tpu-v5-lite-podslice", 16, 15.75, ("us-west4-a",)),
             TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",), max_chips=6144),
-            TpuVersion("v6e", "tpu-v6e-slice", 32, 31.25, ("asia-northeast1-b", "us-east5-a", "us-east5-b")),
+            TpuVersion(
+                "v6e",
+                "tpu-v6e-slice",
+                32,
+                31.25,
+                ("asia-northeast1-b", "us-east5-a", "us-east5-b"),
+                takes_workload_policy=True,
+            ),
             # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
             # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
             # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
-            TpuVersion("tpu7x", "tpu7x", 192, 189.5, (), workload_policy=True, devices_per_chip=2, max_chips=9216),
+            TpuVersion(
+                "tpu7x",
+                "tpu7x",
+                192,
+                189.5,
+                (),
+                workload_policy=True,
+                devices_per_chip=2,
+                max_chips=9216,
+                takes_workload_policy=True,
+            ),
         )
     }
 )

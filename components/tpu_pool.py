@@ -3,7 +3,6 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.tpus import VERSIONS
 from components.node_pool import NodePoolComponent, Place, whole_pool
 from settings.model import FlexStart, TpuPool
 
@@ -109,7 +108,7 @@ def placement(spec: TpuPool) -> gcp.container.NodePoolPlacementPolicyArgsDict | 
     """Placement policy of a multi-host slice. The API accepts no topology for single-host slices."""
     if not spec.slice.multi_host:
         return None
-    if VERSIONS[spec.version].workload_policy and spec.workload_policy is not None:
+    if spec.workload_policy is not None:
         # The SDK requires a type, and the API refuses one beside a workload policy. An empty type is not sent.
         return {"type": "", "policy_name": spec.workload_policy, "tpu_topology": spec.topology}
     return {"type": "COMPACT", "tpu_topology": spec.topology}

@@ -356,17 +356,17 @@ MISTAKES = [
     ),
     bad(
         "a policy for a slice that GKE places",
-        put("tpuPools.1.workloadPolicy", "cube"),
-        "tpuPools[1].workloadPolicy",
-        "a 4x4 slice of v6e needs no workload policy. GKE would refuse it",
-        "Remove it. It is for multi-host slices of tpu7x",
+        put("tpuPools.+", {**V5E, "topology": "4x4", "nodesPerZone": 4, "workloadPolicy": "cube"}),
+        "tpuPools[3].workloadPolicy",
+        "a workload policy places no 4x4 slice of v5e. GKE would refuse it",
+        "Remove it. It is for multi-host slices of v6e, tpu7x",
     ),
     bad(
         "a policy for a single host",
         both(put("tpuPools.0.topology", "2x2x1"), put("tpuPools.0.nodesPerZone", 1)),
         "tpuPools[0].workloadPolicy",
-        "a 2x2x1 slice of tpu7x needs no workload policy. GKE would refuse it",
-        "Remove it. It is for multi-host slices of tpu7x",
+        "a workload policy places no 2x2x1 slice of tpu7x. GKE would refuse it",
+        "Remove it. It is for multi-host slices of v6e, tpu7x",
         ironwood,
     ),
     bad(

@@ -437,9 +437,10 @@ def test_only_nodes_that_are_part_of_a_slice_are_placed_together(build: Build) -
     assert "placementPolicy" not in build(TpuNodePool, "tpu7x", "2x2x1", nodes_per_zone=2).inputs
 
 
-def test_slice_of_tpu7x_is_placed_by_its_policy_without_a_type(build: Build) -> None:
-    pool = build(TpuNodePool, "tpu7x", "2x2x2", workload_policy="cube")
-    assert rest.node_pool(sent(pool)).content["placementPolicy"] == {"policyName": "cube", "tpuTopology": "2x2x2"}
+@pytest.mark.parametrize(("version", "topology"), [("tpu7x", "2x2x2"), ("v6e", "4x4")])
+def test_slice_with_a_workload_policy_is_placed_by_it_without_a_type(version: str, topology: str, build: Build) -> None:
+    pool = build(TpuNodePool, version, topology, workload_policy="cube")
+    assert rest.node_pool(sent(pool)).content["placementPolicy"] == {"policyName": "cube", "tpuTopology": topology}
 
 
 def test_bounds_are_per_zone_in_one_zone_and_of_the_whole_pool_in_several(build: Build) -> None:

@@ -277,7 +277,8 @@ class TpuPool(Pool):
     )
     workload_policy: str | None = Field(
         default=None,
-        description="Name of the workload policy that places the slice. A multi-host slice of tpu7x needs one.",
+        description="Name of the workload policy that places the slice. A multi-host slice of tpu7x needs one, "
+        "one of v6e can have one.",
         examples=["tpu7x-4x4x4"],
     )
     disk_size_gb: int = Field(default=100, ge=10, le=65536, description="Boot disk of each node, in GB.")

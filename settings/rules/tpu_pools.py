@@ -29,7 +29,7 @@ from settings.model import (
     Unresolved,
 )
 from settings.problems import Problem, unknown
-from settings.rules.common import each, join_names, needs, of_another_engine, rule
+from settings.rules.common import each, join_names, needs, of_another_engine
 from settings.stack import Placed
 
 # TPU versions of GKE that this program does not support, by name and by node label.
@@ -239,22 +239,20 @@ def flex_start_is_offered_in_the_zones(tpu_pools: list[TpuPool], cluster: Cluste
             yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, remedy)
 
 
-@rule
-def workload_policies_place_slices(tpu_pools: list[TpuPool]) -> Iterator[Problem]:
-    """A multi-host slice of tpu7x has a workload policy, and no other pool has one."""
-    needing = [version.name for version in VERSIONS.values() if version.workload_policy]
-    for pool in tpu_pools:
-        wanted = pool.slice.multi_host and VERSIONS[pool.version].workload_policy
-        if wanted and pool.workload_policy is None:
-            yield Problem(
-                pool.at("workloadPolicy"),
-                f"a multi-host slice of {pool.version} needs a workload policy, and the pool names none. "
-                "GKE would refuse the pool",
-                "Create one with gcloud compute resource-policies create workload-policy NAME --type=HIGH_THROUGHPUT "
-                f"--accelerator-topology={pool.topology}, and write its name",
-            )
-        elif not wanted and pool.workload_policy is not None:
-            cause = f"a {pool.topology} slice of {pool.version} needs no workload policy. GKE would refuse it"
-            yield Problem(
-                pool.at("workloadPolicy"), cause, f"Remove it. It is for multi-host slices of {join_names(needing)}"
-            )
+@each("tpu_pools")
+def workload_policies_place_slices(pool: TpuPool) -> Iterator[Problem]:
+    """A multi-host slice of tpu7x has a workload policy, one of v6e can have one, and no other pool has one."""
+    version, multi_host = VERSIONS[pool.version], pool.slice.multi_host
+    if multi_host and version.workload_policy and pool.workload_policy is None:
+        yield Problem(
+            pool.at("workloadPolicy"),
+            f"a multi-host slice of {pool.version} needs a workload policy, and the pool names none. "
+            "GKE would refuse the pool",
+            "Create one with gcloud compute resource-policies create workload-policy NAME --type=HIGH_THROUGHPUT "
+            f"--accelerator-topology={pool.topology}, and write its name",
+        )
+    elif pool.workload_policy is not None and not (multi_host and version.takes_workload_policy):
+        placed = [version.name for version in VERSIONS.values() if version.takes_workload_policy]
+        cause = f"a workload policy places no {pool.topology} slice of {pool.version}. GKE would refuse it"
+        remedy = f"Remove it. It is for multi-host slices of {join_names(placed)}"
+        yield Problem(pool.at("workloadPolicy"), cause, remedy)
