@@ -13,7 +13,7 @@ COMPUTE_CLASS, COMPUTE_CLASS_FLEX_START = "ComputeClass", "flex-start in a Compu
 COMPUTE_CLASS_POOLS = "node pools that a ComputeClass creates"
 TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
 INFERENCE_POOL = "InferencePool"
-A3_ULTRA, A4, G4, G4_PARTS = "A3 Ultra", "A4", "G4", "a part of a G4 GPU"
+A3_ULTRA, A4, G4, G4_PARTS, V6E = "A3 Ultra", "A4", "G4", "a part of a G4 GPU", "TPU v6e"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
 MINIMUM: Mapping[str, str] = MappingProxyType(
@@ -36,6 +36,9 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         A4: "1.32.1-gke.1729000",
         G4: "1.34.0-gke.1662000",
         G4_PARTS: "1.34.5-gke.1153000",
+        # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
+        # https://cloud.google.com/tpu/docs/tpus-in-gke#tpu-machine-types
+        V6E: "1.31.2-gke.1115000",
         # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke
         INFERENCE_POOL: "1.34.0-gke.1626000",
         # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
@@ -45,7 +48,7 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "g4-": G4}
+_OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "g4-": G4, "ct6e-": V6E}
 
 
 def of_machines(machine_types: Iterable[str]) -> set[str]:

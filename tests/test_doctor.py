@@ -949,6 +949,14 @@ def test_new_machine_families_need_a_version_of_gke(machine_type: str, needed: d
     assert {feature: features.MINIMUM[feature] for feature in wanted if "ComputeClass" not in feature} == needed
 
 
+def test_slices_of_v6e_need_a_version_of_gke() -> None:
+    pool = {"name": "v6e", "version": "v6e", "topology": "2x4", "zones": ["us-east5-b"], "nodesPerZone": 2}
+    stack = settings.load({"cluster": {"mode": "standard", "location": "us-east5"}, "tpuPools": [pool]}, PROJECT)
+    assert {feature: features.MINIMUM[feature] for feature in needs.gke_features(stack)} == {
+        "TPU v6e": "1.31.2-gke.1115000"
+    }
+
+
 @pytest.mark.parametrize("file", repository.configurations(), ids=str)
 def test_every_configuration_of_the_project_can_be_examined(file: Path, tmp_path: Path) -> None:
     content = yaml.safe_load(file.read_text())

@@ -123,7 +123,8 @@ class Cluster(Section):
     )
     network: str | None = Field(
         default=None,
-        description="VPC network of the cluster. Default: the project's default network.",
+        description="VPC network of the cluster, by its name or path. Writing one instead of the other replaces the "
+        "cluster. Default: the project's default network.",
         examples=["shared-vpc"],
     )
     subnetwork: str | None = Field(
