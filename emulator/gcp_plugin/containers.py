@@ -168,6 +168,11 @@ class Cluster(Resource):
             "releaseChannel": {"channel": "REGULAR"},
         }
 
+    def normal(self, inputs: Properties) -> Properties:
+        """The inputs without blocks that are off: the provider compares them with absent ones as equal."""
+        off = [name for name in ("networkPolicy", "secretSyncConfig") if value_at(inputs, f"{name}.enabled") is False]
+        return {name: value for name, value in inputs.items() if name not in off}
+
     def changes(self, old: Properties, new: Properties, state: Properties) -> list[Change]:
         same: Properties = {}
         known = {name: old.get(name) or state.get(name) for name in NETWORKS}
