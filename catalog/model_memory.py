@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import sqrt
 from types import MappingProxyType
 
 from catalog.models import Model
@@ -40,11 +41,12 @@ class Need:
     weights: int
     kv_cache: int
     margin: int
+    adapters: int = 0
 
     @property
     def total(self) -> int:
         """Sum of all parts."""
-        return self.weights + self.kv_cache + self.margin
+        return self.weights + self.kv_cache + self.margin + self.adapters
 
 
 def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None:
@@ -62,6 +64,21 @@ def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None =
         size = min(size, model.average(bytes_per_parameter))
     loaded = model.loaded_gib * GI if model.loaded_gib is not None else model.parameters * size
     return round(loaded / shards)
+
+
+def adapters_bytes(model: Model, shards: int, slots: int, rank: int) -> int:
+    """Returns the least bytes that vLLM reserves on each accelerator for `slots` LoRA adapters of a rank.
+
+    Each matrix of a layer gets two factors, of its inputs and of its outputs, in 16 bits. Of a layer's seven matrices
+    (q, k, v, o, gate, up, down), the side of the model's width is on every accelerator, and the other is divided:
+    `create_lora_weights` in vllm/lora/layers/base_linear.py of the release. The width h is not in the catalog. With S
+    parameters per layer, the factors have 7 h + S / (h shards) values per rank, at least 2 sqrt(7 S / shards). For
+    Llama 3 8B that is 95 % of what they have. MoE models have more. 0 for other attention, whose matrices differ.
+    """
+    if model.latent_size is not None or model.linear_layers:
+        return 0
+    per_layer = (model.parameters - model.embeddings) / model.layers
+    return round(model.layers * 2 * sqrt(7 * per_layer / shards) * rank * slots * 2)
 
 
 def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = None, full: bool = True) -> float:

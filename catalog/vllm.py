@@ -93,6 +93,11 @@ NO_FLOAT16 = frozenset(("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForCond
 TPU_MLA_VARIABLE = "NEW_MODEL_DESIGN"
 TPU_MLA_FLAG = '--additional-config={"sharding": {"sharding_strategy": {"enable_dp_attention": true}}}'
 
+# Ranks for which a server can reserve memory. It loads adapters of lower ranks too: vllm/config/lora.py
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+# vllm/engine/arg_utils.py, vllm/entrypoints/launchers/cli_args.py
+LORA_FLAGS = ("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras")
+
 # Without the flag, SIGTERM ends the engine and open answers never end. With it, open answers may finish within this
 # many seconds, and new requests get 500: vllm/entrypoints/launchers/launcher.py, vllm/v1/engine/core.py. Seen on 0.32.
 SHUTDOWN_TIMEOUT = "shutdown-timeout"

@@ -201,6 +201,7 @@ class Server(Item):
     engine: str = since("1.0", "value of the key `engine`, which determines its API")
     model: str = since("1.0", "model that it serves, as the engine names it")
     cold_start_seconds: int = since("1.3", "estimated time in which a new replica reads its model; 0 if it is unknown")
+    adapters: list[str] = since("1.4", "names of its LoRA adapters, which clients write as `model`")
 
 
 class Job(Item):

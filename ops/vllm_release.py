@@ -16,6 +16,7 @@ from pathlib import Path
 Facts = Mapping[str, frozenset[str]]
 REGISTRY, QUANTIZATION = "model_executor/models/registry.py", "model_executor/layers/quantization/__init__.py"
 METRICS, CACHE, MODEL, ARGUMENTS = "v1/metrics/loggers.py", "config/cache.py", "config/model.py", "engine/arg_utils.py"
+LORA = "config/lora.py"
 FRONTEND = ("entrypoints/launchers/cli_args.py", "entrypoints/openai/cli_args.py")
 # Registries of models that a server cannot serve by their name
 NOT_SERVED = ("_PREVIOUSLY_SUPPORTED_MODELS", "_OOT_SUPPORTED_MODELS", "_SPECULATIVE_DECODING_MODELS")
@@ -43,6 +44,7 @@ def facts(wheel: Path) -> Facts:
         "flags": frozenset(named),
         "memory utilization": frozenset(re.findall(r"gpu_memory_utilization: float = \D*?([0-9.]+)", source(CACHE))),
         "models without FP16": frozenset(literals(source(MODEL), "_FLOAT16_NOT_SUPPORTED_MODELS")),
+        "ranks of adapters": frozenset(re.findall(r"\d+", "".join(re.findall(r"MaxLoRARanks = (.*)", source(LORA))))),
         "tokens and requests of a batch": frozenset(batches(source(ARGUMENTS))),
     }
 
@@ -54,7 +56,7 @@ def reader(wheel: Path) -> Callable[[str], str]:
         return lambda path: (folder / path).read_text() if (folder / path).exists() else ""
     with zipfile.ZipFile(wheel) as archive:
         names = {name.removeprefix("vllm/") for name in archive.namelist() if name.endswith(".py")}
-        wanted = {REGISTRY, QUANTIZATION, METRICS, CACHE, MODEL, ARGUMENTS, *FRONTEND} & names
+        wanted = {REGISTRY, QUANTIZATION, METRICS, CACHE, MODEL, LORA, ARGUMENTS, *FRONTEND} & names
         texts = {path: archive.read(f"vllm/{path}").decode() for path in wanted}
     return lambda path: texts.get(path, "")
 

@@ -14,6 +14,7 @@ from catalog.gpus import GPU_TYPES
 from catalog.memory_use import MemoryUse
 from catalog.model_memory import (
     Need,
+    adapters_bytes,
     experts_divide,
     kv_cache_bytes,
     longest_sequence,
@@ -69,7 +70,8 @@ class Load:
 
     `tokens` is the length of a sequence. Each accelerator reserves memory for `sequences` of them. TGI without a length
     uses all free memory: then `tokens` is 0. JetStream distributes whole sequences over the chips; other engines
-    distribute the heads of each sequence. `batch_tokens` is a stated size of a batch.
+    distribute the heads of each sequence. `batch_tokens` is a stated size of a batch. Memory is reserved for
+    `adapter_slots` LoRA adapters of `adapter_rank`.
     """
 
     model: Model
@@ -82,6 +84,8 @@ class Load:
     sequences: int = 1
     batch_tokens: int | None = None
     expert_parallel: bool = False
+    adapter_slots: int = 0
+    adapter_rank: int = 0
 
     @property
     def splits_heads(self) -> bool:
@@ -111,7 +115,8 @@ class Load:
         margin = load.use.margin
         if load.model.activations_gib is not None and load.use.in_flight_tokens and margin:
             margin = round(load.model.activations_gib * GI)
-        return Need(weights_bytes(load.model, load.shards, load.bytes_per_parameter), cache, margin)
+        adapters = adapters_bytes(load.model, load.shards, self.adapter_slots, self.adapter_rank)
+        return Need(weights_bytes(load.model, load.shards, load.bytes_per_parameter), cache, margin, adapters)
 
     def available(self, place: Place) -> float:
         """Memory of an accelerator that the engine may use, in bytes."""
@@ -124,7 +129,7 @@ class Load:
     def longest(self, place: Place) -> int:
         """Maximum length of a sequence that fits, in tokens; 0 if the weights do not fit."""
         need, load = self.need(place), self._as_loaded_on(place)
-        room = (int(self.available(place)) - need.weights - need.margin) // self.sequences
+        room = (int(self.available(place)) - need.weights - need.margin - need.adapters) // self.sequences
         return longest_sequence(load.model, room, load._kv_shards, load.kv_bytes, load._in_flight(place))
 
     def on(self, shards: int) -> Load:
@@ -204,6 +209,8 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
         sequences=server.sequences,
         batch_tokens=int(batch) if batch.isdigit() else None,
         expert_parallel=use.expert_parallel_flag in arguments,
+        adapter_slots=server.adapter_slots,
+        adapter_rank=server.adapter_rank,
     )
 
 

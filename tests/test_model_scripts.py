@@ -146,6 +146,7 @@ def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> P
             ("model_executor/layers/quantization/__init__.py", 'QuantizationMethods = Literal["awq", "fp8"]'),
             ("v1/metrics/loggers.py", 'gauge(name="vllm:num_requests_running")'),
             ("config/cache.py", "class C:\n    gpu_memory_utilization: float = Field(default=0.92, gt=0, le=1)\n"),
+            ("config/lora.py", "MaxLoRARanks = Literal[1, 8]\n"),
             ("config/model.py", '_FLOAT16_NOT_SUPPORTED_MODELS = {"gemma2": "unstable"}'),
             ("engine/arg_utils.py", ARGUMENTS.format(flag=flag, tokens=tokens)),
             ("entrypoints/launchers/cli_args.py", "class FrontendArgs:\n    allow_credentials: bool = False\n"),
@@ -163,6 +164,7 @@ def test_facts_of_a_release_are_read_from_its_sources(tmp_path: Path) -> None:
         "flags": {"--swap-space", "-x", "--allow-credentials"},
         "memory utilization": {"0.92"},
         "models without FP16": {"gemma2"},
+        "ranks of adapters": {"1", "8"},
         "tokens and requests of a batch": {"if device_memory >= 70 * GiB_bytes: tokens = 8192"},
     }
 

@@ -62,6 +62,9 @@ VERSIONS = {
         servers[].coldStartSeconds
         gateways[].routes[].servers gateways[].routes[].servers[].server gateways[].routes[].servers[].weight
     """,
+    "1.4": """
+        servers[].adapters
+    """,
 }
 
 
@@ -174,7 +177,7 @@ def test_outputs_are_the_contract() -> None:
     taint = {"key": "nvidia.com/gpu", "operator": "Equal", "value": "present", "effect": "NoSchedule"}
     quota = {"cpu": "72", "memory": "288Gi", "nvidia.com/gpu": "6", "ephemeral-storage": "200Gi"}
     assert outputs == {
-        "version": "1.3",
+        "version": "1.4",
         "project": PROJECT,
         "clusterName": "llm-cluster",
         "clusterLocation": "us-central1",
@@ -215,6 +218,7 @@ def test_outputs_are_the_contract() -> None:
                 "engine": "tgi",
                 "model": "google/gemma-2-9b-it",
                 "coldStartSeconds": 94,
+                "adapters": [],
             }
         ],
         "jobs": [

@@ -75,6 +75,7 @@ def outputs(stack: ResolvedStack, project: str, components: ComponentOutputs) ->
                 "engine": server.engine,
                 "model": server.model,
                 "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
+                "adapters": [adapter.name for adapter in server.adapters],
             }
             for server, url in components.servers
         ],

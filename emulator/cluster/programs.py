@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,7 @@ def _server(engine: Engine) -> Command:
         limits = {
             "max_model_len": int(length) if length else None,
             "shutdown_seconds": int(container.argument(f"--{engine.shutdown_flag}") or 0),
+            "adapters": _adapters(container),
         }
         own_port = _listening(container, port, SERVER_PORT)
         return stubs.command("server", {"port": own_port, **paths, **load, **metrics, **limits})
@@ -234,6 +236,15 @@ def _models(container: Container) -> list[str]:
     return [named] if named else [word for word in positional if not word.startswith("-")]
 
 
+def _adapters(container: Container) -> dict[str, str]:
+    """Paths of LoRA adapters by name: `--lora-modules NAME=PATH …`."""
+    words = [*container.spec.get("command", []), *container.spec.get("args", [])]
+    following = words[words.index(LORA_MODULES) + 1 :] if LORA_MODULES in words else []
+    modules = (word.partition("=") for word in takewhile(lambda word: not word.startswith("-"), following))
+    return {name: path for name, _, path in modules}
+
+
+LORA_MODULES = "--lora-modules"
 # Requests that an engine runs at once, unless its container sets another number. vLLM's default depends on the device:
 # https://docs.vllm.ai/en/stable/cli/serve.html#-max-num-seqs
 MAX_SEQUENCES = 256

@@ -42,6 +42,7 @@ def server(
     api_key_variable: str = "",
     max_model_len: int | None = None,
     shutdown_seconds: int = 0,
+    adapters: Mapping[str, str] | None = None,
 ) -> None:
     """A server as vLLM, by the paths, metrics and form of a request that the catalog describes.
 
@@ -57,7 +58,9 @@ def server(
 
     limit = max_model_len
     routes: dict[str, Route] = (
-        openai(load, models, limit=limit) if form == "completions" else {f"POST {request_path}": generate}
+        openai(load, models, limit=limit, adapters=adapters)
+        if form == "completions"
+        else {f"POST {request_path}": generate}
     )
     # The labels of vLLM: vllm/v1/metrics/loggers.py
     labels = f'model_name="{models[0] if models else "stub"}",engine="0"'
@@ -104,7 +107,13 @@ def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:
     return "".join(metric(series[key], key, {labels: value}) for key, value in values.items() if key in series)
 
 
-def openai(load: Load, models: list[str], strict: bool = True, limit: int | None = None) -> dict[str, Route]:
+def openai(
+    load: Load,
+    models: list[str],
+    strict: bool = True,
+    limit: int | None = None,
+    adapters: Mapping[str, str] | None = None,
+) -> dict[str, Route]:
     """The routes of OpenAI's API: https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html
 
     Args:
@@ -112,13 +121,20 @@ def openai(load: Load, models: list[str], strict: bool = True, limit: int | None
         models: Names of the model. Without a name, the stub answers for any.
         strict: Refuse requests for other models and wrong requests as vLLM does, with 400.
         limit: Longest sequence, in tokens. A word counts as one. Default: no limit.
+        adapters: Paths of LoRA adapters, by name.
     """
+
+    paths = adapters or {}
 
     def listed(_: Object) -> Answer:
         fields: Object = {"object": "model", "created": 0, "owned_by": "stub"}
         if strict:
             fields["max_model_len"] = limit
-        return {"object": "list", "data": [{"id": model, **fields} for model in models]}
+        # As `show_available_models` in vllm/entrypoints/openai/models/serving.py
+        cards = [{"id": model, **fields} for model in models]
+        fields["max_model_len"] = None
+        cards += [{"id": name, **fields, "root": path, "parent": models[0]} for name, path in paths.items()]
+        return {"object": "list", "data": cards}
 
     def complete(chat: bool, request: Object) -> Answer:
         needed = "messages" if chat else "prompt"
@@ -127,7 +143,7 @@ def openai(load: Load, models: list[str], strict: bool = True, limit: int | None
         if strict:
             check_lengths(request, str(request[needed]), limit)
         model = request.get("model") or (models[0] if models else "stub")
-        if strict and models and model not in models:
+        if strict and models and model not in [*models, *paths]:
             raise ErrorAnswer(404, f"The model `{model}` does not exist.")
         completion = Completion(load, chat, model, request)
         return completion.events() if request.get("stream") else completion.whole()

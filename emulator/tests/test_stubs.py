@@ -181,6 +181,15 @@ def test_models_are_listed_and_only_vllm_refuses_others(started: Callable[..., i
     assert ask(tgi, "POST", "/v1/completions", other)[0] == 200
 
 
+def test_vllm_lists_its_adapters_and_answers_for_them(started: Callable[..., int]) -> None:
+    port = started("server", **VLLM, adapters={"sql": "/models/my-team/sql/main"})
+    model, adapter = json.loads(ask(port, "GET", "/v1/models")[1])["data"]
+    assert (model["id"], model.get("parent")) == ("m", None)
+    assert (adapter["id"], adapter["parent"], adapter["root"]) == ("sql", "m", "/models/my-team/sql/main")
+    statuses = [ask(port, "POST", "/v1/completions", {"model": name, "prompt": "hi"})[0] for name in ("m", "sql", "x")]
+    assert statuses == [200, 200, 404]
+
+
 def test_a_client_that_leaves_a_stream_frees_its_slot(started: Callable[..., int]) -> None:
     port = started("server", **VLLM | {"slots": 1})
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)

@@ -19,6 +19,7 @@ from settings.model.cluster import (
 )
 from settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
 from settings.model.gateway import Gateway, Route, RoutedServer
+from settings.model.lora import LoraAdapter
 from settings.model.model_cache import ModelCache
 from settings.model.model_shape import ModelShape
 from settings.model.nodes import Nodes
@@ -62,6 +63,7 @@ __all__ = [
     "JetStream",
     "Labels",
     "LocalQueue",
+    "LoraAdapter",
     "Maintenance",
     "MaintenanceExclusion",
     "MaintenanceWindow",

@@ -49,7 +49,11 @@ class ModelCache(Section):
         """What the reader needs."""
         return READERS[self.reader]
 
-    def location(self, model: str) -> str:
-        """Where a replica finds a model: a folder in the container, or a URI."""
+    def location(self, model: str, revision: str | None = None) -> str:
+        """Where a replica finds a model or adapter: a folder in the container, or a URI."""
+        return self.mounted(folder_of(model, revision or self.revision))
+
+    def mounted(self, folder: str) -> str:
+        """Where a replica finds a folder of the bucket."""
         root = MOUNT_PATH if self.how.mounts else f"gs://{self.bucket}"
-        return f"{root}/{folder_of(model, self.revision)}"
+        return f"{root}/{folder}"

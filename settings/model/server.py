@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -16,8 +16,10 @@ from catalog.engines import ENGINES
 from catalog.model_cache import MOUNT_PATH, access_of, release_of
 from catalog.models import find_model
 from catalog.quantities import GI, MI, format_quantity, parse_quantity
+from catalog.vllm import LORA_FLAGS
 from settings.model.base import DnsLabel, Request, Section
 from settings.model.buckets import BucketMount
+from settings.model.lora import LoraAdapter
 from settings.model.model_cache import ModelCache
 from settings.model.model_shape import ModelShape
 from settings.model.nodes import Nodes
@@ -217,7 +219,12 @@ class Server(Workload):
     def flags(self) -> list[str]:
         """Flags of the engine's command line that the keys of the section set."""
         own = [name if value is True else f"{name}={value}" for name, value in self._settings() if is_flag(name)]
-        return [*own, *self.cache_flags, *self.shutdown_flags]
+        return [*own, *self.cache_flags, *self.adapter_flags, *self.shutdown_flags]
+
+    @property
+    def adapter_flags(self) -> list[str]:
+        """Flags of the engine for `adapters`."""
+        return []
 
     @property
     def shutdown_flags(self) -> list[str]:
@@ -262,7 +269,8 @@ class Server(Workload):
         """Names of the engine's arguments that the program sets, without dashes, with the key that each comes from."""
         flags = {name.lstrip("-"): key for key, name in self.engine_names.items() if is_flag(name)}
         cached = dict.fromkeys((flag.partition("=")[0].lstrip("-") for flag in self.cache_flags), "model_cache")
-        keys = {**flags, **ENGINES[self.engine].aliases, **cached}
+        adapters = dict.fromkeys(LORA_FLAGS if self.adapters else (), "lora_adapters")
+        keys = {**flags, **ENGINES[self.engine].aliases, **cached, **adapters}
         return {name: yaml_key(type(self), key) for name, key in keys.items()}
 
     @property
@@ -291,6 +299,26 @@ class Server(Workload):
     def served_model(self) -> str:
         """The model as clients name it in requests."""
         return self.model
+
+    @property
+    def adapters(self) -> Sequence[LoraAdapter]:
+        """The LoRA adapters that it serves."""
+        return ()
+
+    @property
+    def adapter_slots(self) -> int:
+        """Number of adapters for which each accelerator reserves memory."""
+        return 0
+
+    @property
+    def adapter_rank(self) -> int:
+        """The rank for which it reserves memory."""
+        return 0
+
+    @property
+    def served_names(self) -> list[str]:
+        """The model and the adapters as clients name them in requests."""
+        return [self.served_model, *(adapter.name for adapter in self.adapters)]
 
     @property
     def quantization(self) -> str | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from catalog.versions import JETSTREAM_HTTP_IMAGE
+from catalog.vllm import LORA_RANKS
 from settings.model.base import DnsLabel
+from settings.model.lora import LoraAdapter
 from settings.model.nodes import Nodes
 from settings.model.server import EngineName, Server, is_flag, yaml_key
 from settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
@@ -102,6 +104,48 @@ class Vllm(FlagServer):
     noun: ClassVar[str] = "a vLLM server"
 
     engine: Literal["vllm"] = Field(default="vllm", description="vLLM.")
+    lora_adapters: list[LoraAdapter] = Field(
+        default=[], description="LoRA adapters that the server answers for, besides its model."
+    )
+    max_loras: int | None = Field(
+        default=None,
+        ge=1,
+        description="Adapters whose requests run at once. Each GPU reserves memory for them. Default: all of "
+        "`loraAdapters`.",
+        examples=[4],
+    )
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        sources = ((index, adapter) for index, adapter in enumerate(self.lora_adapters) if not adapter.of_bucket)
+        return {**super().hub_ids, **{f"loraAdapters[{index}].source": adapter.source for index, adapter in sources}}
+
+    @property
+    def adapters(self) -> Sequence[LoraAdapter]:
+        return self.lora_adapters
+
+    @property
+    def adapter_slots(self) -> int:
+        return len(self.adapters) if self.max_loras is None else self.max_loras
+
+    @property
+    def adapter_rank(self) -> int:
+        largest = max((adapter.rank for adapter in self.adapters), default=0)
+        return next(rank for rank in LORA_RANKS if rank >= largest) if largest else 0
+
+    @property
+    def adapter_flags(self) -> list[str]:
+        if not self.adapters:
+            return []
+        modules = [f"{adapter.name}={adapter.location(self.model_cache)}" for adapter in self.adapters]
+        return [
+            *("--lora-modules", *modules),
+            "--enable-lora",
+            f"--max-lora-rank={self.adapter_rank}",
+            f"--max-loras={self.adapter_slots}",
+            # All of them stay in the memory of the machine.
+            f"--max-cpu-loras={len(self.adapters)}",
+        ]
 
 
 class TpuServer(Server, SingleSliceWorkload):

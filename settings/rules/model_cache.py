@@ -15,7 +15,7 @@ from settings.problems import Problem, unknown
 from settings.rules.common import join_names, needs, rule
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
-_REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
+REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
 
 
 def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
@@ -65,7 +65,7 @@ def buckets_of_models_exist(
 def revisions_are_names(serving: list[AnyServer]) -> Iterator[Problem]:
     """A revision is a commit, a tag or a branch."""
     for server, cache in _cached(serving):
-        if not _REVISION.fullmatch(cache.revision) or ".." in cache.revision:
+        if not REVISION.fullmatch(cache.revision) or ".." in cache.revision:
             cause = f'"{cache.revision}" is not a commit, tag or branch. Hugging Face would not find it'
             yield Problem(server.at("modelCache.revision"), cause, "Write for example main, or a commit")
 

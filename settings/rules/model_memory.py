@@ -92,6 +92,8 @@ def _does_not_fit(placed: Placed[AnyServer], load: Load, place: Place) -> Proble
     if need.kv_cache:
         slots = f"{load.sequences} sequences" if load.sequences > 1 else "one sequence"
         parts.append(f"KV cache of {slots} of {load.tokens:,} tokens {_gib(need.kv_cache)}")
+    if need.adapters:
+        parts.append(f"{load.adapter_slots} adapters {_gib(need.adapters)}")
     if need.margin:
         parts.append(f"activations {_gib(need.margin)}")
     choices = [f"set {server.length_key} to {length:,} or less"] if length and load.tokens else []

@@ -17,7 +17,7 @@ _MAX_NAME = 50
 
 @dataclass(frozen=True)
 class Download:
-    """A model that a Job downloads into a bucket once, for all servers that read it there."""
+    """A model or adapter that a Job downloads into a bucket once, for all servers that read it there."""
 
     bucket: str
     model: str
@@ -34,15 +34,15 @@ class Download:
 
     def serves(self, server: Server) -> bool:
         """Whether the server reads this model from this bucket."""
-        return server.model_cache is not None and _key(server) == (self.bucket, self.model, self.revision)
+        return (self.bucket, self.model, self.revision) in _keys(server)
 
 
 def downloads_of(servers: Sequence[Server]) -> list[Download]:
-    """The models that servers read from buckets, each once, in the order of the servers."""
+    """The models and adapters that servers read from buckets, each once, in the order of the servers."""
     found: dict[tuple[str, str, str], list[Server]] = {}
     for server in servers:
-        if server.model_cache is not None:
-            found.setdefault(_key(server), []).append(server)
+        for key in _keys(server):
+            found.setdefault(key, []).append(server)
     return [
         Download(
             *key,
@@ -53,9 +53,14 @@ def downloads_of(servers: Sequence[Server]) -> list[Download]:
     ]
 
 
-def _key(server: Server) -> tuple[str, str, str]:
-    assert server.model_cache is not None
-    return server.model_cache.bucket, server.hub_ids.get("model", ""), server.model_cache.revision
+def _keys(server: Server) -> list[tuple[str, str, str]]:
+    """Bucket, id and revision of what the server reads from a bucket and a Job downloads into it."""
+    cache = server.model_cache
+    if cache is None:
+        return []
+    adapters = [(adapter.source, adapter.revision) for adapter in server.adapters if not adapter.of_bucket]
+    sources = [(server.hub_ids.get("model", ""), cache.revision), *adapters]
+    return [(cache.bucket, source, revision) for source, revision in dict.fromkeys(sources)]
 
 
 def cache_grants(bucket: str, servers: Sequence[Server]) -> list[Grant]:
