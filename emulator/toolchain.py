@@ -147,6 +147,9 @@ PULUMI = Module(
         ),
     ),
 )
+# The endpoint picker of the Gateway API Inference Extension, and its router by the model of a request:
+# https://gateway-api-inference-extension.sigs.k8s.io
+INFERENCE_EXTENSION = Module("endpoint-picker")
 TOOLS = (
     Tool(
         "kubernetes",
@@ -212,13 +215,19 @@ TOOLS = (
         {"prometheus-adapter": "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
         seconds=95,
     ),
-    # The endpoint picker of the Gateway API Inference Extension: https://gateway-api-inference-extension.sigs.k8s.io
     Tool(
         "endpoint-picker",
-        Module("endpoint-picker"),
+        INFERENCE_EXTENSION,
         "sigs.k8s.io/gateway-api-inference-extension",
         {"epp": "sigs.k8s.io/gateway-api-inference-extension/cmd/epp"},
         seconds=120,
+    ),
+    Tool(
+        "model-router",
+        INFERENCE_EXTENSION,
+        "sigs.k8s.io/gateway-api-inference-extension",
+        {"bbr": "sigs.k8s.io/gateway-api-inference-extension/cmd/bbr"},
+        seconds=10,
     ),
     # Runs programs in YAML, which use the components as a package. `emulator/bin` has it under the engine's name.
     Tool(

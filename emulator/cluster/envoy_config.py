@@ -13,10 +13,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.cluster.gateway_routes import Key, Object, Objects, attached, pool_of, precedence, timeout_seconds
+from emulator.cluster.gateway_routes import (
+    Key,
+    Object,
+    Objects,
+    attached,
+    extension_of,
+    key_of,
+    pool_of,
+    precedence,
+    timeout_seconds,
+)
 from emulator.cluster.pod_proxy import DESTINATION_HEADER, POOL_HEADER
 
 EXT_PROC = "envoy.filters.http.ext_proc"
+# The filter of a GCPRoutingExtension. Hosts enable it.
+EXTENSION = "extension"
+# The model of a request, for the access log. The router of a Gateway sets it.
+MODEL_HEADER = "X-Gateway-Model-Name"
 # A cluster without endpoints. The picker of routes that name none, and the backend of references without a pool.
 NOWHERE = "nowhere"
 # Seconds that a picker may take for each message and for its probe. Envoy's default of 0.2 s is too short on a busy
@@ -60,7 +74,11 @@ class Place:
 
 
 def files(
-    gateway: Object, objects: Objects, pickers: Mapping[Key, Sequence[Picker]], place: Place
+    gateway: Object,
+    objects: Objects,
+    pickers: Mapping[Key, Sequence[Picker]],
+    place: Place,
+    callouts: Mapping[Key, Sequence[Picker]] | None = None,
 ) -> dict[str, Object]:
     """The content of Envoy's files, by name. A file refers only to those before it.
 
@@ -71,12 +89,13 @@ def files(
         objects: The objects of the cluster.
         pickers: The endpoint pickers that run, by InferencePool.
         place: Where Envoy runs.
+        callouts: The servers that GCPRoutingExtensions call, by GCPRoutingExtension. They speak the pickers' protocol.
     """
     working = [listener for listener in gateway["spec"]["listeners"] if has_certificate(gateway, listener, objects)]
     routes = {_routes_file(listener): {"resources": [_routes(gateway, listener, objects)]} for listener in working}
     watched = {"cds_config": "clusters.json", "lds_config": "listeners.json"}
     return {
-        "clusters.json": {"resources": clusters(objects, place.proxy, pickers)},
+        "clusters.json": {"resources": clusters(objects, place.proxy, pickers, callouts or {})},
         **routes,
         "listeners.json": {"resources": [_listener(gateway, listener, objects, place) for listener in working]},
         # Envoy's static configuration. It has no admin interface.
@@ -87,8 +106,15 @@ def files(
     }
 
 
-def clusters(objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker]]) -> list[Object]:
-    """Envoy's clusters: for each InferencePool one of its pods and one of its endpoint picker."""
+def clusters(
+    objects: Objects,
+    proxy: int,
+    pickers: Mapping[Key, Sequence[Picker]],
+    callouts: Mapping[Key, Sequence[Picker]],
+) -> list[Object]:
+    """Envoy's clusters: for each InferencePool one of its pods and one of its endpoint picker, and one for each
+    GCPRoutingExtension.
+    """
     resources = [_cluster(NOWHERE, [])]
     # Also those without a route: so a change of routes needs no change of clusters, and loses no request.
     for key in sorted(objects.pools):
@@ -97,8 +123,9 @@ def clusters(objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker
             # The pod proxy closes each connection after one answer.
             "common_http_protocol_options": {"max_requests_per_connection": 1},
         }
-        resources += [_cluster(_backend(key), [_endpoint(proxy)], http1), _picker_cluster(key, pickers.get(key, ()))]
-    return resources
+        picker = _picker_cluster(_picker(key), pickers.get(key, ()))
+        resources += [_cluster(_backend(key), [_endpoint(proxy)], http1), picker]
+    return resources + [_picker_cluster(_callout(key), callouts.get(key, ())) for key in sorted(objects.extensions)]
 
 
 def _watched(file: Path) -> Object:
@@ -122,8 +149,8 @@ def _listener(gateway: Object, listener: Object, objects: Objects, place: Place)
     }
 
 
-def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
-    """The replicas of a pool's endpoint picker.
+def _picker_cluster(name: str, pickers: Sequence[Picker]) -> Object:
+    """The replicas of an endpoint picker, or of another server with its protocol.
 
     A standby of a picker with leader election runs, but isn't ready. The emulator's pods are always Ready, so Envoy
     itself asks each replica's readiness probe.
@@ -133,7 +160,7 @@ def _picker_cluster(pool: Key, pickers: Sequence[Picker]) -> Object:
         | ({"health_check_config": {"port_value": picker.probe_port}} if picker.probe_port else {})
         for picker in pickers
     ]
-    cluster = _cluster(_picker(pool), endpoints, {"explicit_http_config": {"http2_protocol_options": {}}})
+    cluster = _cluster(name, endpoints, {"explicit_http_config": {"http2_protocol_options": {}}})
     # Its certificate is self-signed, and load balancers don't verify it:
     # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/internal/tls/tls.go
     cluster["transport_socket"] = _tls("UpstreamTlsContext", alpn_protocols=["h2"])
@@ -189,6 +216,7 @@ def _routes(gateway: Object, listener: Object, objects: Objects) -> Object:
             "name": host,
             "domains": [host],
             "routes": [route for _, route in sorted(rules, key=lambda rule: precedence(rule[0]))],
+            **_extended(gateway, objects),
         }
         for host, rules in sorted(hosts.items())
     ]
@@ -196,9 +224,19 @@ def _routes(gateway: Object, listener: Object, objects: Objects) -> Object:
     return typed | {"virtual_hosts": virtual_hosts}
 
 
+def _extended(gateway: Object, objects: Objects) -> Object:
+    """Enables the Gateway's GCPRoutingExtension for a host."""
+    extension = extension_of(gateway, objects)
+    if extension is None:
+        return {}
+    overrides = {"grpc_service": _grpc(_callout(key_of(extension)))}
+    per_route = {"@type": _type("extensions.filters.http.ext_proc.v3.ExtProcPerRoute"), "overrides": overrides}
+    return {"typed_per_filter_config": {EXTENSION: per_route}}
+
+
 def _connection_manager(listener: Object, place: Place) -> Object:
     # Routes enable it and name their picker.
-    ext_proc = {
+    ext_proc: Object = {
         "@type": _type("extensions.filters.http.ext_proc.v3.ExternalProcessor"),
         "grpc_service": _grpc(NOWHERE),
         "message_timeout": f"{PICKER_SECONDS}s",
@@ -211,6 +249,8 @@ def _connection_manager(listener: Object, place: Place) -> Object:
             "response_trailer_mode": "SEND",
         },
     }
+    requests_only = {"response_header_mode": "SKIP", "response_body_mode": "NONE", "response_trailer_mode": "SKIP"}
+    extension = {**ext_proc, "processing_mode": {**ext_proc["processing_mode"], **requests_only}}
     removed = {
         "@type": _type("extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation"),
         "mutations": [{"remove": header} for header in (DESTINATION_HEADER, POOL_HEADER)],
@@ -231,6 +271,7 @@ def _connection_manager(listener: Object, place: Place) -> Object:
             "config_source": _watched(place.folder / _routes_file(listener)),
         },
         "http_filters": [
+            {"name": EXTENSION, "disabled": True, "typed_config": extension},
             {"name": EXT_PROC, "disabled": True, "typed_config": ext_proc},
             {"name": "envoy.filters.http.router", "typed_config": router},
         ],
@@ -247,6 +288,7 @@ def _access_log(file: Path) -> Object:
         "details": "%RESPONSE_CODE_DETAILS%",
         "backend": "%UPSTREAM_CLUSTER%",
         "pod": f"%REQ({DESTINATION_HEADER})%",
+        "model": f"%REQ({MODEL_HEADER})%",
         "milliseconds": "%DURATION%",
     }
     typed = {"@type": _type("extensions.access_loggers.file.v3.FileAccessLog"), "path": str(file)}
@@ -322,6 +364,10 @@ def _backend(pool: Key) -> str:
 
 def _picker(pool: Key) -> str:
     return f"picker/{pool[0]}/{pool[1]}"
+
+
+def _callout(extension: Key) -> str:
+    return f"extension/{extension[0]}/{extension[1]}"
 
 
 def _grpc(cluster: str) -> Object:

@@ -1,7 +1,7 @@
-"""Holds a changed HTTPRoute back until the endpoint pickers that it needs answer.
+"""Holds changed HTTPRoutes and new GCPRoutingExtensions back until the servers that they need answer.
 
-On GKE a picker's pod is ready only once its probe succeeds, and a program changes the route after that. KWOK makes pods
-ready at once, so the change may come before the picker's process answers.
+On GKE the pod of a picker or a router is ready only once its probe succeeds, and a program changes the route after
+that. KWOK makes pods ready at once, so the change may come before the server's process answers.
 """
 
 from __future__ import annotations
@@ -29,35 +29,62 @@ class Rollout:
 
     def __init__(self) -> None:
         self._applied: dict[Key, Object] = {}
+        self._extensions: set[Key] = set()
+        self._seen: dict[Key, float] = {}
         self._pending: dict[Key, tuple[object, float]] = {}
         self._answers_since: dict[Picker, float] = {}
 
-    async def applied(self, objects: Objects, pickers: Mapping[Key, Sequence[Picker]], now: float) -> Objects:
-        """The objects with the versions of routes to apply. `now` is a monotonic time in seconds."""
+    async def applied(
+        self,
+        objects: Objects,
+        pickers: Mapping[Key, Sequence[Picker]],
+        now: float,
+        callouts: Mapping[Key, Sequence[Picker]] | None = None,
+    ) -> Objects:
+        """The objects with the versions of routes, and the GCPRoutingExtensions, to apply.
+
+        Args:
+            objects: The objects of the cluster.
+            pickers: The endpoint pickers that run, by InferencePool.
+            now: A monotonic time in seconds.
+            callouts: The servers that GCPRoutingExtensions call, by GCPRoutingExtension.
+        """
+        servers = callouts or {}
+        self._extensions = {
+            key
+            for key in objects.extensions
+            if key in self._extensions
+            or await self._answers(servers.get(key, ()), now)
+            or now - self._seen.setdefault(key, now) >= MAX_SECONDS
+        }
         routes = {}
         for key, route in objects.routes.items():
             before = self._applied.get(key)
             if (
                 before is not None
                 and _version(before) != _version(route)
-                and await self._holds(key, route, pickers, now)
+                and await self._holds(key, route, pickers, now, objects.extensions.keys() <= self._extensions)
             ):
                 routes[key] = before
             else:
                 self._pending.pop(key, None)
                 routes[key] = route
         self._applied = routes
-        return replace(objects, routes=routes)
+        extensions = {key: item for key, item in objects.extensions.items() if key in self._extensions}
+        return replace(objects, routes=routes, extensions=extensions)
 
-    async def _holds(self, key: Key, route: Object, pickers: Mapping[Key, Sequence[Picker]], now: float) -> bool:
-        """Whether a changed route waits for a picker."""
+    async def _holds(
+        self, key: Key, route: Object, pickers: Mapping[Key, Sequence[Picker]], now: float, extended: bool
+    ) -> bool:
+        """Whether a changed route waits for a picker, or for the server of a GCPRoutingExtension."""
         version, since = self._pending.get(key, (None, now))
         if version != _version(route):
             since = now
         self._pending[key] = (_version(route), since)
         if "deletionTimestamp" in route["metadata"] or now - since >= MAX_SECONDS:
             return False
-        return any([not await self._answers(pickers.get(pool, ()), now) for pool in weighted_pools(route)])
+        answers = [await self._answers(pickers.get(pool, ()), now) for pool in weighted_pools(route)]
+        return not (extended and all(answers))
 
     async def _answers(self, pickers: Sequence[Picker], now: float) -> bool:
         for picker in pickers:

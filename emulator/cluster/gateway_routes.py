@@ -7,7 +7,7 @@ https://gateway-api.sigs.k8s.io/reference/spec/
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.cluster.fit import matches
@@ -29,8 +29,8 @@ BACKEND_TIMEOUT_SECONDS = 30
 class Objects:
     """The objects of a cluster that decide how Gateways route, each by (namespace, name).
 
-    `certificates` are the Secrets of type kubernetes.io/tls, `policies` the GCPBackendPolicies. A key of `namespaces`
-    is ("", name).
+    `certificates` are the Secrets of type kubernetes.io/tls, `policies` the GCPBackendPolicies, `extensions` the
+    GCPRoutingExtensions. A key of `namespaces` is ("", name).
     """
 
     gateways: Mapping[Key, Object]
@@ -39,6 +39,7 @@ class Objects:
     policies: Mapping[Key, Object]
     certificates: Mapping[Key, Object]
     namespaces: Mapping[Key, Object]
+    extensions: Mapping[Key, Object] = field(default_factory=dict)
 
 
 def key_of(item: Object) -> Key:
@@ -86,6 +87,23 @@ def _refers(parent: Object, route: Object, gateway: Object, listener: Object, ob
             labels = objects.namespaces.get(("", namespace), {}).get("metadata", {}).get("labels", {})
             return matches(allowed["selector"], labels)
     return False
+
+
+def extension_of(gateway: Object, objects: Objects) -> Object | None:
+    """The GCPRoutingExtension of a Gateway, which changes requests before their route is chosen.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/configure-gke-service-extensions
+    """
+    namespace, name = key_of(gateway)
+    target = {"group": GATEWAY_API.partition("/")[0], "kind": "Gateway", "name": name}
+    own = (extension for key, extension in sorted(objects.extensions.items()) if key[0] == namespace)
+    return next((extension for extension in own if target in extension["spec"]["targetRefs"]), None)
+
+
+def callout_of(extension: Object) -> tuple[Key, int]:
+    """The Service that a GCPRoutingExtension calls, and its port."""
+    ref = extension["spec"]["extensionChains"][0]["extensions"][0]["backendRef"]
+    return (extension["metadata"]["namespace"], ref["name"]), ref["port"]
 
 
 def refs_of(route: Object) -> list[Object]:

@@ -29,6 +29,7 @@ from emulator.cluster.gateway_routes import (
     Key,
     Object,
     Objects,
+    callout_of,
     key_of,
     ours,
 )
@@ -86,8 +87,9 @@ class Gateways:
         self._pools = view(f"/apis/{POOL_API}/inferencepools")
         policies = view(f"/apis/{POLICY_API}/gcpbackendpolicies")
         certificates = view("/api/v1/secrets", fieldSelector="type=kubernetes.io/tls")
+        extensions = view(f"/apis/{POLICY_API}/gcproutingextensions")
         # In the order of `Objects`.
-        self._views = (gateways, routes, self._pools, policies, certificates, view("/api/v1/namespaces"))
+        self._views = (gateways, routes, self._pools, policies, certificates, view("/api/v1/namespaces"), extensions)
 
     async def run(self, proxy: int) -> None:
         """Reconciles at every change. `proxy` is the port of the pod proxy.
@@ -133,7 +135,8 @@ class Gateways:
         objects = Objects(*(dict(view.objects) for view in self._views))
         gateways = ours(objects.gateways.values())
         pickers = {key: list(self._pickers(pool)) for key, pool in objects.pools.items()}
-        applied = await self._rollout.applied(objects, pickers, time.monotonic())
+        callouts = {key: list(self._servers(*callout_of(item))) for key, item in objects.extensions.items()}
+        applied = await self._rollout.applied(objects, pickers, time.monotonic(), callouts)
         wanted = {key_of(gateway) for gateway in gateways}
         for key in self._running.keys() - wanted:
             self._running.pop(key).stop()
@@ -143,7 +146,7 @@ class Gateways:
                 envoy = self._running[key_of(gateway)] = Envoy(self._folder, key_of(gateway))
             ports = envoy.ports([listener["name"] for listener in gateway["spec"]["listeners"]])
             place = Place(envoy.path, ports, envoy.access_log, proxy, self._folder.pki)
-            envoy.configure(envoy_config.files(gateway, applied, pickers, place))
+            envoy.configure(envoy_config.files(gateway, applied, pickers, place, callouts))
             addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items() if await _listens(port)}
             await self._write(GATEWAY_API, "gateways", gateway, gateway_status(gateway, objects, addresses))
         for route in objects.routes.values():
@@ -153,13 +156,17 @@ class Gateways:
             await self._write(POOL_API, "inferencepools", pool, status)
 
     def _pickers(self, pool: Object) -> Iterator[Picker]:
-        ref, served = pool["spec"]["endpointPickerRef"], self._served()
-        service = self._services.objects.get((pool["metadata"]["namespace"], ref["name"]))
+        ref = pool["spec"]["endpointPickerRef"]
+        yield from self._servers((pool["metadata"]["namespace"], ref["name"]), ref["port"]["number"])
+
+    def _servers(self, key: Key, number: int) -> Iterator[Picker]:
+        """The replicas behind a port of a Service."""
+        service, served = self._services.objects.get(key), self._served()
         if service is None:
             return
         pods = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values()}
         slices = self._slices.objects.values()
-        for uid, port in sorted(egress.through_service(service, ref["port"]["number"], slices, served)):
+        for uid, port in sorted(egress.through_service(service, number, slices, served)):
             containers = pods[uid]["spec"]["containers"] if uid in pods else []
             probes = (container.get("readinessProbe", {}).get("grpc") for container in containers)
             probe = next(filter(None, probes), None)

@@ -23,7 +23,7 @@ from catalog.nodes import GKE_TPU_ACCELERATOR
 from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
-from emulator.cluster.endpoint_picker import endpoint_picker
+from emulator.cluster.endpoint_picker import endpoint_picker, model_router
 from emulator.cluster.sandbox import Container
 from emulator.folders import Outside
 from emulator.program import has_name
@@ -315,6 +315,7 @@ PROGRAMS = (
     Program(
         "registry.k8s.io/gateway-api-inference-extension/epp", endpoint_picker, ("NAMESPACE", "POD_NAME"), managed=True
     ),
+    Program("registry.k8s.io/gateway-api-inference-extension/bbr", model_router, ("NAMESPACE",), managed=True),
     Program("gcr.io/gke-release/custom-metrics-stackdriver-adapter", _stackdriver_adapter),
     Program("ghcr.io/huggingface/text-generation-inference", _tgi, STUB_VARIABLES),
     Program(

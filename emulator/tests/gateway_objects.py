@@ -18,6 +18,7 @@ Object = dict[str, Any]
 NAMESPACE = "llm"
 KEY_SECRET = "gateway-api-key"
 PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
+ROUTER, ROUTER_IMAGE = "body-based-router", "registry.k8s.io/gateway-api-inference-extension/bbr:v1.3.0"
 RBAC = "rbac.authorization.k8s.io"
 # Scores as the official chart configures them, without the prefix cache: a test sends each prompt once.
 PLUGINS = {
@@ -52,12 +53,19 @@ def _deployment(name: str, replicas: int, pod: Object) -> Object:
     return _object("apps/v1", "Deployment", name, spec=spec)
 
 
-def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.002) -> Object:
-    """A vLLM server that runs `slots` requests at once."""
+def server(name: str, replicas: int, slots: int = 2, token_seconds: float = 0.002, adapter: str = "") -> Object:
+    """A vLLM server that runs `slots` requests at once, with a LoRA adapter."""
+    adapters = ["--lora-modules", f"{adapter}=/adapters/{adapter}", "--enable-lora"] if adapter else []
     container = {
         "name": "server",
         "image": ENGINES["vllm"].image,
-        "args": ["--model=google/gemma-2b", "--port=8000", f"--max-num-seqs={slots}", "--shutdown-timeout=50"],
+        "args": [
+            "--model=google/gemma-2b",
+            "--port=8000",
+            f"--max-num-seqs={slots}",
+            "--shutdown-timeout=50",
+            *adapters,
+        ],
         "ports": [{"containerPort": 8000}],
         "env": [
             {"name": "GKE_AI_STUB_TOKEN_SECONDS", "value": str(token_seconds)},
@@ -133,6 +141,53 @@ def route(**weights: int) -> Object:
     refs = [reference | {"name": name, "weight": weight} for name, weight in weights.items()]
     spec = {"parentRefs": [{"name": "inference-gateway"}], "rules": [{"backendRefs": refs}]}
     return _object("gateway.networking.k8s.io/v1", "HTTPRoute", "chat", spec=spec)
+
+
+def router() -> list[Object]:
+    """The router of the Gateway by the model of a request, as its chart writes it."""
+    account = {"kind": "ServiceAccount", "name": ROUTER, "namespace": NAMESPACE}
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]
+    container = {
+        "name": "bbr",
+        "image": ROUTER_IMAGE,
+        "args": ["--streaming", "--v", "3"],
+        "env": [{"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "ports": [{"containerPort": 9004}, {"containerPort": 9005}],
+    }
+    extension = {
+        "name": "ext1",
+        "authority": "myext.com",
+        "timeout": "1s",
+        "supportedEvents": ["RequestHeaders", "RequestBody", "RequestTrailers"],
+        "requestBodySendMode": "FullDuplexStreamed",
+        "backendRef": {"group": "", "kind": "Service", "name": ROUTER, "port": 9004},
+    }
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference-gateway"}
+    chains = {"targetRefs": [target], "extensionChains": [{"name": "chain1", "extensions": [extension]}]}
+    port = {"protocol": "TCP", "port": 9004, "targetPort": 9004, "appProtocol": "HTTP2"}
+    return [
+        _object("v1", "ServiceAccount", ROUTER),
+        _object(f"{RBAC}/v1", "Role", ROUTER, rules=rules),
+        _object(
+            f"{RBAC}/v1",
+            "RoleBinding",
+            ROUTER,
+            subjects=[account],
+            roleRef={"apiGroup": RBAC, "kind": "Role", "name": ROUTER},
+        ),
+        _object("v1", "Service", ROUTER, spec={"selector": {"app": ROUTER}, "ports": [port]}),
+        _deployment(ROUTER, 1, {"serviceAccountName": ROUTER, "containers": [container]}),
+        _object("networking.gke.io/v1", "GCPRoutingExtension", ROUTER, spec=chains),
+    ]
+
+
+def route_of_model(model: str, name: str) -> Object:
+    """An HTTPRoute that sends requests for a model to a pool."""
+    matches = [{"headers": [{"type": "Exact", "name": "X-Gateway-Model-Name", "value": model}]}]
+    refs = [{"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": name, "weight": 1}]
+    rules = [{"matches": matches, "backendRefs": refs}]
+    spec = {"parentRefs": [{"name": "inference-gateway"}], "rules": rules}
+    return _object("gateway.networking.k8s.io/v1", "HTTPRoute", f"{name}-model", spec=spec)
 
 
 def certificate(name: str) -> Object:

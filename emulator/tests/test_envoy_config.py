@@ -57,6 +57,14 @@ def pool(name: str, mode: str = "FailClose") -> Object:
     return {"metadata": {"name": name, "namespace": "llm", "generation": 1}, "spec": spec}
 
 
+def extension(target: str, namespace: str = "llm") -> Object:
+    reference = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": target}
+    backend = {"group": "", "kind": "Service", "name": "router", "port": 9004}
+    chain = {"name": "chain", "extensions": [{"name": "router", "authority": "router", "backendRef": backend}]}
+    spec = {"targetRefs": [reference], "extensionChains": [chain]}
+    return {"metadata": {"name": "router", "namespace": namespace}, "spec": spec}
+
+
 def policy(target: str, seconds: int) -> Object:
     reference = {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": target}
     spec = {"targetRef": reference, "default": {"timeoutSec": seconds}}
@@ -68,6 +76,7 @@ def objects(
     pools: Iterable[Object] = (pool("old"), pool("new")),
     policies: Iterable[Object] = (),
     certificates: Iterable[Object] = (),
+    extensions: Iterable[Object] = (),
 ) -> Objects:
     namespaces = {
         ("", name): {"metadata": {"labels": {"kubernetes.io/metadata.name": name}}} for name in ("llm", "other")
@@ -76,7 +85,9 @@ def objects(
     def by_key(items: Iterable[Object]) -> dict[Key, Object]:
         return {key_of(item): item for item in items}
 
-    return Objects({}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces)
+    return Objects(
+        {}, by_key(routes), by_key(pools), by_key(policies), by_key(certificates), namespaces, by_key(extensions)
+    )
 
 
 def files(
@@ -129,6 +140,7 @@ def test_envoy_accepts_the_configuration(tmp_path: Path) -> None:
         [pool("old", "FailOpen"), pool("new")],
         [policy("old", 600)],
         [cert],
+        [extension("inference-gateway")],
     )
     written = files(whole, known, tmp_path, tmp_path)
     static: Object = {"clusters": written["clusters.json"]["resources"], "listeners": []}
@@ -222,6 +234,30 @@ def test_the_share_of_a_missing_pool_goes_nowhere() -> None:
 def test_a_response_may_take_as_long_as_the_policy_says(policies: list[Object], timeout: str) -> None:
     (found,) = envoy_routes(gateway(), objects([route(ref("old"))], policies=policies))
     assert found["route"]["timeout"] == timeout
+
+
+@pytest.mark.parametrize(
+    ("target", "namespace", "calls"),
+    [("inference-gateway", "llm", True), ("other", "llm", False), ("inference-gateway", "other", False)],
+)
+def test_hosts_of_a_gateway_call_its_extension(target: str, namespace: str, calls: bool) -> None:
+    known = objects([route(ref("old"))], extensions=[extension(target, namespace)])
+    written = files(gateway(), known)
+    (host,) = written["routes_http.json"]["resources"][0]["virtual_hosts"]
+    assert ("typed_per_filter_config" in host) == calls
+    if calls:
+        service = host["typed_per_filter_config"]["extension"]["overrides"]["grpc_service"]
+        named = service["envoy_grpc"]["cluster_name"]
+        assert named in [cluster["name"] for cluster in written["clusters.json"]["resources"]]
+
+
+def test_routes_that_match_a_header_come_before_those_that_match_all() -> None:
+    header = {"type": "Exact", "name": "X-Gateway-Model-Name", "value": "sql"}
+    of_model = route(ref("new"), name="second")
+    of_model["spec"]["rules"][0]["matches"] = [{**EVERY_PATH[0], "headers": [header]}]
+    first, second = envoy_routes(gateway(), objects([route(ref("old")), of_model]))
+    assert first["match"]["headers"] == [{"name": "X-Gateway-Model-Name", "string_match": {"exact": "sql"}}]
+    assert "headers" not in second["match"]
 
 
 def test_exact_paths_come_first_and_then_the_longest_prefix() -> None:

@@ -93,3 +93,34 @@ def test_a_deleted_route_goes_at_once() -> None:
 
 def test_a_port_without_a_server_is_not_healthy() -> None:
     assert asyncio.run(gateway_rollout.serves(9, "inference-extension")) is False
+
+
+ROUTER = ("llm", "router")
+
+
+def extended(rollout: Rollout, item: Object, now: float, ports: list[Picker]) -> tuple[int, bool]:
+    """The generation of the route and whether the extension is applied."""
+    extension = {"metadata": {"namespace": "llm", "name": "router"}}
+    objects = Objects({}, {("llm", "r"): item}, {}, {}, {}, {}, {ROUTER: extension})
+    result = asyncio.run(rollout.applied(objects, PICKERS, now, {ROUTER: ports}))
+    (applied,) = result.routes.values()
+    return applied["metadata"]["generation"], ROUTER in result.extensions
+
+
+def test_an_extension_waits_for_its_server_and_a_changed_route_for_the_extension(serving: set[int]) -> None:
+    rollout, server = Rollout(), [Picker(3, 13)]
+    weights(rollout, route(1, old=1), 0)
+    assert extended(rollout, route(2, old=1), 10, []) == (1, False)
+    assert extended(rollout, route(2, old=1), 11, server) == (1, False)
+    serving.add(13)
+    assert extended(rollout, route(2, old=1), 12, server) == (1, False)
+    assert extended(rollout, route(2, old=1), 12 + SETTLED_SECONDS, server) == (2, True)
+    serving.remove(13)
+    assert extended(rollout, route(2, old=1), 20, server) == (2, True), "a load balancer asks a server that failed"
+
+
+def test_an_extension_whose_server_never_answers_is_applied_in_the_end(serving: set[int]) -> None:
+    assert serving == {11}
+    rollout = Rollout()
+    assert extended(rollout, route(1, old=1), 0, []) == (1, False)
+    assert extended(rollout, route(1, old=1), MAX_SECONDS, []) == (1, True)

@@ -22,7 +22,17 @@ from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, processes
 from emulator.cluster.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
-from emulator.tests.gateway_objects import NAMESPACE, api_key, certificate, gateway, pool, route, server
+from emulator.tests.gateway_objects import (
+    NAMESPACE,
+    api_key,
+    certificate,
+    gateway,
+    pool,
+    route,
+    route_of_model,
+    router,
+    server,
+)
 from emulator.tests.harness import eventually
 
 pytestmark = pytest.mark.cluster
@@ -32,7 +42,7 @@ RECORD = ClusterRecord("gw", "p", "us-central1", "standard", [ZONE], "1.36.1-gke
 SYSTEM_POOL = PoolRecord("default-pool", "e2-standard-16", [ZONE], nodes_per_zone=2)
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
 PLURALS = {"InferencePool": "inferencepools", "HTTPRoute": "httproutes"}
-MODEL = "google/gemma-2b"
+MODEL, ADAPTER = "google/gemma-2b", "sql"
 API_KEY = "a key of clients"
 KEY_HEADER = {"Authorization": f"Bearer {API_KEY}"}
 CLIENT = httpx.Client(timeout=60, trust_env=False, headers=KEY_HEADER)
@@ -52,7 +62,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         try:
             with client(folder()) as api:
                 answer(api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}))
-                objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01)]
+                objects = [server("old", 2, token_seconds=0.01), server("new", 1, token_seconds=0.01, adapter=ADAPTER)]
                 objects.append(api_key(API_KEY))  # servers wait for it
                 objects += [*pool("old", pickers=2), *pool("new", "FailOpen"), gateway(HTTP), route(old=1, new=0)]
                 for item in objects:
@@ -89,10 +99,10 @@ def url(api: httpx.Client) -> str:
     return f"http://{addresses[0]['value']}/v1"
 
 
-def ask(address: str, tag: str = "") -> int:
+def ask(address: str, tag: str = "", model: str = MODEL) -> int:
     """Sends a chat with one token and returns the status. The tag, a query, is in the log."""
     message = {"role": "user", "content": f"question {time.time_ns()}"}
-    request = {"model": MODEL, "max_tokens": 1, "messages": [message]}
+    request = {"model": model, "max_tokens": 1, "messages": [message]}
     return CLIENT.post(f"{address}/chat/completions?{tag}", json=request).status_code
 
 
@@ -285,6 +295,33 @@ def commands() -> dict[int, bytes]:
         with suppress(OSError):  # it has ended
             result[pid] = Path(f"/proc/{pid}/cmdline").read_bytes()
     return result
+
+
+def test_the_router_sends_each_model_to_its_pool(api: httpx.Client) -> None:
+    """By the name in the body of the request: the model to `old`, and the adapter to `new`."""
+    address = works(api)
+    assert ask(address, model=ADAPTER) == 404, "all requests go to `old`, which has no adapter"
+    added = [*router(), route_of_model(ADAPTER, "new")]
+    for item in added:
+        apply(api, item)
+    try:
+        eventually(lambda: ask(address, model=ADAPTER) == 200, "the router answers", START_SECONDS)
+        assert shares(address, 10) == {"old": 10}
+        with openai.OpenAI(base_url=address, api_key=API_KEY, max_retries=0, timeout=60) as chat:
+            for model in (MODEL, ADAPTER):
+                answered = chat.completions.create(model=model, prompt="x" * 200_000, max_tokens=1)
+                assert answered.model == model
+            with pytest.raises(openai.NotFoundError):
+                chat.completions.create(model="unknown", prompt="hi")
+            assert [listed.id for listed in chat.models.list()] == [MODEL], "no model in the request"
+        assert {ask(address, model=ADAPTER) for _ in range(5)} == {200}
+        with weights(api, old=1, new=1):
+            eventually(lambda: shares(address, 10)["new"], "the canary's share of the model")
+    finally:
+        for item in reversed(added):
+            answer(api.delete(path_of(item)))
+    eventually(lambda: ask(address, model=ADAPTER) == 404, "the router has gone")
+    works(api)
 
 
 def test_a_listener_serves_tls_with_the_certificate_of_its_secret(api: httpx.Client) -> None:

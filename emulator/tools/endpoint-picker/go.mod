@@ -2,7 +2,10 @@ module gke-ai/tools/endpoint-picker
 
 go 1.26.0
 
-tool sigs.k8s.io/gateway-api-inference-extension/cmd/epp
+tool (
+	sigs.k8s.io/gateway-api-inference-extension/cmd/bbr
+	sigs.k8s.io/gateway-api-inference-extension/cmd/epp
+)
 
 require (
 	cel.dev/expr v0.24.0 // indirect
