@@ -28,6 +28,10 @@ HEALTH_CHECK_RANGES = ("130.211.0.0/22", "35.191.0.0/16")
 # https://cloud.google.com/compute/docs/reference/rest/v1/regionUrlMaps
 MAX_WEIGHT = 1000
 
+# An HTTPRoute matches up to this many names of models in a rule:
+# https://gateway-api.sigs.k8s.io/reference/api-spec/main/spec/#httprouterule
+MAX_MATCHES = 64
+
 # Maximum of a backend service: https://cloud.google.com/load-balancing/docs/enabling-connection-draining
 MAX_DRAIN_SECONDS = 3600
 
@@ -39,10 +43,6 @@ API_PATH = "/v1"
 API_KEY_SECRET, API_KEY = "gateway-api-key", "key"
 # Iterations of PBKDF2-HMAC-SHA256: https://cheatsheetseries.owasp.org/cheatsheets/Password_Storage_Cheat_Sheet.html
 _ITERATIONS = 600_000
-
-# Ports of the endpoint picker: requests of the load balancer (Envoy's ext_proc), health, metrics.
-# https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
-PICKER_PORT, PICKER_HEALTH_PORT, PICKER_METRICS_PORT = 9002, 9003, 9090
 
 # GKE installs the CRDs of the Gateway API in clusters with this channel. https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways#enable-gateway
 GATEWAY_API_CHANNEL = "CHANNEL_STANDARD"

@@ -27,11 +27,6 @@ SECRET_SYNC_API = "secret-sync.gke.io/v1"
 GATEWAY_API = "gateway.networking.k8s.io/v1"
 INFERENCE_POOL_API = "inference.networking.k8s.io/v1"
 GATEWAY_POLICY_API = "networking.gke.io/v1"
-# The module gets no new code and will be archived, and llm-d's router follows: README.md of the repository. A successor
-# changes these rows, `picker_pod` in components/inference_pool.py, and the ports in catalog/gateways.py.
-# The format of its configuration: https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0/apix/config/v1alpha1
-ENDPOINT_PICKER_IMAGE = "registry.k8s.io/gateway-api-inference-extension/epp:v1.3.0"
-ENDPOINT_PICKER_CONFIG_API = "inference.networking.x-k8s.io/v1alpha1"
 
 # https://github.com/GoogleCloudPlatform/kubernetes-engine-samples, ai-ml/mix-train-and-inference
 FINE_TUNE_IMAGE = "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0"

@@ -25,6 +25,7 @@ from components.jetstream import JetStreamServer
 from components.kueue import KueueStack
 from components.metrics_adapter import MetricsAdapter
 from components.model_download import ModelDownload
+from components.model_router import ModelRouter
 from components.monitoring import SystemMonitoring
 from components.multislice import MultisliceJob
 from components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
@@ -55,6 +56,7 @@ __all__ = [
     "MetricsAdapter",
     "ModelBucket",
     "ModelDownload",
+    "ModelRouter",
     "MultisliceJob",
     "NamespaceQueue",
     "NodeAccount",

@@ -7,13 +7,14 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from catalog.gateways import API_PATH, CERTIFICATES_OPTION
+from catalog.inference_extension import MODEL_HEADER
 from catalog.versions import GATEWAY_API, INFERENCE_POOL_API
 from components.base import Component
 from components.gateway_address import gateway_address
 from components.retry import kueue_hook
 from settings.model import Gateway, Route
 from settings.stack import DEFAULT_NAMESPACE
-from settings.stack.gateway import gateway_class
+from settings.stack.gateway import ModelRule, gateway_class
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 # Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
@@ -86,7 +87,8 @@ class GatewayRoute(Component):
     request before it can answer. Pulumi deletes a server that the route no longer names after it has changed the route.
     If a server does not get ready, the update fails, and the route stays as it was.
 
-    It forwards the path `/v1` alone: vLLM checks an API key only there.
+    It forwards the path `/v1` alone: vLLM checks an API key only there. Rules can divide requests by the model that
+    they name. They need a `ModelRouter`.
 
     Sources: https://gateway-api.sigs.k8s.io/guides/traffic-splitting/,
     https://gateway-api-inference-extension.sigs.k8s.io/guides/inferencepool-rollout/,
@@ -102,6 +104,7 @@ class GatewayRoute(Component):
         namespace: str,
         gateway: str,
         gateway_namespace: str,
+        rules: Sequence[ModelRule] = (),
         servers_ready: pulumi.Input[bool] = True,
     ) -> None:
         """Create the route.
@@ -110,16 +113,17 @@ class GatewayRoute(Component):
             namespace: Namespace of the route, and of its servers' InferencePools, which have the servers' names.
             gateway: Name of the Gateway.
             gateway_namespace: Namespace of the Gateway.
+            rules: Which servers share the requests for which models. Default: all servers share all requests.
             servers_ready: The route is created or changed once this is known, whatever its value.
         """
         super().__init__(name, opts)
-        rules = route_spec(args, gateway, gateway_namespace)
+        spec = route_spec(args, gateway, gateway_namespace, rules)
         k8s.apiextensions.CustomResource(
             f"{namespace}/{args.name}",
             api_version=GATEWAY_API,
             kind="HTTPRoute",
             metadata={"name": args.name, "namespace": namespace},
-            spec=pulumi.Output.from_input(servers_ready).apply(lambda _: rules),
+            spec=pulumi.Output.from_input(servers_ready).apply(lambda _: spec),
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"route {name}")),
         )
         self.register_outputs({})
@@ -143,13 +147,14 @@ def listener(gateway: Gateway, namespaces: Sequence[str], own_namespace: str) ->
     return spec
 
 
-def route_spec(route: Route, gateway: str, gateway_namespace: str) -> dict[str, Any]:
+def route_spec(route: Route, gateway: str, gateway_namespace: str, rules: Sequence[ModelRule] = ()) -> dict[str, Any]:
     """Spec of the HTTPRoute."""
+    every = ModelRule((), [routed.server for routed in route.servers])
     spec: dict[str, Any] = {
         "parentRefs": [{"name": gateway, "namespace": gateway_namespace}],
         "rules": [
             {
-                "matches": [{"path": {"type": "PathPrefix", "value": API_PATH}}],
+                "matches": matches(rule.models),
                 "backendRefs": [
                     {
                         "group": INFERENCE_POOL_API.partition("/")[0],
@@ -158,10 +163,19 @@ def route_spec(route: Route, gateway: str, gateway_namespace: str) -> dict[str, 
                         "weight": routed.weight,
                     }
                     for routed in route.servers
+                    if routed.server in rule.servers
                 ],
             }
+            for rule in rules or [every]
         ],
     }
     if route.host:
         spec["hostnames"] = [route.host]
     return spec
+
+
+def matches(models: Sequence[str]) -> list[dict[str, Any]]:
+    """Matches of requests for these models. Without models: of all requests."""
+    path: dict[str, Any] = {"path": {"type": "PathPrefix", "value": API_PATH}}
+    headers = [{"type": "Exact", "name": MODEL_HEADER, "value": model} for model in models]
+    return [{**path, "headers": [header]} for header in headers] or [path]

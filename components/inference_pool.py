@@ -7,19 +7,16 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.gateways import (
-    HEALTH_CHECK_RANGES,
+from catalog.gateways import HEALTH_CHECK_RANGES
+from catalog.inference_extension import (
+    PICKER_CONFIG_API,
     PICKER_HEALTH_PORT,
+    PICKER_IMAGE,
     PICKER_METRICS_PORT,
     PICKER_PORT,
 )
 from catalog.namespaces import KONNECTIVITY, METRICS_COLLECTORS
-from catalog.versions import (
-    ENDPOINT_PICKER_CONFIG_API,
-    ENDPOINT_PICKER_IMAGE,
-    GATEWAY_POLICY_API,
-    INFERENCE_POOL_API,
-)
+from catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
 from components.base import Component
 from components.retry import kueue_hook
 from settings.stack.gateway import picker_name
@@ -36,7 +33,7 @@ GRACE_SECONDS = 130
 # Leader and standby differ in readiness, so no rollout ever has all replicas ready. The first one is enough.
 WAIT_FOR_ONE = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
 HEALTH_CHECK_SECONDS = 2
-PICKER_GROUP = ENDPOINT_PICKER_CONFIG_API.partition("/")[0]
+PICKER_GROUP = PICKER_CONFIG_API.partition("/")[0]
 # The default, 50 ms, costs each vLLM 17 to 24 % of a core: a scrape takes 8.5 to 12 ms (vLLM 0.32 on a CPU).
 SCRAPE_INTERVAL = "250ms"
 
@@ -285,7 +282,7 @@ class InferencePool(Component):
 def plugins() -> dict[str, Any]:
     """The configuration of the endpoint picker: its scorers, and how much each counts."""
     return {
-        "apiVersion": ENDPOINT_PICKER_CONFIG_API,
+        "apiVersion": PICKER_CONFIG_API,
         "kind": "EndpointPickerConfig",
         "plugins": [{"type": scorer} for scorer in SCORERS],
         "schedulingProfiles": [
@@ -318,7 +315,7 @@ def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecAr
     """Spec of the endpoint picker's pods. They meet the Pod Security level `restricted`."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "epp",
-        "image": ENDPOINT_PICKER_IMAGE,
+        "image": PICKER_IMAGE,
         "args": [
             f"--pool-name={pool}",
             f"--pool-namespace={namespace}",

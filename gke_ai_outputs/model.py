@@ -270,6 +270,7 @@ class Route(Item):
     host: str = since("1.3", "host name of the requests; empty for all others")
     model: str = since("1.3", "model to name in requests")
     servers: list[RoutedServer] = since("1.3", "servers that answer")
+    models: list[str] = since("1.4", "models and LoRA adapters to name in requests")
 
 
 class Gateway(Item):

@@ -42,8 +42,11 @@ def names(parent: Object, route: Object, gateway: Object) -> bool:
 
 
 def shares(route: Object) -> str:
-    """Formats the servers of a route with their share of its requests, in percent."""
-    backends = [backend for rule in route["spec"].get("rules") or [] for backend in rule.get("backendRefs") or []]
+    """Formats the servers of a route with their share of its requests, in percent.
+
+    The first rule has all servers. Others are for adapters that some of them have.
+    """
+    backends = [backend for rule in (route["spec"].get("rules") or [])[:1] for backend in rule.get("backendRefs") or []]
     total = sum(backend.get("weight", 1) for backend in backends)
     return ", ".join(
         f"{backend['name']} {round(100 * backend.get('weight', 1) / (total or 1))} %" for backend in backends

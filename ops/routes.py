@@ -23,7 +23,7 @@ KEY = "GATEWAY_API_KEY"
 
 @dataclass(frozen=True)
 class KeyedRoute:
-    """A route of a gateway whose servers require an API key, as the outputs of the stack describe it."""
+    """A model of a route whose servers require an API key, as the outputs of the stack describe it."""
 
     name: str
     namespace: str
@@ -33,9 +33,11 @@ class KeyedRoute:
     servers: tuple[str, ...]
     engine: Engine
     of_tenant: bool = False
+    only: bool = True
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name} (route)"
+        """The route, with the model if it answers for several."""
+        return f"{self.namespace}/{self.name} (route)" + ("" if self.only else f": {self.model}")
 
     def send(self, key: str, answered: Callable[[], None]) -> tuple[list[Reply], float]:
         """Sends a burst of requests with the stack's key, or the tenant's. Returns the replies and their seconds."""
@@ -59,7 +61,7 @@ class KeyedRoute:
 
 
 def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
-    """Yields the routes of a stack whose servers require an API key and get requests."""
+    """Yields the models of the routes of a stack whose servers require an API key and get requests."""
     engines = {
         (server["namespace"], server["name"]): server.get("engine", "") for server in outputs.get("servers") or []
     }
@@ -68,10 +70,13 @@ def keyed_routes(outputs: Mapping[str, Any]) -> Iterator[KeyedRoute]:
         for route in gateway["routes"] if gateway["apiKey"] else []:
             servers = tuple(routed["server"] for routed in route["servers"] if routed["weight"])
             engine = ENGINES.get(engines.get((route["namespace"], servers[0]), ""))
-            if engine is not None:
+            models = route.get("models") or [route["model"]]
+            if engine is None:
+                continue
+            for model in models:
                 yield KeyedRoute(
-                    *(route["name"], route["namespace"], gateway["url"], route["host"], route["model"]),
-                    *(servers, engine, route["namespace"] in tenants),
+                    *(route["name"], route["namespace"], gateway["url"], route["host"], model),
+                    *(servers, engine, route["namespace"] in tenants, len(models) == 1),
                 )
 
 

@@ -57,6 +57,17 @@ def internal() -> Configuration:
     return values
 
 
+def other(**keys: Any) -> dict[str, Any]:
+    """A server of another model."""
+    server = {**good()["serving"][0], "name": "other", "model": "google/gemma-2-2b-it", "gpus": 1}
+    return {**server, **keys}
+
+
+def adapters(count: int) -> list[dict[str, str]]:
+    return [{"name": f"adapter-{number}", "source": "my-team/sql"} for number in range(count)]
+
+
+OTHER: dict[str, Any] = {"name": "other", "servers": [{"server": "other"}]}
 SECOND: dict[str, Any] = {"name": "second", "servers": [{"server": "gemma"}]}
 
 MISTAKES = [
@@ -203,16 +214,38 @@ MISTAKES = [
         "two routes for one host",
         put("gateway.routes.+", {**SECOND, "host": "llm.example.com"}),
         f"{PATH}.routes[1].host",
-        "routes gemma and second both match host llm.example.com",
-        "a host of its own",
+        "routes gemma and second both match requests of host llm.example.com for google/gemma-2-9b-it",
+        "a host or models of its own",
         good,
     ),
     Mistake(
         "two routes for all hosts",
         both(drop("gateway.routes.0.host"), put("gateway.routes.+", SECOND)),
         f"{PATH}.routes[1].host",
-        "routes gemma and second both match all hosts",
-        "a host of its own",
+        "routes gemma and second both match requests of all hosts for google/gemma-2-9b-it",
+        "a host or models of its own",
+        good,
+    ),
+    Mistake(
+        "an adapter with the name of another route's model",
+        both(
+            put("serving.+", other(loraAdapters=[{"name": "google/gemma-2-9b-it", "source": "my-team/sql"}])),
+            put("gateway.routes.+", {**OTHER, "host": "llm.example.com"}),
+        ),
+        f"{PATH}.routes[1].host",
+        "routes gemma and other both match requests of host llm.example.com for google/gemma-2-9b-it",
+        "a host or models of its own",
+        good,
+    ),
+    Mistake(
+        "more adapters than a route matches",
+        both(
+            put("serving.+", other(maxLoras=1, loraAdapters=adapters(64))),
+            put("gateway.routes.+", {**OTHER, "host": "llm.example.com"}),
+        ),
+        f"{PATH}.routes[1].servers",
+        "the route answers for 65 models and adapters, and an HTTPRoute matches 64",
+        "Divide the adapters",
         good,
     ),
     # Servers
@@ -328,6 +361,19 @@ MISTAKES = [
         good,
     ),
     Mistake(
+        "a router whose requests a tenant can read",
+        both(
+            put("serving.+", other()),
+            put("gateway.routes.+", {**OTHER, "host": "llm.example.com"}),
+            put("tenants", [{"name": "llm", "priorityClasses": ["high", "low"]}]),
+            put("gateway.namespace", "llm"),
+        ),
+        f"{PATH}.namespace",
+        "the router of the gateway would be in namespace llm, whose tenant could read all requests there",
+        "Choose a namespace without a tenant",
+        good,
+    ),
+    Mistake(
         "a gateway in a namespace of the cluster",
         put("gateway.namespace", "kube-system"),
         f"{PATH}.namespace",
@@ -386,6 +432,13 @@ def test_every_key_of_a_gateway_has_a_mistake() -> None:
     paths = {mistake.path.rpartition(".")[2].partition("[")[0] for mistake in MISTAKES}
     keys = {field.alias for section in (Gateway, Route, RoutedServer) for field in section.model_fields.values()}
     assert keys <= paths
+
+
+def test_routes_of_one_host_may_have_different_models() -> None:
+    values = good()
+    values["serving"].append(other(loraAdapters=adapters(2)))
+    values["gateway"]["routes"].append({**OTHER, "host": "llm.example.com"})
+    assert problems_of(values) == []
 
 
 def test_servers_of_two_models_may_serve_one_name() -> None:

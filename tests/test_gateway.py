@@ -30,8 +30,11 @@ both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
 
 
 def example(gateway: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
-    """The example with some keys of its gateway, and some sections, replaced."""
-    config = configuration(EXAMPLE) | {f"gke-ai:{name}": value for name, value in sections.items()}
+    """The first model of the example, with some keys of its gateway, and some sections, replaced."""
+    config = configuration(EXAMPLE)
+    config["gke-ai:serving"] = config["gke-ai:serving"][:2]
+    config["gke-ai:gateway"]["routes"] = config["gke-ai:gateway"]["routes"][:1]
+    config |= {f"gke-ai:{name}": value for name, value in sections.items()}
     config["gke-ai:gateway"] |= gateway or {}
     return config
 
@@ -221,6 +224,7 @@ def test_outputs_have_the_address_and_the_weights() -> None:
                 "host": "",
                 "model": "google/gemma-3-4b-it",
                 "servers": [{"server": "gemma", "weight": 90}, {"server": "gemma-next", "weight": 10}],
+                "models": ["google/gemma-3-4b-it"],
             }
         ],
     }

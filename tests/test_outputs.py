@@ -63,7 +63,7 @@ VERSIONS = {
         gateways[].routes[].servers gateways[].routes[].servers[].server gateways[].routes[].servers[].weight
     """,
     "1.4": """
-        servers[].adapters
+        servers[].adapters gateways[].routes[].models
     """,
 }
 

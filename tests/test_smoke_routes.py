@@ -140,3 +140,18 @@ def test_other_servers_are_checked_through_the_api_server() -> None:
     unprotected = outputs("http://192.0.2.1", api_key=False)
     assert not any(requires_key(server, unprotected) for server in unprotected["servers"])
     assert not list(keyed_routes(unprotected))
+
+
+def test_each_model_and_adapter_of_a_route_is_asked_at_its_address(
+    gateway: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, requests = gateway
+    monkeypatch.setenv("GATEWAY_API_KEY", KEY)
+    exported = outputs(url)
+    exported["gateways"][0]["routes"][0]["models"] = ["google/gemma", "sql"]
+    results = [smoke.check_route(route, Stack("dev"), new_console()) for route in keyed_routes(exported)]
+    assert [(checked.server, checked.passed) for checked in results] == [
+        ("llm/gemma (route): google/gemma", True),
+        ("llm/gemma (route): sql", True),
+    ]
+    assert {request["model"] for request in requests} == {"google/gemma", "sql"}

@@ -1,4 +1,4 @@
-"""The gateway, its routes, and an InferencePool for each server behind it."""
+"""The gateway, its router and routes, and an InferencePool for each server behind it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import pulumi
 from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
 from catalog.engines import ENGINES
 from catalog.gateways import MAX_DRAIN_SECONDS
-from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool
+from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool, ModelRouter
 from components.build.cluster import Apis, in_cluster
 from components.build.prerequisites import Prerequisites
 from components.server import ModelServer
 from settings import ResolvedStack, model
+from settings.stack.gateway import are_by_model
 
 
 def create_gateway(
@@ -40,16 +41,28 @@ def create_gateway(
         route_namespaces=list(route_namespaces.values()),
         kubeconfig=cluster.kubeconfig,
     )
-    for route in section.routes:
+    attached: list[pulumi.Resource] = [gateway]
+    if are_by_model(stack.routes):
+        attached.append(
+            ModelRouter(
+                section.name,
+                in_cluster(cluster, namespaces[gateway_namespace], gateway),
+                namespace=gateway_namespace,
+                gateway=section.name,
+            )
+        )
+    for routed_to in stack.routes:
+        route = routed_to.section
         behind = [components[routed.server] for routed in route.servers]
         ready = [components[routed.server].ready for routed in route.servers if routed.weight]
         GatewayRoute(
             f"{route_namespaces[route.name]}/{route.name}",
             route,
-            in_cluster(cluster, gateway, *(pools[routed.server] for routed in route.servers), *behind),
+            in_cluster(cluster, *attached, *(pools[routed.server] for routed in route.servers), *behind),
             namespace=route_namespaces[route.name],
             gateway=section.name,
             gateway_namespace=gateway_namespace,
+            rules=routed_to.rules,
             servers_ready=pulumi.Output.all(*ready).apply(all),
         )
     return gateway

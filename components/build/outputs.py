@@ -224,6 +224,7 @@ def gateways(stack: ResolvedStack, components: ComponentOutputs) -> list[dict[st
                     "namespace": route.namespace,
                     "host": route.section.host or "",
                     "model": route.servers[0].served_model,
+                    "models": route.models,
                     "servers": [{"server": routed.server, "weight": routed.weight} for routed in route.section.servers],
                 }
                 for route in stack.routes

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from catalog.engines import ENGINES
-from catalog.gateways import LONGEST_PROXY_PREFIX
+from catalog.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
 from catalog.namespaces import is_system
 from settings.model import AnyServer, Autoscaler, Cluster, Gateway, Tenant, Unresolved
 from settings.problems import Problem, unknown
 from settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, repeated, rule
 from settings.rules.network import of_new_clusters
 from settings.stack import Routed
-from settings.stack.gateway import picker_name
+from settings.stack.gateway import are_by_model, picker_name
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
 _HOST = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -69,20 +69,36 @@ def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
 
 
 @rule
-def hosts_are_apart(routes: list[Routed]) -> Iterator[Problem]:
-    """Hosts of routes are valid, and no two routes match the same requests."""
-    seen: dict[str | None, str] = {}
+def routes_are_apart(routes: list[Routed]) -> Iterator[Problem]:
+    """Hosts of routes are valid, and no two routes match the same requests: routes of a host have other models."""
+    seen: dict[tuple[str | None, str], str] = {}
     for routed_to in routes:
         route = routed_to.section
         path = routed_to.at("host")
         if route.host is not None and (not _HOST.fullmatch(route.host) or _ADDRESS.fullmatch(route.host)):
             cause = f'"{route.host}" is not a host name. The API server would refuse the route'
             yield Problem(path, cause, "Write a DNS name in lowercase, without scheme, port and path")
-        elif route.host in seen:
-            whose = f"host {route.host}" if route.host else "all hosts"
-            cause = f"routes {seen[route.host]} and {route.name} both match {whose}. One of them would get nothing"
-            yield Problem(path, cause, "Give each route a host of its own, or merge their servers into one route")
-        seen.setdefault(route.host, route.name)
+            continue
+        for model in routed_to.models:
+            other = seen.setdefault((route.host, model), route.name)
+            if other != route.name:
+                whose = f"of host {route.host}" if route.host else "of all hosts"
+                cause = f"routes {other} and {route.name} both match requests {whose} for {model}. "
+                cause += "One of them would get nothing"
+                remedy = "Give each route a host or models of its own, or merge their servers into one route"
+                yield Problem(path, cause, remedy)
+                break
+
+
+@rule
+def routes_match_their_models(routes: list[Routed]) -> Iterator[Problem]:
+    """A route has no more models and adapters than its HTTPRoute can match."""
+    for routed_to in routes:
+        names = max(len(matched.models) for matched in routed_to.rules)
+        if names > MAX_MATCHES:
+            cause = f"the route answers for {names} models and adapters, and an HTTPRoute matches {MAX_MATCHES}. "
+            cause += "The API server would refuse it"
+            yield Problem(routed_to.at("servers"), cause, "Divide the adapters among servers of more routes")
 
 
 @rule
@@ -192,6 +208,18 @@ def no_tenant_has_the_key_of_the_certificate(
         cause = f"the Gateway would be in namespace {gateway_namespace}, whose tenant can read and replace the private "
         cause += f"key in Secret {gateway.tls_secret}. It could pose as the gateway to all clients"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or use certificate")
+
+
+@needs("gke-ai:serving", "gke-ai:tenants")
+@rule
+def no_tenant_has_the_router(
+    gateway: Gateway | None, gateway_namespace: str | None, routes: list[Routed], tenants: list[Tenant]
+) -> Iterator[Problem]:
+    """The router, which reads all requests, is not in a tenant's namespace."""
+    if gateway is not None and are_by_model(routes) and gateway_namespace in {tenant.name for tenant in tenants}:
+        cause = f"the router of the gateway would be in namespace {gateway_namespace}, whose tenant could read all "
+        cause += "requests there. It divides them by model"
+        yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or remove it")
 
 
 @needs("gke-ai:serving")

@@ -38,7 +38,9 @@ def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
     (pool,) = config["gke-ai:gpuPools"]
     spot = {**pool, "name": "spot", "capacity": {"mode": "spot"}, "autoscaling": {"maxNodes": 2}}
     weights = {"gemma": gemma, NEXT: gemma_next}
-    servers = {server["name"]: server | {"replicas": 1} for server in config["gke-ai:serving"]}
+    servers = {
+        server["name"]: server | {"replicas": 1} for server in config["gke-ai:serving"] if server["name"] in weights
+    }
     servers[NEXT] |= {"pool": "spot", "readyTimeoutSeconds": READY_SECONDS}
     route = {
         "name": "gemma",

@@ -1,0 +1,25 @@
+"""The programs that a load balancer asks behind a gateway: one release of the Gateway API Inference Extension.
+
+The endpoint picker chooses a pod for each request, and the router finds the model that a request names. The project
+gets no new code and will be archived, and llm-d's router follows it: README.md of its repository. A successor changes
+this file, `picker_pod` in components/inference_pool.py, and `router_pod` in components/model_router.py.
+
+Sources, in https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0: pkg/epp/server/options.go,
+cmd/bbr/runner/runner.go and pkg/bbr/handlers/request.go.
+"""
+
+from __future__ import annotations
+
+RELEASE = "v1.3.0"
+_IMAGES = "registry.k8s.io/gateway-api-inference-extension"
+
+PICKER_IMAGE = f"{_IMAGES}/epp:{RELEASE}"
+# The format of its configuration: apix/config/v1alpha1
+PICKER_CONFIG_API = "inference.networking.x-k8s.io/v1alpha1"
+# Ports: requests of the load balancer (Envoy's ext_proc), health, metrics.
+PICKER_PORT, PICKER_HEALTH_PORT, PICKER_METRICS_PORT = 9002, 9003, 9090
+
+ROUTER_IMAGE = f"{_IMAGES}/bbr:{RELEASE}"
+ROUTER_PORT, ROUTER_HEALTH_PORT = 9004, 9005
+# Header with the `model` of a request, which routes match.
+MODEL_HEADER = "X-Gateway-Model-Name"
