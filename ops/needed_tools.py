@@ -17,7 +17,7 @@ NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),
     r"\bkind: (multislice|job)\b": ("helm", "jobset"),
-    r"^\s*gke-ai:gateway:": ("endpoint-picker",),
+    r"^\s*gke-ai:gateway:": ("endpoint-picker", "model-router"),
     r"\badapter: prometheus\b": ("prometheus", "prometheus-adapter"),
 }
 

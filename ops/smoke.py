@@ -82,7 +82,12 @@ def smoke(stack: Stack) -> int:
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
     console = new_console()
-    results = [check(api, stack, output, console) for output in servers if not requires_key(output, outputs)]
+    results = [
+        check(api, stack, output, console, adapter)
+        for output in servers
+        if not requires_key(output, outputs)
+        for adapter in ["", *output.get("adapters", [])]
+    ]
     results += [check_route(route, stack, console) for route in keyed_routes(outputs)]
     console.print()
     console.print(table(results))
@@ -96,14 +101,14 @@ def smoke(stack: Stack) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
-def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Console) -> Result:
-    """Sends the burst of its engine to one server, if the server has a ready replica."""
-    name = f"{output['namespace']}/{output['name']}"
+def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Console, adapter: str = "") -> Result:
+    """Sends the burst of its engine to one server, if it has a ready replica: for its model, or for an adapter."""
+    name = f"{output['namespace']}/{output['name']}" + (f": {adapter}" if adapter else "")
     engine = ENGINES.get(output.get("engine", ""))
     if engine is None:
         return Result(name, problem="the outputs of the stack do not name its engine", remedy=stack.next("up"))
     server = Server(
-        output["name"], output["namespace"], output["service"], int(output["port"]), engine, output["model"]
+        output["name"], output["namespace"], output["service"], int(output["port"]), engine, adapter or output["model"]
     )
     if obstacle := unready(api, stack, server):
         problem, remedy = obstacle

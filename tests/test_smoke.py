@@ -201,6 +201,15 @@ def test_server_that_answers_passes_after_its_burst_at_once(engine: str, capsys:
     assert f"{served_by.burst} of {served_by.burst} ended" in printed
 
 
+def test_each_adapter_of_a_server_is_asked_too(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(lambda _: (200, COMPLETION))
+    with serving(cluster) as address:
+        servers = ({**output("vllm"), "adapters": ["sql"]},)
+        assert smoke.smoke(Deployed("dev", address=address, servers=servers)) == 0
+    assert {body["model"] for _, body in cluster.requests} == {"google/gemma-2b", "sql"}
+    assert "llm/gemma: sql" in capsys.readouterr().out
+
+
 def test_burst_of_jetstream_is_that_of_the_source_document() -> None:
     assert ENGINES["jetstream"].burst == 100
 

@@ -33,8 +33,8 @@ class Route(Section):
     name: DnsLabel = Field(description="Name of the HTTPRoute.", examples=["gemma"])
     host: str | None = Field(
         default=None,
-        description="Host name of the requests. `*.` as its first label matches any label. Default: all hosts that no "
-        "other route names.",
+        description="Host name of the requests. `*.` as its first label matches any label. Routes of one host have "
+        "servers of different models, and requests name the model. Default: all hosts that no other route names.",
         examples=["llm.example.com"],
     )
     servers: list[RoutedServer] = Field(
@@ -84,4 +84,7 @@ class Gateway(Section):
         description="Reserved regional IP address, by its name. Default: Google Cloud assigns one.",
         examples=["llm-address"],
     )
-    routes: list[Route] = Field(default=[], description="Which servers answer which requests.")
+    routes: list[Route] = Field(
+        default=[],
+        description="Which servers answer which requests. The first route of a host gets those that no other matches.",
+    )
