@@ -75,7 +75,7 @@ class ModelRouter(Component):
         )
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         after = pulumi.ResourceOptions(
-            parent=self, depends_on=[service, deployment], hooks=kueue_hook(f"router {name}")
+            parent=self, depends_on=[service, deployment], hooks=kueue_hook(f"extension {name}")
         )
         check = k8s.apiextensions.CustomResource(
             f"{namespace}/{router}-healthcheckpolicy",

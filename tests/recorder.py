@@ -203,7 +203,11 @@ def record(
 ) -> Record:
     """Runs `program` as a preview or as an update, without a cluster to monitor servers in."""
 
-    def registered(_hook: pulumi.ErrorHook | pulumi.ResourceHook) -> asyncio.Future[None]:
+    hooks: set[str] = set()
+
+    def registered(hook: pulumi.ErrorHook | pulumi.ResourceHook) -> asyncio.Future[None]:
+        assert hook.name not in hooks, f"the engine refuses a second hook {hook.name!r}"
+        hooks.add(hook.name)
         return asyncio.ensure_future(ready_at_once())
 
     monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
