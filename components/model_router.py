@@ -73,6 +73,12 @@ class ModelRouter(Component):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=access, hooks=kueue_hook(f"router {name}")),
         )
+        k8s.policy.v1.PodDisruptionBudget(
+            f"{namespace}/{router}",
+            metadata=metadata,
+            spec={"max_unavailable": 1, "selector": {"match_labels": {"app": router}}},
+            opts=inside,
+        )
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         after = pulumi.ResourceOptions(
             parent=self, depends_on=[service, deployment], hooks=kueue_hook(f"extension {name}")

@@ -115,6 +115,14 @@ def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
     assert check["targetRef"] == {"group": "", "kind": "Service", "name": "inference-gateway-router"}
 
 
+def test_an_eviction_leaves_one_router() -> None:
+    record = shared_record(configuration(EXAMPLE))
+    router = record.one("Deployment", "inference-gateway-router").inputs["spec"]
+    budget = record.one("PodDisruptionBudget", "inference-gateway-router").inputs["spec"]
+    assert router["replicas"] == 2
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, router["selector"])
+
+
 def test_router_is_beside_the_gateway_and_reads_only_there() -> None:
     config = configuration(EXAMPLE)
     config["gke-ai:gateway"]["namespace"] = "edge"
