@@ -15,7 +15,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
 	registered rehearse report settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long times faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -81,6 +81,9 @@ test:  ## run every test that CI runs
 	$(MEASURED) -m "not long" -n 2 --dist loadfile --durations 12
 test-long:  ## run all tests, with more repetitions and more kill points
 	$(MEASURED)
+# Not in CI: CONTRIBUTING.md says what it takes.
+test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
+	emulator/run python -m tests.real_vllm
 times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
 	@emulator/run python -m tests.times $(if $(OF),--of "$(OF)")
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from functools import partial
 
 from emulator.stubs.load import Load, token_count
-from emulator.stubs.server import Answer, ErrorAnswer, Object, Route, StubServer, metric, serve
+from emulator.stubs.server import WRONG_FORM, Answer, ErrorAnswer, Object, Route, StubServer, metric, serve
 
 
 def tgi(port: int, slots: int, models: list[str], series: Mapping[str, str]) -> None:
@@ -74,26 +74,27 @@ def server(
 
 
 def shut_down(http: StubServer, load: Load, seconds: int) -> None:
-    """Ends the server as vLLM 0.32 was seen to do.
+    """Ends the server as vLLM does: tests/real_vllm/recorded.yaml.
 
     With `--shutdown-timeout`, open answers may finish within `seconds`, the health check passes, and new requests get
-    500. Longer answers are cut. Without it, the engine ends first: open answers get nothing more, and the server waits
-    for them until it is killed.
+    500. Then the engine ends, without the flag at once: open answers get nothing more, and the server waits until
+    their clients leave or it is killed.
     """
     http.refusing = True
-    if not seconds:
-        load.freeze()
-        http.shutdown()
-        http.server_close()
     deadline = time.monotonic() + seconds
-    while http.open and (not seconds or time.monotonic() < deadline):
+    while http.clients and time.monotonic() < deadline:
+        time.sleep(0.02)
+    load.freeze()
+    http.shutdown()
+    http.server_close()
+    while http.clients:
         time.sleep(0.02)
     os._exit(0)
 
 
 def vllm_metrics(load: Load, labels: str) -> str:
     """Further metrics of vLLM: vllm/v1/metrics/loggers.py"""
-    config = f'{labels},block_size="16",gpu_memory_utilization="0.92"'
+    config = f'{labels},block_size="16",num_gpu_blocks="4096",gpu_memory_utilization="0.92"'
     generated = metric("vllm:generation_tokens_total", "Generated tokens", {labels: load.generated}, "counter")
     return generated + metric("vllm:cache_config_info", "Configuration of the cache", {config: 1})
 
@@ -138,14 +139,14 @@ def openai(
 
     def complete(chat: bool, request: Object) -> Answer:
         needed = "messages" if chat else "prompt"
-        if needed not in request:
-            raise ErrorAnswer(400 if strict else 422, f"{needed} is missing")
         if strict:
-            check_lengths(request, str(request[needed]), limit)
+            check_request(request, chat, limit)
+        elif needed not in request:
+            raise ErrorAnswer(422, f"{needed} is missing")
         model = request.get("model") or (models[0] if models else "stub")
         if strict and models and model not in [*models, *paths]:
-            raise ErrorAnswer(404, f"The model `{model}` does not exist.")
-        completion = Completion(load, chat, model, request)
+            raise ErrorAnswer(404, f"The model `{model}` does not exist.", "model")
+        completion = Completion(load, chat, model, request, empty_usage=not strict)
         return completion.events() if request.get("stream") else completion.whole()
 
     return {
@@ -155,25 +156,49 @@ def openai(
     }
 
 
-def check_lengths(request: Object, prompt: str, limit: int | None) -> None:
-    """Refuses what vLLM refuses: no tokens, and prompts and answers that exceed the longest sequence."""
-    asked = request.get("max_completion_tokens")
-    asked = request.get("max_tokens") if asked is None else asked
-    if isinstance(asked, int) and asked < 1:
-        raise ErrorAnswer(400, f"max_tokens must be at least 1, got {asked}.")
-    needed = len(prompt.split()) + (asked if isinstance(asked, int) else 1)
-    if limit is not None and needed > limit:
-        raise ErrorAnswer(400, f"The longest sequence has {limit} tokens. The request needs {needed}.")
+def check_request(request: Object, chat: bool, limit: int | None) -> None:
+    """Refuses what vLLM refuses: no prompt, no tokens, and prompts and answers that exceed the longest sequence."""
+    needed = "messages" if chat else "prompt"
+    if needed not in request:
+        where, kind = ("body.messages", WRONG_FORM) if chat else ("prompt", "")
+        raise ErrorAnswer(400, f"{needed} is missing", where, kind)
+    name = "max_completion_tokens" if request.get("max_completion_tokens") is not None else "max_tokens"
+    asked = request.get(name)
+    if asked is not None and not isinstance(asked, int):
+        raise ErrorAnswer(400, f"{name} is not a number", f"body.{name}", WRONG_FORM)
+    if request.get("stream_options") and not request.get("stream"):
+        raise ErrorAnswer(400, "stream_options need stream", "stream_options")
+    if asked is not None and asked < 1:
+        raise ErrorAnswer(400, f"{name} must be at least 1, got {asked}.", name)
+    length = prompt_tokens(request, chat) + (asked or 1)
+    if limit is not None and length > limit:
+        where = "input_text" if asked and asked >= limit else "input_tokens"
+        raise ErrorAnswer(400, f"The longest sequence has {limit} tokens. The request needs {length}.", where)
+
+
+def prompt_tokens(request: Object, chat: bool) -> int:
+    """Words of the prompt: each counts as a token."""
+    texts = (
+        [str(message.get("content")) for message in request["messages"] if isinstance(message, dict)]
+        if chat
+        else [str(request["prompt"])]
+    )
+    return sum(len(text.split()) for text in texts)
 
 
 class Completion:
-    """The answer to one request, for a chat or a prompt."""
+    """The answer to one request, for a chat or a prompt.
 
-    def __init__(self, load: Load, chat: bool, model: str, request: Object) -> None:
+    With `empty_usage`, each event of a stream has the usage of tokens that a client asked for, and only the last one is
+    not empty, as in OpenAI's API. vLLM sends the last one alone.
+    """
+
+    def __init__(self, load: Load, chat: bool, model: str, request: Object, empty_usage: bool) -> None:
         self._load = load
+        self._empty_usage = empty_usage
         self._chat = chat
         self._count = token_count(request.get("max_completion_tokens") or request.get("max_tokens"))
-        self._prompt = len(str(request["messages" if chat else "prompt"]).split())
+        self._prompt = prompt_tokens(request, chat)
         self._with_usage = bool((request.get("stream_options") or {}).get("include_usage"))
         kind = "chatcmpl" if chat else "cmpl"
         self._common = {"id": f"{kind}-{time.time_ns()}", "created": int(time.time()), "model": model}
@@ -188,7 +213,7 @@ class Completion:
     def events(self) -> Generator[Object, None, None]:
         """The answer token by token. A chat begins with an event that has only the role."""
         fields = {**self._common, "object": "chat.completion.chunk" if self._chat else "text_completion"}
-        if self._with_usage:
+        if self._with_usage and self._empty_usage:
             fields["usage"] = None
         if self._chat:
             yield {**fields, "choices": [_choice({"delta": {"role": "assistant", "content": ""}}, None)]}

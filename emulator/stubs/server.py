@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import threading
 import time
@@ -18,12 +19,26 @@ Object = dict[str, Any]
 PREFILL_SECONDS = 0.1
 
 
-class ErrorAnswer(Exception):
-    """An error that the stub answers with: HTTP status and text."""
+# Paths for which vLLM requires its key: vllm/entrypoints/serve/middleware/authenticate.py
+GUARDED = ("/v1", "/v2", "/inference", "/cohere")
+# Types of errors by status, as vLLM names those of a request whose form is right.
+TYPES = {400: "BadRequestError", 404: "NotFoundError", 500: "InternalServerError"}
+# Its web framework finds a wrong form first.
+WRONG_FORM = "Bad Request"
 
-    def __init__(self, status: int, cause: str) -> None:
+
+class ErrorAnswer(Exception):
+    """An error that the stub answers with: HTTP status and text, and for vLLM the wrong parameter and the type."""
+
+    def __init__(self, status: int, cause: str, param: str | None = None, kind: str = "") -> None:
         super().__init__(cause)
-        self.status = status
+        self.status, self.param, self.kind = status, param, kind
+
+    @property
+    def body(self) -> Object:
+        """The error in the form of OpenAI's API."""
+        kind = self.kind or TYPES.get(self.status, "StubError")
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.status}}
 
 
 # The result of a route: a string is plain text, an object becomes JSON, a generator a stream of server-sent events.
@@ -32,7 +47,7 @@ Route = Callable[[Object], Answer]
 
 
 class StubServer(ThreadingHTTPServer):
-    """A server that knows its open requests (POST), and can refuse new ones."""
+    """A server that knows the clients of its open requests (POST), and can refuse new ones."""
 
     daemon_threads = True
     # Length of the accept queue. With the default of 5, some connections of a burst would be refused.
@@ -41,19 +56,35 @@ class StubServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
-        self.open = 0
-        self._counting = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._changing = threading.Lock()
 
     @contextmanager
-    def request(self) -> Iterator[None]:
+    def request(self, client: socket.socket) -> Iterator[None]:
         """Counts an open request."""
-        with self._counting:
-            self.open += 1
+        with self._changing:
+            self._open.add(client)
         try:
             yield
         finally:
-            with self._counting:
-                self.open -= 1
+            with self._changing:
+                self._open.discard(client)
+
+    @property
+    def clients(self) -> int:
+        """How many clients wait for an answer and have not left."""
+        with self._changing:
+            return sum(not has_left(client) for client in self._open)
+
+
+def has_left(client: socket.socket) -> bool:
+    """Whether a client has closed its connection."""
+    try:
+        return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def serve(
@@ -66,8 +97,8 @@ def serve(
         routes: Routes by method and path (`GET /health`), or by method for all other paths. A route gets the request's
             JSON, with the path as `path`.
         tls: Context for HTTPS. Default: HTTP.
-        api_key: Key that clients must send for paths below `/v1`, as to vLLM. Default: none.
-        strict: Refuse bodies of another content type than JSON, as vLLM does.
+        api_key: Key that clients must send for the paths that vLLM guards. Default: none.
+        strict: Refuse requests of another content type than JSON, and on unknown paths, as vLLM does.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -75,26 +106,32 @@ def serve(
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            self._answer({})
+            if self._authorized():
+                self._answer({})
 
         def do_POST(self) -> None:
-            with server.request():
-                self._post()
+            with server.request(self.connection):
+                body = self._body()
+                if self._authorized():
+                    self._post(body)
 
-        def _post(self) -> None:
+        def _post(self, body: bytes) -> None:
+            wrong = None
             try:
-                request = json.loads(self._body())
+                request = json.loads(body)
+                if not isinstance(request, dict):
+                    wrong = ErrorAnswer(400, "the request is not a JSON object", "body", WRONG_FORM)
             except ValueError:
-                request = None
+                wrong = ErrorAnswer(400, "the request is not JSON", "body.0", WRONG_FORM)
             kind = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             if server.refusing:
-                self._reply(500, error(500, "the engine is shutting down"))
+                wrong = ErrorAnswer(500, "the engine is shutting down")
             elif strict and kind != "application/json":
-                self._reply(400, error(400, "the content type is not application/json"))
-            elif isinstance(request, dict):
+                wrong = ErrorAnswer(400, "the content type is not application/json", None, WRONG_FORM)
+            if wrong is None:
                 self._answer(request)
             else:
-                self._reply(400, error(400, "the request is not a JSON object"))
+                self._reply(wrong.status, wrong.body)
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -110,14 +147,12 @@ def serve(
             path = self.path.partition("?")[0]
             route = routes.get(f"{self.command} {path}") or routes.get(self.command)
             try:
-                if api_key and path.startswith("/v1") and not self._authorized():
-                    self._reply(401, {"error": "Unauthorized"})
-                    return
                 if route is None:
-                    raise ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
+                    self._reply(*self._unknown(path))
+                    return
                 answer = route(request | {"path": path})
             except ErrorAnswer as failure:
-                self._reply(failure.status, error(failure.status, str(failure)))
+                self._reply(failure.status, failure.body)
                 return
             try:
                 if isinstance(answer, str | dict):
@@ -127,15 +162,28 @@ def serve(
             except ConnectionError:
                 self.close_connection = True  # the client left
 
+        def _unknown(self, path: str) -> tuple[int, Object]:
+            """The answer on a path that the stub doesn't serve, or not with this method."""
+            if not strict:
+                failure = ErrorAnswer(404, f"this stub doesn't serve {self.command} {path}")
+                return 404, failure.body
+            known = any(listed.endswith(f" {path}") for listed in routes)
+            return (405, {"detail": "Method Not Allowed"}) if known else (404, {"detail": "Not Found"})
+
         def _authorized(self) -> bool:
+            """Whether the request has the key, if it needs one. If not, the answer says so."""
             scheme, _, key = self.headers.get("Authorization", "").partition(" ")
-            return scheme.lower() == "bearer" and key == api_key
+            if not api_key or not self.path.startswith(GUARDED) or (scheme.lower() == "bearer" and key == api_key):
+                return True
+            self._reply(401, {"error": "Unauthorized"})
+            return False
 
         def _reply(self, status: int, answer: str | Object) -> None:
             text = isinstance(answer, str)
             body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/plain; version=0.0.4" if text else "application/json")
+            if body:
+                self.send_header("Content-Type", "text/plain; version=0.0.4" if text else "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -171,11 +219,6 @@ def event_texts(events: Iterator[Object]) -> Iterator[str]:
     for event in events:
         yield json.dumps(event)
     yield "[DONE]"
-
-
-def error(status: int, cause: str) -> Object:
-    """An error in the form of OpenAI's API."""
-    return {"error": {"message": cause, "type": "StubError", "param": None, "code": status}}
 
 
 def metric(name: str, about: str, samples: Mapping[str, float], kind: str = "gauge") -> str:

@@ -1,0 +1,89 @@
+"""Two servers as the program registers them: one with `--shutdown-timeout`, and one whose grace period is too short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+from emulator.cluster.local_spec import variables
+from emulator.cluster.programs import known
+from emulator.cluster.sandbox import Container, Sandbox
+from ops.routes import KeyedRoute, keyed_routes
+from tests.recorder import GATEWAY_KEY, Record, configuration, shared_record
+
+EXAMPLE = "examples/inference-gateway.yaml"
+WITH_FLAG, WITHOUT_FLAG = "gemma", "gemma-next"
+MAX_MODEL_LEN, MAX_REQUESTS = 16_384, 8
+# Of the grace period, the program leaves the rest to `--shutdown-timeout`: preStop, and the time to end.
+BESIDE_SHUTDOWN = 15 + 10
+# Listens on this machine alone, and compiles nothing.
+ARGUMENTS = ["--host=127.0.0.1", f"--max-num-seqs={MAX_REQUESTS}", "--enforce-eager"]
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server of the program: its pod, and what its clients know."""
+
+    pod: Mapping[str, Any]
+    secrets: Mapping[tuple[str, str], Mapping[str, str]]
+    route: KeyedRoute
+    port: int
+    shutdown_seconds: int
+
+    @property
+    def container(self) -> dict[str, Any]:
+        """The container with the model."""
+        container: dict[str, Any] = self.pod["spec"]["containers"][0]
+        return container
+
+    @property
+    def command(self) -> list[str]:
+        """The command and the arguments of the container."""
+        return [*self.container["command"], *self.container["args"]]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of the container, with the values of the stack's Secrets."""
+        return variables(self.container, {"metadata": {}, **self.pod}, self.secrets)
+
+    def stub_command(self, folder: Path) -> list[str]:
+        """The command that the emulator runs in place of the container."""
+        program = known(self.container["image"])
+        assert program is not None
+        pod = {"metadata": {"name": "p", "namespace": "llm", "uid": "u"}, "spec": {"nodeName": "n"}, "status": {}}
+        sandbox = Sandbox(folder, {self.port: self.port})
+        return asyncio.run(program.command(Container(Mock(), pod, self.container, sandbox, Mock(), self.environment)))
+
+
+def servers(ports: Mapping[str, int], shutdown_seconds: int) -> dict[str, Served]:
+    """The servers of the example by name, on these ports."""
+    stack = configuration(EXAMPLE)
+    seconds = {WITH_FLAG: shutdown_seconds, WITHOUT_FLAG: 0}
+    for server in stack["gke-ai:serving"]:
+        server |= {"port": ports[server["name"]], "maxModelLen": MAX_MODEL_LEN, "arguments": ARGUMENTS}
+        server["terminationGracePeriodSeconds"] = BESIDE_SHUTDOWN + seconds[server["name"]]
+    record = shared_record(stack)
+    (route,) = keyed_routes(record.outputs)
+    secrets = secrets_of(record)
+    return {
+        name: Served(
+            record.one("Deployment", name).inputs["spec"]["template"],
+            secrets,
+            KeyedRoute(*(name, route.namespace, f"http://127.0.0.1:{port}", "", route.model, (name,), route.engine)),
+            port,
+            seconds[name],
+        )
+        for name, port in ports.items()
+    }
+
+
+def secrets_of(record: Record) -> dict[tuple[str, str], dict[str, str]]:
+    """The values of the Secrets that the program registers."""
+    return {("secrets", secret.object_name): secret.inputs["stringData"]["value"] for secret in record.all("Secret")}
+
+
+KEY = GATEWAY_KEY
