@@ -63,6 +63,9 @@ def servers(ports: Mapping[str, int], shutdown_seconds: int) -> dict[str, Served
     """The servers of the example by name, on these ports."""
     stack = configuration(EXAMPLE)
     seconds = {WITH_FLAG: shutdown_seconds, WITHOUT_FLAG: 0}
+    stack["gke-ai:serving"] = [server for server in stack["gke-ai:serving"] if server["name"] in ports]
+    gateway = stack["gke-ai:gateway"]
+    gateway["routes"] = [route for route in gateway["routes"] if route["servers"][0]["server"] in ports]
     for server in stack["gke-ai:serving"]:
         server |= {"port": ports[server["name"]], "maxModelLen": MAX_MODEL_LEN, "arguments": ARGUMENTS}
         server["terminationGracePeriodSeconds"] = BESIDE_SHUTDOWN + seconds[server["name"]]
