@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from emulator.cluster.secret_sync import DUMMY_TOKEN
+from ops.stack import client_of, request
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
 from tests.end_to_end.test_convergence import section
@@ -93,8 +93,7 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
         ),
         "the Job runs on the nodes that the outputs name",
     )
-    answer = eventually(lambda: answered(platform, f"{TEAM}/services/chat:8000"), "the server answers")
-    assert json.loads(answer)["choices"]
+    eventually(lambda: answered(platform, f"{TEAM}/services/chat:8000"), "the server answers")
     # Nothing is to be done again, though Kueue has written to what it admitted.
     consumer.pulumi("preview", "--expect-no-changes")
 
@@ -105,18 +104,12 @@ def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: 
     assert platform.planned() == {}
 
 
-def answered(emulator: Emulator, service: str) -> str:
-    """A server's answer to a prompt. Empty while no server answers."""
-    prompt = emulator.state / "prompt.json"
-    prompt.write_text(
-        json.dumps({"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8})
-    )
+def answered(emulator: Emulator, service: str) -> list[Any]:
+    """A server's choices for a prompt. Empty while no server answers."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    prompt = {"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8}
     path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
-    process = emulator.start(
-        "kubectl", "--kubeconfig", emulator.kubeconfig(), "create", "--raw", path, "-f", str(prompt)
-    )
-    output = process.communicate()[0]
-    return output if process.returncode == 0 else ""
+    return list(request(client_of(kubeconfig.read_text(), 1), "POST", path, body=prompt).body.get("choices", []))
 
 
 def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
