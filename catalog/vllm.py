@@ -98,8 +98,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 # vllm/engine/arg_utils.py, vllm/entrypoints/launchers/cli_args.py
 LORA_FLAGS = ("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras")
 
-# Without the flag, SIGTERM ends the engine and open answers never end. With it, open answers may finish within this
-# many seconds, and new requests get 500: recorded in tests/real_vllm/recorded.yaml.
+# Without the flag, SIGTERM ends the engine and open answers never end: seen on 0.32. With it, open answers may finish
+# within this many seconds, and new requests get 500: recorded in tests/real_vllm/recorded.yaml.
 SHUTDOWN_TIMEOUT = "shutdown-timeout"
 # The first release with the flag, of those on PyPI as vllm-tpu: 0.13.3 refuses it.
 SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
