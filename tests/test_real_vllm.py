@@ -54,7 +54,8 @@ def fields(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 @pytest.fixture(scope="module")
 def registered() -> dict[str, Served]:
     ports = free_ports(2)
-    return servers({WITH_FLAG: ports[0], WITHOUT_FLAG: ports[1]}, 2)
+    # Long enough for a slow machine to ask in the meantime, and shorter than the longest answer of the stub.
+    return servers({WITH_FLAG: ports[0], WITHOUT_FLAG: ports[1]}, 10)
 
 
 @pytest.fixture(scope="module")
