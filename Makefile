@@ -5,7 +5,10 @@ RUN ?=
 PICK = --stack "$(STACK)" --config "$(CONFIG)"
 NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
-TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")"
+TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
+COMMA = ,
+# A rehearsal of manifests runs no Pulumi.
+CLUSTER_TOOLS = kubernetes,etcd,kwok,helm,kueue,jobset
 EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
@@ -15,7 +18,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
 	registered rehearse report settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -45,10 +48,14 @@ preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
 report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json]
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)")
-rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [JSON=out.json]
-	@emulator/run $(TOOLS) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
-		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" \
+rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
+	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" \
+		--manifests "$(MANIFESTS)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
+		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" --upgrade "$(UPGRADE)" \
 		$(if $(MINUTES),--minutes "$(MINUTES)")
+simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [TRACE=trace.csv] [JOBS=200] [SEED=1] [JSON=out.json]
+	@emulator/run --tools stack,helm,kueue python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
+		--trace "$(TRACE)" --json "$(JSON)" $(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)")
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m tests.pages.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
@@ -92,7 +99,8 @@ lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
 	emulator/run mypy --strict $(CODE)
-	emulator/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
+	emulator/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml \
+		examples/manifests/.github/workflows/*.yml
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github
 	@emulator/run python -m tests.sizes
 docs:  ## write the generated pages in docs

@@ -24,7 +24,7 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     cluster = create_cluster(stack, project, apis)
 
     buckets = create_buckets(stack, project, cluster, apis)
-    pools = create_pools(stack, project, cluster)
+    pools = create_pools(stack, project, cluster, apis)
     classes = create_compute_classes(stack, cluster)
 
     kueue = create_kueue(stack, cluster)

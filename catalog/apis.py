@@ -18,6 +18,7 @@ STORAGE = "storage.googleapis.com"
 SECRET_MANAGER = "secretmanager.googleapis.com"
 NETWORK_SERVICES = "networkservices.googleapis.com"
 CERTIFICATE_MANAGER = "certificatemanager.googleapis.com"
+CONTAINER_FILE_SYSTEM = "containerfilesystem.googleapis.com"
 
 # Each API that a stack may need, with the reason.
 REASONS: Mapping[str, str] = MappingProxyType(
@@ -40,6 +41,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
         NETWORK_SERVICES: "the endpoint pickers of the gateway",
         # https://cloud.google.com/certificate-manager/docs/overview
         CERTIFICATE_MANAGER: "the certificate of the gateway",
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+        CONTAINER_FILE_SYSTEM: "streaming of container images",
     }
 )
 

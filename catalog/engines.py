@@ -19,7 +19,7 @@ from catalog.memory_use import MemoryUse
 from catalog.nodes import NVIDIA_GPU
 from catalog.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from catalog.tpus import GOOGLE_TPU
-from catalog.vllm_architectures import ARCHITECTURES
+from catalog.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100
@@ -71,7 +71,7 @@ class Engine:
         quantize_of_own_images: Whether other images than the pinned one may have further methods.
         accelerator: Kind of accelerator that it runs on, as a Kubernetes resource.
         tpus: TPU versions that the pinned image supports. Default: every version.
-        legacy: What ended its development, and when. Default: it is developed.
+        legacy: What ended its development, and when. Default: it is maintained.
         newest_kernels: Highest compute capability that the image has kernels for. Default: that of every GPU type.
         memory: How it uses accelerator memory. Default: unknown, so models are not checked.
         charts: Charts of its metrics: title, PromQL with {} for the selector, unit.
@@ -83,6 +83,7 @@ class Engine:
         shutdown_since: The first release with this flag.
         removed: Flags (without dashes) of former releases that the pinned image refuses, with the remedy.
         architectures: Architectures of models that the pinned image supports. Default: unknown, so models pass.
+        without_lora: Architectures for which the pinned image takes no LoRA adapters.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Engine:
     shutdown_since: tuple[int, ...] = ()
     removed: Mapping[str, str] = field(default_factory=dict)
     architectures: frozenset[str] | None = None
+    without_lora: frozenset[str] = frozenset()
 
     @property
     def metrics_port_name(self) -> str:
@@ -243,6 +245,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
                 removed=vllm.REMOVED_FLAGS,
                 architectures=ARCHITECTURES,
+                without_lora=WITHOUT_LORA,
                 memory=MemoryUse(
                     utilization=vllm.UTILIZATION,
                     changed_by=vllm.MEMORY_SETTINGS,
@@ -291,7 +294,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
                     batch_flag="max-num-batched-tokens",
                     concurrent_batches=vllm.CONCURRENT_BATCHES,
-                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES,
+                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES_ON_TPUS,
                     latent_attention=False,
                     expert_parallel_flag="enable-expert-parallel",
                     changed_by=(

@@ -27,6 +27,11 @@ FILL_SIDECAR: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "1Gi"}
 REFUSED = 3
 # The first release whose image has the streamer with Cloud Storage: https://github.com/vllm-project/vllm/pull/26464
 STREAMER_SINCE = (0, 11, 1)
+# With several GPUs, each process of the streamer reads the whole model unless it shares the reading:
+# https://github.com/run-ai/runai-model-streamer/issues/84. The flag was read in model_executor/model_loader/
+# runai_streamer_loader.py of this release; 0.20.1 answered with empty tokens: https://github.com/vllm-project/vllm/issues/41749
+SHARED_READING = '--model-loader-extra-config={"distributed":true}'
+SHARED_READING_SINCE = (0, 31, 0)
 
 
 @dataclass(frozen=True)

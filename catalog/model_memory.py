@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import sqrt
 from types import MappingProxyType
 
-from catalog.models import Model
+from catalog.model import Model
 from catalog.quantities import GI
 
 # Peak activations that vLLM measures for Llama 3 8B, on one GPU and on two. Logs of other models show 1.0 to 2.5 GiB,
@@ -75,7 +75,7 @@ def adapters_bytes(model: Model, shards: int, slots: int, rank: int) -> int:
     parameters per layer, the factors have 7 h + S / (h shards) values per rank, at least 2 sqrt(7 S / shards). For
     Llama 3 8B that is 95 % of what they have. MoE models have more. 0 for other attention, whose matrices differ.
     """
-    if model.latent_size is not None or model.linear_layers:
+    if model.latent_size is not None or model.linear_layers or model.shared_layers:
         return 0
     per_layer = (model.parameters - model.embeddings) / model.layers
     return round(model.layers * 2 * sqrt(7 * per_layer / shards) * rank * slots * 2)
@@ -99,15 +99,24 @@ def kv_cache_bytes(
 ) -> int:
     """Returns the bytes of a sequence's KV cache on each accelerator.
 
-    Layers with a sliding window cache their window, and the `in_flight` tokens of the batches that run.
+    Layers with a sliding window cache their window. An engine with `in_flight` tokens in running batches caches these
+    too, and reserves memory for groups of layers of the same size.
     """
-    full_layers = model.layers - model.sliding_layers - model.linear_layers
-    cache = full_layers * tokens * kv_bytes_per_token(model, shards, kv_bytes)
-    if model.sliding_layers:
-        window = (model.sliding_window or tokens) + (in_flight - 1 if in_flight else 0)
-        in_window = model.sliding_layers * min(tokens, window)
-        cache += in_window * kv_bytes_per_token(model, shards, kv_bytes, full=False)
+    full, sliding = model.full_layers, model.sliding_layers
+    if full and sliding and model.sliding_window and in_flight:
+        size = _group_size(full, sliding)
+        full, sliding = -(-full // size) * size, -(-sliding // size) * size
+    cache = full * tokens * kv_bytes_per_token(model, shards, kv_bytes)
+    if sliding:
+        window = (model.sliding_window or tokens) + (in_flight - (not model.chunked) if in_flight else 0)
+        cache += sliding * min(tokens, window) * kv_bytes_per_token(model, shards, kv_bytes, full=False)
     return round(cache)
+
+
+def _group_size(full: int, sliding: int) -> int:
+    """Layers in a group of vLLM's cache: `_get_kv_cache_groups_uniform_page_size` in v1/core/kv_cache_utils.py."""
+    small, large = sorted((full, sliding))
+    return large if large < 1.5 * small else small
 
 
 def longest_sequence(

@@ -11,60 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
-
-@dataclass(frozen=True)
-class Model:
-    """A model and its dimensions.
-
-    - `sliding_layers` is the number of layers that attend only to the last `sliding_window` tokens.
-    - `latent_size` is for multi-head latent attention: the values that a layer caches per token (`kv_lora_rank` plus
-      the RoPE dimensions), regardless of the number of heads.
-    - `bytes_per_parameter` is the average of the published checkpoint.
-    - `kv_bytes` is the size of a cached value.
-    - `architecture` is the one in `config.json`.
-    - `embeddings` is the number of parameters of input and output embeddings, which quantized copies keep in 16 bits.
-    - `expert_size` is the width of an expert (`moe_intermediate_size`), which accelerators share.
-    - `block` is the width of a block of quantized weights. Accelerators share whole blocks.
-    - `chunked` is whether the layers with a window attend to chunks instead.
-    - `linear_layers` is the number of layers with linear attention. Their state, of constant size, does not count.
-    - `full_kv_heads` and `full_head_size` are those of layers without a window, if they differ.
-    - `method` is the quantization method of a copy whose method not every engine has.
-    - `loaded_gib` and `activations_gib` are published figures of vLLM, for models that need more than their files.
-    """
-
-    names: tuple[str, ...]
-    parameters: int
-    layers: int
-    attention_heads: int
-    kv_heads: int
-    head_size: int
-    context_length: int
-    source: str
-    sliding_window: int | None = None
-    sliding_layers: int = 0
-    latent_size: int | None = None
-    bytes_per_parameter: float = 2
-    kv_bytes: float = 2
-    architecture: str = ""
-    embeddings: int = 0
-    expert_size: int | None = None
-    block: int = 1
-    chunked: bool = False
-    linear_layers: int = 0
-    full_kv_heads: int | None = None
-    full_head_size: int | None = None
-    method: str = ""
-    loaded_gib: float | None = None
-    activations_gib: float | None = None
-
-    def average(self, size: float) -> float:
-        """Bytes per parameter of the whole model with `size` bytes per quantized parameter."""
-        embeddings = self.embeddings if size < 2 else 0
-        return size + embeddings * (2 - size) / self.parameters
-
+from catalog.model import Model
+from catalog.models_2026 import MODELS_2026
+from catalog.quantities import GI
 
 _LITGPT = "https://github.com/Lightning-AI/litgpt/blob/main/litgpt/config.py"
 _MAXTEXT = "https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/models"
@@ -302,11 +254,14 @@ def _other_models() -> Iterator[Model]:
             *((f"openai/gpt-oss-{size}",), parameters, layers, 64, 8, 64, 131072, _GPT_OSS),
             sliding_window=128,
             sliding_layers=layers // 2,
-            bytes_per_parameter=gib * 2**30 / parameters,
+            bytes_per_parameter=gib * GI / parameters,
         )
         model = _of("GptOss", 2 * 201_088 * 2880, model)
+        if size == "20b":
+            # vLLM pads MXFP4: https://myoceane.fr/index.php/ai-vllm-a100-gemma-4/
+            model = replace(model, loaded_gib=13.72)
         if size == "120b":
-            # vLLM pads MXFP4: it loads 64.38 to 65.97 GiB, and needs 7.5 GiB more on an H100 before its KV cache.
+            # It loads 64.38 to 65.97 GiB, and needs 7.5 GiB more on an H100 before its KV cache.
             # https://github.com/vllm-project/vllm/issues/33155, https://github.com/vllm-project/vllm/issues/23278
             model = replace(model, loaded_gib=64.38, activations_gib=7.47)
         yield model
@@ -318,6 +273,7 @@ MODELS: tuple[Model, ...] = (
     *_mistral_models(),
     *_qwen_models(),
     *_other_models(),
+    *MODELS_2026,
 )
 _BY_NAME: Mapping[str, Model] = MappingProxyType({name.lower(): model for model in MODELS for name in model.names})
 _BY_BARE_NAME: Mapping[str, Model] = MappingProxyType(
@@ -337,6 +293,13 @@ _QUANTIZED: tuple[tuple[str, float], ...] = (
 )
 # Copies in FP8 whose weights have scales per block of 128: the config.json of https://huggingface.co/Qwen/Qwen3-30B-A3B-FP8
 _BLOCKS = re.compile(r"qwen/qwen3.*-fp8|.*-fp8-block")
+# Copies with more parts in 16 bits, by the GiB of their weights. Attention of the first, which vLLM was seen to load:
+# https://github.com/vllm-project/vllm/issues/6746. Attention and more of the others, in the files:
+# https://github.com/kaito-project/kaito, presets/workspace/models/model_catalog.yaml
+_SIZES: Mapping[str, float] = MappingProxyType(
+    {f"{name}-FP8".lower(): 8 * 57.752 for name in _llama("Llama-3.1-405B")}
+    | {"qwen/qwen3.5-122b-a10b-gptq-int4": 73.47, "qwen/qwen3.5-397b-a17b-gptq-int4": 219.56}
+)
 
 
 def find_model(name: str) -> Model | None:
@@ -350,6 +313,8 @@ def find_model(name: str) -> Model | None:
             original = _BY_NAME.get(base) or _BY_BARE_NAME.get(base.rpartition("/")[2])
             if original is not None:
                 average = min(original.bytes_per_parameter, original.average(size))
+                if wanted in _SIZES:
+                    average = _SIZES[wanted] * GI / original.parameters
                 block = 128 if _BLOCKS.fullmatch(wanted) else original.block
                 method = "bitsandbytes" if "bnb" in ending else ""
                 return replace(original, bytes_per_parameter=average, block=block, method=method)

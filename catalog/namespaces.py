@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+# Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
 KUEUE = "kueue-system"
 JOBSET = "jobset-system"
 STACKDRIVER_ADAPTER = "custom-metrics"
@@ -14,6 +16,7 @@ MODEL_CACHE = "model-cache"
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
 # GKE's control plane reaches pods through these pods of kube-system, also for `services/proxy`:
 # https://github.com/tigera/operator/pull/5212
+KONNECTIVITY_NAMESPACE = "kube-system"
 KONNECTIVITY = MappingProxyType({"k8s-app": "konnectivity-agent"})
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces. Those of GKE begin

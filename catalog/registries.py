@@ -14,6 +14,16 @@ def registry_of(image: str) -> str:
     return first if slash and ("." in first or ":" in first or first == "localhost") else DOCKER_HUB
 
 
+def streams_to(image: str, region: str) -> bool:
+    """Whether GKE can stream an image to nodes in that region: from Artifact Registry there, or in its multi-region.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming#requirements
+    """
+    location = registry_of(image).removesuffix("-docker.pkg.dev")
+    continent = region.partition("-")[0].replace("northamerica", "us")
+    return location in (region, continent)
+
+
 def is_googles(host: str) -> bool:
     """Whether Private Google Access reaches this host.
 

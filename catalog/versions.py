@@ -37,6 +37,8 @@ JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
 JOBSET_VERSION = "0.12.0"
 JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
 JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
+# The earlier releases from which upgrades are tested and rehearsed. The emulator builds them: emulator/toolchain.py.
+EARLIER_KUEUE_VERSION, EARLIER_JOBSET_VERSION = "0.16.2", "0.11.1"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"

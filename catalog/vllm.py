@@ -84,8 +84,10 @@ REQUESTS_ON: Mapping[str, int] = MappingProxyType(dict.fromkeys((gpu.name for gp
 # Asynchronous scheduling is on, so two batches run at once: max_in_flight_tokens in vllm/config/vllm.py. A layer with a
 # window reserves the window less one, and these tokens: SlidingWindowSpec in vllm/v1/kv_cache_interface.py
 CONCURRENT_BATCHES = 2
-# Layers with chunked attention reserve every token, because the hybrid cache is off for them: vllm/config/vllm.py
-CHUNKED_ATTENTION_SAVES = False
+# Layers with chunked attention reserve a chunk and these tokens, unless a variable is 0: vllm/envs.py,
+# ChunkedLocalAttentionSpec in vllm/v1/kv_cache_interface.py. On TPUs they reserve every token:
+# https://github.com/vllm-project/tpu-inference/blob/v0.27.0/tpu_inference/runner/kv_cache_manager.py
+CHUNKED_ATTENTION_SAVES, CHUNKED_ATTENTION_SAVES_ON_TPUS = True, False
 # Architectures that refuse FP16, so GPUs without BF16 (before 8.0) load them as FP32: _FLOAT16_NOT_SUPPORTED_MODELS in
 # vllm/config/model.py, whose model types these are
 NO_FLOAT16 = frozenset(("Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Glm4ForCausalLM"))

@@ -88,6 +88,7 @@ class GpuNodePool(NodePoolComponent):
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
                 "taints": [{"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]}],
                 **local_ssds(args),
+                **secondary_boot_disk(args),
             },
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
@@ -105,6 +106,7 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
         "oauth_scopes": NODE_SCOPES,
         "guest_accelerators": guest_accelerators(spec),
         **local_ssds(spec),
+        **secondary_boot_disk(spec),
         **capacity(spec),
     }
     stated = {key: value for key, value in nodes.items() if value is not None}
@@ -128,3 +130,13 @@ def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     """
     count = machine(spec.machine_type).local_ssds
     return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
+
+
+def secondary_boot_disk(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The disk with the node's preloaded container images.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading
+    """
+    if spec.secondary_boot_disk is None:
+        return {}
+    return {"secondary_boot_disks": [{"disk_image": spec.secondary_boot_disk, "mode": "CONTAINER_IMAGE_CACHE"}]}

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from catalog.gateways import API_PATH, CERTIFICATES_OPTION
 from catalog.inference_extension import MODEL_HEADER
+from catalog.namespaces import NAMESPACE_NAME
 from catalog.versions import GATEWAY_API, INFERENCE_POOL_API
 from components.base import Component
 from components.gateway_address import gateway_address
@@ -17,8 +18,6 @@ from settings.stack import DEFAULT_NAMESPACE
 from settings.stack.gateway import ModelRule, gateway_class
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
-# Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
 class InferenceGateway(Component):

@@ -15,14 +15,14 @@ from catalog.inference_extension import (
     PICKER_METRICS_PORT,
     PICKER_PORT,
 )
-from catalog.namespaces import KONNECTIVITY, METRICS_COLLECTORS
 from catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
 from components.base import Component
+from components.callout_parts import permissions, pod_spec
+from components.peers import api_server, namespaces
 from components.retry import kueue_hook
 from settings.stack.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # Scorers of the endpoint picker with their weights: those of its chart.
 # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates/epp-config.yaml
 SCORERS = {"queue-scorer": 2, "kv-cache-utilization-scorer": 2, "prefix-cache-scorer": 3}
@@ -34,6 +34,27 @@ GRACE_SECONDS = 130
 WAIT_FOR_ONE = {"pulumi.com/waitFor": "jsonpath={.status.readyReplicas}"}
 HEALTH_CHECK_SECONDS = 2
 PICKER_GROUP = PICKER_CONFIG_API.partition("/")[0]
+PICKER_RULES: "list[k8s.rbac.v1.PolicyRuleArgsDict]" = [
+    {"api_groups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {
+        "api_groups": [INFERENCE_POOL_API.partition("/")[0]],
+        "resources": ["inferencepools"],
+        "verbs": ["get", "list", "watch"],
+    },
+    # Where their CRDs exist, the picker waits until it has read both.
+    {
+        "api_groups": [PICKER_GROUP],
+        "resources": ["inferenceobjectives", "inferencemodelrewrites"],
+        "verbs": ["get", "list", "watch"],
+    },
+    # Leader election.
+    {
+        "api_groups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
+    },
+    {"api_groups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
 # The default, 50 ms, costs each vLLM 17 to 24 % of a core: a scrape takes 8.5 to 12 ms (vLLM 0.32 on a CPU).
 SCRAPE_INTERVAL = "250ms"
 
@@ -101,7 +122,7 @@ class InferencePool(Component):
         # GKE serves the kinds some minutes after the Gateway API is turned on.
         served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"pool {name}"))
 
-        access = self._permissions(namespace, picker, inside)
+        access = permissions(namespace, picker, PICKER_RULES, inside)
         config = k8s.core.v1.ConfigMap(
             f"{namespace}/{picker}",
             metadata={"name": picker, "namespace": namespace},
@@ -186,16 +207,7 @@ class InferencePool(Component):
         picker = picker_name(pool)
         for label, ports in ((app, [port]), (picker, [PICKER_PORT, PICKER_HEALTH_PORT])):
             name = f"{picker}-ingress" if label == picker else f"{pool}-gateway-ingress"
-            k8s.networking.v1.NetworkPolicy(
-                f"{namespace}/{name}",
-                metadata={"name": name, "namespace": namespace},
-                spec={
-                    "pod_selector": {"match_labels": {"app": label}},
-                    "policy_types": ["Ingress"],
-                    "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
-                },
-                opts=pulumi.ResourceOptions(parent=self),
-            )
+            self._ingress(namespace, name, label, sources, ports)
         k8s.networking.v1.NetworkPolicy(
             f"{namespace}/{picker}-egress",
             metadata={"name": f"{picker}-egress", "namespace": namespace},
@@ -211,72 +223,31 @@ class InferencePool(Component):
     def _guard(self, namespace: str, pool: str, app: str, port: int, ranges: Sequence[str]) -> None:
         """Let the load balancer, the picker, the collectors of metrics and the API server reach the pods, nobody else.
 
-        Through the API server come users with the permission `services/proxy`, as the smoke check does.
-        The kubelet's probes always pass: https://kubernetes.io/docs/concepts/services-networking/network-policies/
+        Probes always pass.
         """
-        collectors: k8s.meta.v1.LabelSelectorRequirementArgsDict = {
-            "key": NAMESPACE_NAME,
-            "operator": "In",
-            "values": list(METRICS_COLLECTORS),
-        }
         sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
-        sources.append({"pod_selector": {"match_labels": {"app": picker_name(pool)}}})
-        sources.append({"namespace_selector": {"match_expressions": [collectors]}})
-        sources.append(
-            {
-                "namespace_selector": {"match_labels": {NAMESPACE_NAME: "kube-system"}},
-                "pod_selector": {"match_labels": dict(KONNECTIVITY)},
-            }
-        )
+        sources += [{"pod_selector": {"match_labels": {"app": picker_name(pool)}}}, namespaces(), api_server()]
+        self._ingress(namespace, f"{pool}-clients", app, sources, [port])
+
+    def _ingress(
+        self,
+        namespace: str,
+        name: str,
+        app: str,
+        sources: "Sequence[k8s.networking.v1.NetworkPolicyPeerArgsDict]",
+        ports: Sequence[int],
+    ) -> None:
+        """Let the sources reach ports of the pods with a label `app`."""
         k8s.networking.v1.NetworkPolicy(
-            f"{namespace}/{pool}-clients",
-            metadata={"name": f"{pool}-clients", "namespace": namespace},
+            f"{namespace}/{name}",
+            metadata={"name": name, "namespace": namespace},
             spec={
                 "pod_selector": {"match_labels": {"app": app}},
                 "policy_types": ["Ingress"],
-                "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": port}]}],
+                "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
             },
             opts=pulumi.ResourceOptions(parent=self),
         )
-
-    def _permissions(self, namespace: str, picker: str, inside: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-        """The picker's service account, and what it may do in its namespace."""
-        metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": picker, "namespace": namespace}
-        account = k8s.core.v1.ServiceAccount(f"{namespace}/{picker}", metadata=metadata, opts=inside)
-        role = k8s.rbac.v1.Role(
-            f"{namespace}/{picker}",
-            metadata=metadata,
-            rules=[
-                {"api_groups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
-                {
-                    "api_groups": [INFERENCE_POOL_API.partition("/")[0]],
-                    "resources": ["inferencepools"],
-                    "verbs": ["get", "list", "watch"],
-                },
-                # Where their CRDs exist, the picker waits until it has read both.
-                {
-                    "api_groups": [PICKER_GROUP],
-                    "resources": ["inferenceobjectives", "inferencemodelrewrites"],
-                    "verbs": ["get", "list", "watch"],
-                },
-                # Leader election.
-                {
-                    "api_groups": ["coordination.k8s.io"],
-                    "resources": ["leases"],
-                    "verbs": ["get", "list", "watch", "create", "update", "patch", "delete"],
-                },
-                {"api_groups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-            ],
-            opts=inside,
-        )
-        binding = k8s.rbac.v1.RoleBinding(
-            f"{namespace}/{picker}-binding",
-            metadata=metadata,
-            role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": picker},
-            subjects=[{"kind": "ServiceAccount", "name": picker, "namespace": namespace}],
-            opts=inside,
-        )
-        return [account, role, binding]
 
 
 def plugins() -> dict[str, Any]:
@@ -312,7 +283,7 @@ def backend_policy(response_seconds: int, drain_seconds: int) -> dict[str, Any]:
 
 
 def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecArgsDict":
-    """Spec of the endpoint picker's pods. They meet the Pod Security level `restricted`."""
+    """Spec of the endpoint picker's pods."""
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "epp",
         "image": PICKER_IMAGE,
@@ -342,22 +313,10 @@ def picker_pod(namespace: str, pool: str, picker: str) -> "k8s.core.v1.PodSpecAr
             "period_seconds": 10,
         },
         "readiness_probe": {"grpc": {"port": PICKER_HEALTH_PORT, "service": "readiness"}, "period_seconds": 2},
-        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
-        "security_context": {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}},
         "volume_mounts": [{"name": "config", "mount_path": "/config", "read_only": True}],
     }
     return {
-        "service_account_name": picker,
+        **pod_spec(picker, container),
         "termination_grace_period_seconds": GRACE_SECONDS,
-        "security_context": {"run_as_non_root": True, "seccomp_profile": {"type": "RuntimeDefault"}},
-        "containers": [container],
         "volumes": [{"name": "config", "config_map": {"name": picker}}],
-        "topology_spread_constraints": [
-            {
-                "max_skew": 1,
-                "topology_key": "kubernetes.io/hostname",
-                "when_unsatisfiable": "ScheduleAnyway",
-                "label_selector": {"match_labels": {"app": picker}},
-            }
-        ],
     }

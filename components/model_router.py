@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from catalog.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
 from components.base import Component
+from components.callout_parts import permissions, pod_spec
 from components.retry import kueue_hook
 from settings.stack.gateway import router_name
 
@@ -15,6 +16,9 @@ from settings.stack.gateway import router_name
 REPLICAS = 2
 # Maximum time of the router for a message of the load balancer, as its chart sets it.
 MESSAGE_TIMEOUT = "1s"
+ROUTER_RULES: "list[k8s.rbac.v1.PolicyRuleArgsDict]" = [
+    {"api_groups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}
+]
 
 
 class ModelRouter(Component):
@@ -43,7 +47,7 @@ class ModelRouter(Component):
         router = router_name(gateway)
         metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": router, "namespace": namespace}
         inside = pulumi.ResourceOptions(parent=self)
-        access = self._permissions(namespace, router, inside)
+        access = permissions(namespace, router, ROUTER_RULES, inside)
         service = k8s.core.v1.Service(
             f"{namespace}/{router}",
             # Its endpoint exists once a router is ready, which its Deployment waits for.
@@ -104,25 +108,6 @@ class ModelRouter(Component):
         )
         self.register_outputs({})
 
-    def _permissions(self, namespace: str, router: str, inside: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-        """The router's service account, and what it may do in its namespace."""
-        metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": router, "namespace": namespace}
-        account = k8s.core.v1.ServiceAccount(f"{namespace}/{router}", metadata=metadata, opts=inside)
-        role = k8s.rbac.v1.Role(
-            f"{namespace}/{router}",
-            metadata=metadata,
-            rules=[{"api_groups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}],
-            opts=inside,
-        )
-        binding = k8s.rbac.v1.RoleBinding(
-            f"{namespace}/{router}-binding",
-            metadata=metadata,
-            role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": router},
-            subjects=[{"kind": "ServiceAccount", "name": router, "namespace": namespace}],
-            opts=inside,
-        )
-        return [account, role, binding]
-
 
 def health_check() -> dict[str, Any]:
     """The load balancer's health check of the router."""
@@ -146,7 +131,7 @@ def extension_spec(gateway: str, router: str) -> dict[str, Any]:
 
 
 def router_pod(router: str) -> "k8s.core.v1.PodSpecArgsDict":
-    """Spec of the router's pods. They meet the Pod Security level `restricted`."""
+    """Spec of the router's pods."""
     probe: k8s.core.v1.ProbeArgsDict = {"grpc": {"port": ROUTER_HEALTH_PORT}}
     container: k8s.core.v1.ContainerArgsDict = {
         "name": "bbr",
@@ -160,19 +145,5 @@ def router_pod(router: str) -> "k8s.core.v1.PodSpecArgsDict":
         ],
         "liveness_probe": {**probe, "initial_delay_seconds": 5, "period_seconds": 10},
         "readiness_probe": {**probe, "period_seconds": 2},
-        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
-        "security_context": {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}},
     }
-    return {
-        "service_account_name": router,
-        "security_context": {"run_as_non_root": True, "seccomp_profile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-        "topology_spread_constraints": [
-            {
-                "max_skew": 1,
-                "topology_key": "kubernetes.io/hostname",
-                "when_unsatisfiable": "ScheduleAnyway",
-                "label_selector": {"match_labels": {"app": router}},
-            }
-        ],
-    }
+    return pod_spec(router, container)

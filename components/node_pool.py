@@ -79,6 +79,7 @@ class NodePoolComponent(Component):
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
                 **(accelerators or {}),
                 **capacity(spec),
+                **image_streaming(spec),
             },
             placement_policy=placement,
             queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
@@ -157,6 +158,11 @@ def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
                 "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"},
             }
     return {}
+
+
+def image_streaming(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """Whether nodes stream images, if the section says so. The provider keeps the current value of an omitted field."""
+    return {} if spec.image_streaming is None else {"gcfs_config": {"enabled": spec.image_streaming}}
 
 
 def owned_by_others(autoscaled: bool) -> list[str]:

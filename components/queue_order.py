@@ -37,7 +37,7 @@ def wait_for_workload(
         if not last:
             await asyncio.sleep(1)  # the next Workload then has a later creation time
 
-    return pulumi.ResourceHookBinding(after_create=[pulumi.ResourceHook(f"{name}: place in line", wait)])
+    return pulumi.ResourceHookBinding(after_create=[pulumi.ResourceHook(f"{name}: order of creation", wait)])
 
 
 def has_workload(kubeconfig: str, namespace: str, uid: str) -> bool:

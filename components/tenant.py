@@ -6,13 +6,14 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.namespaces import METRICS_COLLECTORS
+from catalog.namespaces import NAMESPACE_NAME
 from catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from components.base import Component
+from components.peers import api_server
+from components.peers import namespaces as pods_of
 from components.tenant_policy import CONDITIONS, KINDS, validations, variables
 from settings import model
 
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
 # Default limits of objects in a namespace: above any legitimate need, and low enough that one team can't fill the
 # cluster's database. Only the platform creates Services with an address outside the cluster.
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
@@ -56,7 +57,8 @@ class Tenant(Component):
     priority classes, buckets and service accounts of others; and ways to bypass these rules. See
     `components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down.
 
-    Network: pods of the same namespace, pods of `ingress_from` and the metrics collectors may call the tenant's pods.
+    Network: pods of the same namespace, pods of `ingress_from`, the metrics collectors and the API server may call the
+    tenant's pods.
     The tenant's pods reach pods of the cluster whose policies allow it, DNS, the metadata server and the Internet,
     where models and Cloud Storage are. They do not reach the VPC network or networks connected to it. GKE enforces
     network policies on Autopilot, with Dataplane V2, or with network policy turned on, but never for pods with the
@@ -240,13 +242,14 @@ def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
 
 
 def ingress(namespaces: list[str]) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
-    """Allow the namespace's own pods, those of `namespaces`, and metrics collectors. Probes always pass."""
-    expression = {"key": NAMESPACE_NAME, "operator": "In", "values": [*namespaces, *METRICS_COLLECTORS]}
-    others: k8s.meta.v1.LabelSelectorArgsDict = {"match_expressions": [expression]}  # type: ignore[list-item]
+    """Allow the namespace's own pods, those of `namespaces`, metrics collectors and the API server. Probes always pass.
+
+    No member may use the API server's proxy to Services and pods. The smoke check does.
+    """
     return {
         "pod_selector": {},
         "policy_types": ["Ingress"],
-        "ingress": [{"from_": [{"pod_selector": {}}, {"namespace_selector": others}]}],
+        "ingress": [{"from_": [{"pod_selector": {}}, pods_of(*namespaces), api_server()]}],
     }
 
 

@@ -84,14 +84,24 @@ def request_seconds() -> float:
 def hold_back(node: Object) -> Object:
     """Returns a new node, with the annotation if it has a delay."""
     stated, labels = delays(), node["metadata"]["labels"]
-    modes = [name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= labels.items()]
-    mode = modes[0] if modes else "onDemand" if labels.get(GKE_PROVISIONING, "standard") == "standard" else ""
-    for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{mode}", "node"):
+    for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{mode_of(node)}", "node"):
         if key in stated:
             metadata = node["metadata"]
             annotations = {**metadata.get("annotations", {}), ANNOTATION: f"{stated[key]}s"}
             return node | {"metadata": metadata | {"annotations": annotations}}
     return node
+
+
+def mode_of(node: Object) -> str:
+    """Returns the capacity mode of a node from its labels, or an empty text."""
+    labels = node["metadata"]["labels"]
+    modes = [name for name, mode in MODES.items() if mode.labels and mode.labels.items() <= labels.items()]
+    return modes[0] if modes else "onDemand" if labels.get(GKE_PROVISIONING, "standard") == "standard" else ""
+
+
+def of(item: Object) -> float:
+    """Returns the seconds for which a node or pod is held back."""
+    return float(item["metadata"].get("annotations", {}).get(ANNOTATION, "0s").removesuffix("s"))
 
 
 def declare(stated: Mapping[str, float]) -> None:

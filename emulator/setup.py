@@ -25,7 +25,7 @@ from pathlib import Path
 from emulator.go_build import exclusive, go_version, install
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
-from emulator.toolchain import BY_NAME, KUBERNETES, TOOLS, Module, Tool
+from emulator.toolchain import BY_NAME, EARLIER, KUBERNETES, TOOLS, Module, Tool
 
 MIN_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"
@@ -203,6 +203,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
         *(f"[ -x {shlex.quote(str(path))} ] || return 0" for path in (python, shims)),
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
         f"export GKE_AI_CHARTS={shlex.quote(str(folders[KUBERNETES.name] / 'charts'))}",
+        f"export GKE_AI_EARLIER_CHARTS={shlex.quote(str(folders[EARLIER.name] / 'charts'))}",
         f"plugins={shlex.quote(' '.join(plugins))}",
         f"tools={shlex.quote(os.pathsep.join(map(str, search)))}",
         "built() {",

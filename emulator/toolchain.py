@@ -147,6 +147,7 @@ PULUMI = Module(
         ),
     ),
 )
+EARLIER = Module("previous", stamps=VISIBILITY, ships=CHARTS)
 # The endpoint picker of the Gateway API Inference Extension, and its router by the model of a request:
 # https://gateway-api-inference-extension.sigs.k8s.io
 INFERENCE_EXTENSION = Module("endpoint-picker")
@@ -246,10 +247,10 @@ TOOLS = (
         seconds=15,
         version_arguments={"actionlint": ("-version",)},
     ),
-    # Older versions, from which a test upgrades.
+    # Earlier releases, from which a test and `make rehearse UPGRADE=…` upgrade.
     Tool(
         "previous",
-        Module("previous", stamps=VISIBILITY, ships=CHARTS),
+        EARLIER,
         "sigs.k8s.io/kueue",
         {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue", "jobset-v0.11.1": "sigs.k8s.io/jobset"},
         seconds=160,

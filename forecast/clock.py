@@ -1,7 +1,7 @@
 """Converts the emulator's seconds into those of Google Cloud.
 
-A rehearsal shortens Google's durations, such as the start of a node, and marks each delayed object with its delay.
-While a delay runs, one second of the emulator is `compression` seconds of Google Cloud. While only Kueue, the scheduler
+A rehearsal shortens Google's durations, such as the start or the drain of a node, and marks each object that waits.
+While it waits, one second of the emulator is `compression` seconds of Google Cloud. While only Kueue, the scheduler
 and other controllers decide, it is one second, because they are real.
 """
 
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from catalog.objects import holds
 from forecast.timeline import Histories, History, annotation
 
 # The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
 DELAY = "emulator.gke-ai/ready-after"
+# Its annotation on the nodes of an upgrade (emulator/upgrade.py), and the values while GKE lets time pass.
+UPGRADED = "emulator.gke-ai/upgraded"
+_WAITS = ("waits", "soaks")
+# The value when GKE deletes pods that a disruption budget protects.
+FORCED = "forced"
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def clock(histories: Histories, compression: float) -> Clock:
     if compression == 1:
         return Clock()
     nodes, pods = histories.get("Node", {}).values(), histories.get("Pod", {}).values()
-    spans = [*(span for node in nodes for span in _delay(node, node.first))]
+    spans = [span for node in nodes for span in (*_delay(node, node.first), *_waits(node))]
     for pod in pods:
         bound = next((at for at, version in pod.versions if version["spec"].get("nodeName")), None)
         if bound is not None:
@@ -59,6 +65,20 @@ def _delay(history: History, begin: float) -> Iterator[tuple[float, float]]:
     ends = [begin + float(delay), *(at for at in (ready, history.gone) if at is not None)]
     if min(ends) > begin:
         yield begin, min(ends)
+
+
+def _waits(node: History) -> Iterator[tuple[float, float]]:
+    """Yields the times during which GKE waits for a disruption budget, or lets an upgraded pool soak."""
+    since = None
+    for at, version in node.versions:
+        waits = annotation(version, UPGRADED) in _WAITS
+        if waits and since is None:
+            since = at
+        elif not waits and since is not None:
+            yield since, at
+            since = None
+    if since is not None:
+        yield since, inf if node.gone is None else node.gone
 
 
 def _merged(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:

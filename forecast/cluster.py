@@ -19,14 +19,16 @@ from catalog.nodes import (
 from catalog.objects import condition, holds, label
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
-from forecast.clock import Clock
-from forecast.model import Accelerators, Interruption, Nodes, Server, Wait
+from forecast.clock import FORCED, UPGRADED, Clock
+from forecast.model import Accelerators, Nodes, Server, Wait
 from forecast.names import TEMPLATE_HASH, owner_of, pod_name
 from forecast.queue import SERVER
 from forecast.reasons import NO_NODE
-from forecast.timeline import Histories, History, Object
+from forecast.timeline import Histories, History, Object, annotation
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
+PREEMPTED = "preempted by the scheduler"
+DESPITE = ", despite its disruption budget"
 PoolKey = tuple[str, str, str]
 # A node that loses its pods within this time of its own end is drained, not idle.
 DRAINED_SECONDS = 5.0
@@ -151,12 +153,11 @@ def _nodes(key: PoolKey, members: list[History]) -> Nodes:
 
 
 def accelerators(
-    histories: Histories, clock: Clock, ended: float, horizon: int, idle: int = 0
+    histories: Histories, clock: Clock, ended: float, horizon: int, left: Mapping[str, float | None]
 ) -> tuple[Accelerators, ...]:
     """Returns the accelerators on nodes and in use, before and after, by machine type and capacity mode.
 
-    Nodes at the end stay until the horizon. A node that the autoscaler deletes stays `idle` seconds of Google Cloud
-    after its last pod.
+    Nodes at the end stay until the horizon. `left` has the second at which each node is deleted, by uid.
     """
     groups: dict[tuple[str, str, str, int], list[History]] = defaultdict(list)
     for history in histories.get("Node", {}).values():
@@ -178,14 +179,14 @@ def accelerators(
             sum(used_before[name] for name in names),
             sum(used_after[name] for name in names),
             round(before * horizon / 3600, 3),
-            round(sum(_node_seconds(history, histories, clock, horizon, idle) for history in members) / 3600, 3),
+            round(sum(_node_seconds(history, clock, horizon, left) for history in members) / 3600, 3),
         )
         result.append(entry)
     return tuple(result)
 
 
-def _node_seconds(node: History, histories: Histories, clock: Clock, horizon: int, idle: int) -> float:
-    begin, end = clock.exactly(max(node.first, 0.0)), leaves(node, histories, clock, idle)
+def _node_seconds(node: History, clock: Clock, horizon: int, left: Mapping[str, float | None]) -> float:
+    begin, end = clock.exactly(max(node.first, 0.0)), left[node.last["metadata"]["uid"]]
     return max(0.0, (horizon if end is None else min(end, horizon)) - begin)
 
 
@@ -283,16 +284,6 @@ def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[
     return result
 
 
-def interruptions(
-    histories: Histories, pods: Mapping[str, tuple[str, float]], clock: Clock
-) -> tuple[Interruption, ...]:
-    """Returns the interrupted pods, those of a workload as one."""
-    ends: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for uid, (cause, at) in pods.items():
-        ends[pod_name(histories["Pod"][uid].last), cause].append(clock.seconds(at))
-    return tuple(sorted(Interruption(*key, len(times), min(times)) for key, times in ends.items()))
-
-
 def _end_of(history: History) -> float | None:
     """The second after the change began at which a running pod is deleted or fails."""
     for at, version in history.versions:
@@ -326,7 +317,10 @@ def _cause(history: History, second: float, histories: Histories) -> str:
         None,
     )
     if node is not None and node.last["spec"].get("unschedulable"):
-        return f"node pool {pool_of(node.last)}"
+        forced = annotation(node.at(second) or node.last, UPGRADED) == FORCED
+        return f"node pool {pool_of(node.last)}{DESPITE if forced else ''}"
+    if condition(pod, "DisruptionTarget").get("reason") == "PreemptionByScheduler":
+        return PREEMPTED
     if owner_of(pod).get("kind") != "ReplicaSet":
         return "deleted" if owner_of(pod).get("kind") == "Job" and not _job_is_gone(pod, histories, second) else ""
     return "rollout" if _is_replaced(pod, histories) else ""

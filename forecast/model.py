@@ -83,13 +83,17 @@ class End:
 class Interruption:
     """Pods of an admitted workload that end although Kueue does not evict it.
 
-    `cause` is `rollout`, `node pool NAME` or `deleted`.
+    `cause` is `rollout`, `node pool NAME`, `preempted by the scheduler` or `deleted`. `seconds` is when the first of
+    them ends, and `times` how often fewer pods than before were ready because of it. `lasted` is for how long together,
+    until the end at most.
     """
 
     workload: str
     cause: str
     pods: int
     seconds: int = 0
+    times: int = 1
+    lasted: int = 0
 
 
 @dataclass(frozen=True, order=True)

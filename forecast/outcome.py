@@ -11,7 +11,6 @@ from forecast.clock import Clock, clock
 from forecast.cluster import (
     accelerators,
     interrupted,
-    interruptions,
     is_server,
     leaves,
     nodes,
@@ -21,6 +20,7 @@ from forecast.cluster import (
     servers,
     waits_for_nodes,
 )
+from forecast.interruptions import interruptions
 from forecast.model import Duration, Forecast, Lane
 from forecast.names import owner_of
 from forecast.queue import SERVER, Queue, queue
@@ -79,11 +79,11 @@ def outcome(
         starts=starts,
         waits=tuple(sorted(waits)),
         ends=ends,
-        interruptions=interruptions(objects, pods, time),
+        interruptions=interruptions(objects, pods, time, timeline.ended),
         over_quota=over_quota(objects),
         nodes=nodes(objects),
         servers=servers(objects, time, timeline.ended),
-        accelerators=accelerators(objects, time, timeline.ended, horizon, idle),
+        accelerators=accelerators(objects, time, timeline.ended, horizon, left),
         durations=durations,
         lanes=(*lanes(objects, queued, time, timeline.ended, touched), *node_lanes(objects, time, left)),
         notes=tuple(notes),

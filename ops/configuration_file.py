@@ -7,7 +7,9 @@ from typing import Any
 
 import yaml
 
-from ops.stack import Stop
+from ops.stack import ROOT, Stop
+from settings import calibration
+from settings.calibration import Calibration
 
 MAX_BYTES = 2**20
 # Far above any configuration: that of prod has about 300 values.
@@ -30,6 +32,18 @@ def read_configuration(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Stop(f"{path} is not a stack's configuration: it has no keys.")
     return content
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Returns the figures that a configuration file names, if any. Stops if they are invalid."""
+    file = (read_configuration(path).get("config") or {}).get("gke-ai:calibration")
+    if not isinstance(file, str):
+        return Calibration()
+    try:
+        return calibration.read(ROOT / file)
+    except calibration.BadCalibration as bad:
+        where, cause, remedy = bad.mistakes[0]
+        raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
 
 
 def count_values(value: Any, counted: dict[int, int]) -> int:

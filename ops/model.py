@@ -104,7 +104,10 @@ def shape(config: Object, index: Object, files: Mapping[str, int], parameters: i
         **experts(config, text),
     }
     if text.get("kv_lora_rank"):
-        result["latentSize"] = int(text["kv_lora_rank"]) + int(text["qk_rope_head_dim"])
+        # The indexer of sparse attention caches its key in 8 bits, with a scale of 32: half as many values of 16.
+        values = int(text.get("index_head_dim") or 0)
+        indexer = (values + 4 * (values // 128)) // 2
+        result["latentSize"] = int(text["kv_lora_rank"]) + int(text["qk_rope_head_dim"]) + indexer
     for key, name in (("fullKvHeads", "num_global_key_value_heads"), ("fullHeadSize", "global_head_dim")):
         if text.get(name):
             result[key] = int(text[name])
@@ -132,9 +135,11 @@ def tied(config: Object, text: Object) -> bool:
 
 
 def windows(text: Object) -> Object:
-    """Layers with a window, with chunks and with linear attention."""
-    layers, kinds = int(text["num_hidden_layers"]), list(text.get("layer_types") or [])
-    result: Object = {}
+    """Layers with a window, with chunks, with linear attention and with the cache of another layer."""
+    shared = int(text.get("num_kv_shared_layers") or 0)
+    layers = int(text["num_hidden_layers"]) - shared
+    kinds = list(text.get("layer_types") or [])[:layers]
+    result: Object = {"sharedLayers": shared} if shared else {}
     if interval := text.get("full_attention_interval"):
         kinds = kinds or ["full_attention" if (n + 1) % interval == 0 else "linear_attention" for n in range(layers)]
     if linear := kinds.count("linear_attention"):

@@ -38,13 +38,19 @@ def recover(stack: Stack) -> None:
     exported = stack.read("stack", "export")
     deployment = exported["deployment"] or {}
     installed, unfinished = settle_releases(stack, deployment)
-    adopted, dropped = adopt_pending(deployment)
-    if adopted or dropped or installed:
+    begun = deployment.get("pending_operations")
+    adopted, dropped, left = adopt_pending(deployment)
+    if begun or installed:  # a refresh keeps pending creations
         write(stack, exported)
     for urn in adopted:
         console.print(f"  looking up  {name_of(urn)}")
     for urn in dropped:
         console.print(f"  forgetting  {name_of(urn)}: the next up creates it")
+    for urn, identity in left:
+        console.print(
+            f"  leaving     {name_of(urn)}: its creation as {identity} was interrupted, and the state has another one. "
+            "If it exists, the next up cannot create it. Delete it."
+        )
     done = stack.pulumi("refresh", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         raise Stop("The refresh of the stack failed. Fix the error above and run recover again.")
@@ -99,25 +105,33 @@ def alive(pid: int) -> bool:
         return False
 
 
-def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str]]:
+def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str], list[tuple[str, str]]]:
     """Turns pending creations of `deployment` into resources with their planned ids, in place.
 
-    Returns the URNs of the new resources, which the refresh looks up, and of creations without a planned id. Drops
-    operations on recorded resources (updates, deletions), because the refresh reads their result.
+    Returns the URNs of the new resources, which the refresh looks up; those of creations without a planned id; and
+    URNs and ids of creations beside a recorded resource with another id. Drops operations on recorded resources
+    (updates, deletions), because the refresh reads their result.
     """
     resources = deployment.setdefault("resources", [])
-    known = {resource["urn"] for resource in resources}
-    adopted, dropped = [], []
+    adopted, dropped, left = [], [], []
     for operation in deployment.pop("pending_operations", None) or []:
         resource = operation["resource"]
-        if operation["type"] != "creating" or resource["urn"] in known:
+        if operation["type"] != "creating":
             continue
-        if identity := planned_id(resource, resources):
-            resources.append({**resource, "id": identity, "outputs": resource.get("outputs") or resource["inputs"]})
-            adopted.append(resource["urn"])
-        else:
-            dropped.append(resource["urn"])
-    return adopted, dropped
+        urn, identity = resource["urn"], planned_id(resource, resources)
+        live = [at for at, known in enumerate(resources) if known["urn"] == urn and not known.get("delete")]
+        new = {**resource, "id": identity, "outputs": resource.get("outputs") or resource["inputs"]}
+        if not live and identity:
+            resources.append(new)
+            adopted.append(urn)
+        elif not live:
+            dropped.append(urn)
+        elif identity and resources[live[0]].get("pendingReplacement"):  # the old one is deleted already
+            resources[live[0]] = new
+            adopted.append(urn)
+        elif identity and identity != resources[live[0]].get("id"):
+            left.append((urn, identity))
+    return adopted, dropped, left
 
 
 def planned_id(resource: Mapping[str, Any], resources: list[dict[str, Any]]) -> str | None:

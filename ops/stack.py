@@ -146,7 +146,7 @@ def send(
     method: str,
     path: str,
     query: Mapping[str, str] | None = None,
-    body: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | str | None = None,
     headers: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
 ) -> Answer:

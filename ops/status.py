@@ -355,7 +355,7 @@ def next_steps(stack: Stack, snapshot: ClusterObjects) -> Iterator[str]:
         scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         replicas = server["spec"].get("replicas", 1)
         if any(state.startswith("Evicted") for state in states):
-            yield f"serving preempted training; let training resume:  {scale}{max(replicas - 1, 1)}"
+            yield f"a workload was evicted; free quota, so that it resumes:  {scale}{max(replicas - 1, 1)}"
         elif "Waiting" in states:
             yield f"a workload waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
         elif "Admitted" in states:

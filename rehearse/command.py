@@ -1,7 +1,9 @@
 """The command of `python -m rehearse`: says what a change does in the queue before it is merged.
 
     make rehearse STACK=prod [CONFIG=changed.yaml] [BASE=Pulumi.prod.yaml] [SNAPSHOT=snapshot.json] [MINUTES=30]
-                  [UNAVAILABLE=spot] [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md] [PRICES=prices.yaml]
+                  [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md]
+                  [PRICES=prices.yaml]
+    make rehearse MANIFESTS=folder SNAPSHOT=snapshot.json [BASE=folder] […]
 
 A scratch emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and everything that
 follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
@@ -19,32 +21,35 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
 from catalog.capacity import MODES
-from forecast.model import Duration, Forecast
+from forecast.model import Duration, Forecast, Nodes
 from forecast.outcome import outcome
+from ops.configuration_file import read_calibration
 from ops.snapshot import kueue
 from ops.snapshot.command import read_file, take
 from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, on_emulator, request
 from ops.terminal import new_console
-from rehearse import configurations, delays, prepared, table
+from rehearse import configurations, delays, plain, prepared, table, upgrades
 from rehearse.differences import Difference
-from rehearse.engine import Update, deploy
-from rehearse.restore import lasting_differences, restore, wait_for_webhooks
+from rehearse.progress import phase
+from rehearse.restore import lasting_differences, restore
 from rehearse.scratch import Scratch, scratch
+from rehearse.sources import Configurations, Source, Started
 from rehearse.watching import Recorder
 from report import page, rehearsal_picture
 from report.__main__ import read_prices
 from report.interruptions import join_names
+from report.prices import with_google
+from settings.calibration import Calibration
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
-BASE_SETTLES, RESTORED_SETTLES, CHANGE_SETTLES = 90.0, 30.0, 120.0
+RESTORED_SETTLES, CHANGE_SETTLES = 30.0, 120.0
 # Pulumi waits for a server's first replica. If nothing happens for so long, it waits for what does not come.
 ENGINE_WAITS = 30.0
 
@@ -52,14 +57,18 @@ ENGINE_WAITS = 30.0
 def main() -> None:
     """Rehearses a change."""
     options = parser().parse_args()
+    options.stack = options.manifests.name if options.manifests else options.stack
     if not on_emulator():
         raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
     prices = read_prices(options.prices)  # before minutes pass
     stop_at_signals()
     forecast = rehearse(options)
     if forecast is None:
-        print("The configuration is the same before and after, so there is no change to rehearse.")
+        same = "manifests that decide in the queue are" if options.manifests else "configuration is"
+        print(f"The {same} the same before and after, so there is no change to rehearse.")
         return
+    if not options.manifests:
+        prices = with_google(prices, read_calibration(configurations.changed(options.stack, options.config)))
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(forecast.written())
@@ -79,15 +88,15 @@ def main() -> None:
         raise SystemExit(REFUSED)
 
 
-def stop_at_signals() -> None:
-    """Lets the first Ctrl-C or SIGTERM stop the rehearsal. Later ones don't stop the cleaning up."""
+def stop_at_signals(work: str = "rehearsal") -> None:
+    """Lets the first Ctrl-C or SIGTERM stop the rehearsal, or other work. Later ones don't stop the cleaning up."""
     numbers = (signal.SIGTERM, signal.SIGINT)
 
     def stop(*_: object) -> None:
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)  # commands that start from now on inherit this
-        print("\nThe rehearsal stops, and deletes its scratch emulator …", file=sys.stderr)
-        sys.exit("The rehearsal was stopped.")
+        print(f"\nThe {work} stops, and deletes its scratch emulator …", file=sys.stderr)
+        sys.exit(f"The {work} was stopped.")
 
     for number in numbers:
         signal.signal(number, stop)
@@ -105,6 +114,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--stack", default="dev", help="name of the stack. Default: dev")
     options.add_argument("--config", type=path, help="configuration with the change. Default: Pulumi.STACK.yaml")
     options.add_argument("--base", type=path, help="configuration before the change. Default: see docs/rehearsal.md")
+    options.add_argument(
+        "--manifests", type=path, help="folder of manifests with the change, in place of a configuration"
+    )
     options.add_argument("--snapshot", type=path, help="snapshot of the cluster, from python -m ops.snapshot")
     options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
     options.add_argument(
@@ -113,6 +125,9 @@ def parser() -> argparse.ArgumentParser:
         default=(),
         metavar="MODE,…",
         help=f"capacity modes in which Google has no more nodes when the change begins: {', '.join(MODES)}",
+    )
+    options.add_argument(
+        "--upgrade", type=upgrade, metavar="WHAT", help="rehearse an upgrade: kueue, jobset, kueue,jobset or pool/NAME"
     )
     options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
     options.add_argument("--json", type=path, help="file for the result as JSON")
@@ -131,52 +146,64 @@ def capacity_modes(text: str) -> tuple[str, ...]:
     return modes
 
 
+def upgrade(text: str) -> upgrades.Upgrade | None:
+    """Returns the upgrade that a text names."""
+    try:
+        return upgrades.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def rehearse(options: argparse.Namespace) -> Forecast | None:
     """Brings a scratch emulator to the state before the change, applies the change, and returns what it does.
 
-    Returns None if the configurations are the same.
+    Returns None if the two sides are the same.
     """
-    config = configurations.changed(options.stack, options.config)
     snapshot = read_file(options.snapshot) if options.snapshot else None
     with tempfile.TemporaryDirectory() as folder:
-        base = configurations.base(options.stack, options.base, config, Path(folder))
-        keys = configurations.differing_keys(base, config)
-        if not keys:
+        change = _source(options, snapshot, Path(folder))
+        if not (changes := change.changes()):
             return None
-        stated = delays.durations(configurations.calibration(config))
+        measured = change.measured()
+        stated = delays.durations(measured)
         with scratch() as emulator:
-            _bring_up(emulator, options.stack, base)
-            after = emulator.prepare("change", config)
-            notes = list(_restore(emulator, options.stack, snapshot)) if snapshot else []
+            change.bring_up(emulator)
+            state, notes = change.restored(emulator)
+            notes += _restore(emulator, options.stack, state) if state else []
             if options.unavailable:
                 emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
                 notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
-            forecast = _change(emulator, options, after, ", ".join(keys), stated)
-            return replace(forecast, notes=(*notes, *forecast.notes))
+            forecast = _change(emulator, options, lambda: change.start(emulator), ", ".join(changes), stated)
+            remarks = google_remarks(forecast.nodes, options.unavailable, measured)
+            return replace(forecast, notes=(*notes, *forecast.notes, *remarks))
 
 
-def _bring_up(emulator: Scratch, stack: str, base: Path) -> None:
-    """Deploys the base, or starts the copy that an earlier rehearsal kept. Returns once its controllers answer."""
-    kept = prepared.key(stack, emulator.copy("base", base))
-    with phase("look for a deployed base of an earlier rehearsal") as answer:
-        is_kept = prepared.take(emulator, kept)
-        answer("started" if is_kept else "none")
-    if not is_kept:
-        config = emulator.prepare("base", base, {"gke-ai:policies": "advisory"})  # it is deployed already
-        with phase(f"deploy the base, {base.name}, to a scratch emulator"):
-            _deploy_base(emulator, stack, config)
-        with phase("keep it for the next rehearsal"):
-            with Recorder(emulator.kubeconfig()) as recorder:
-                recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
-            prepared.keep(emulator, kept)
-    wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
+def google_remarks(pools: Iterable[Nodes], unavailable: Iterable[str], measured: Calibration) -> list[str]:
+    """Returns what Google said of the pools that have or get nodes, and of what replaces unavailable capacity."""
+    machines = {(pool.machine, pool.capacity) for pool in pools if pool.came or pool.after}
+    machines |= {(window.machine_type, mode) for window in measured.windows for mode in unavailable}
+    return list(dict.fromkeys(remark for machine in sorted(machines) for remark in measured.remarks(*machine)))
 
 
-def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
-    try:
-        deploy(emulator, stack, config)
-    except Stop as failed:
-        raise Stop(f"The base does not deploy, so there is nothing to rehearse the change on:\n{failed}") from None
+def _source(options: argparse.Namespace, snapshot: Snapshot | None, folder: Path) -> Source:
+    """The two sides of the change: manifests, or configurations of the program."""
+    if not options.manifests:
+        config = configurations.changed(options.stack, options.config)
+        if not options.upgrade:
+            base = configurations.base(options.stack, options.base, config, folder)
+        elif options.base:
+            raise Stop("An upgrade needs no BASE: it is rehearsed on CONFIG, or on the stack's own configuration.")
+        else:
+            base, config = options.upgrade.configurations(config, folder)
+        return Configurations(options.stack, base, config, snapshot, options.upgrade, options.compression)
+    if not snapshot:
+        raise Stop(
+            "Manifests say nothing about the nodes and Kueue. Add the state of the cluster: SNAPSHOT=snapshot.json"
+        )
+    if options.config or options.upgrade:
+        other = "CONFIG" if options.config else "UPGRADE"
+        raise Stop(f"MANIFESTS and {other} are two changes. Rehearse one of them.")
+    return plain.source(options.manifests, options.base, snapshot, options.snapshot.name)
 
 
 def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]:
@@ -200,7 +227,11 @@ def summarized(differing: Iterable[Difference]) -> Iterator[str]:
 
 
 def _change(
-    emulator: Scratch, options: argparse.Namespace, config: Path, change: str, stated: list[Duration]
+    emulator: Scratch,
+    options: argparse.Namespace,
+    start: Callable[[], Started],
+    change: str,
+    stated: list[Duration],
 ) -> Forecast:
     compression = options.compression
     delayed = delays.arguments(stated, compression)
@@ -209,11 +240,11 @@ def _change(
     refused = ""
     with Recorder(emulator.kubeconfig()) as recorder:
         with phase("wait until the base has settled"):
-            if not recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES):
+            if not recorder.settle(delays.QUIET_SECONDS, prepared.BASE_SETTLES):
                 notes.append("The base did not settle before the change, so some results may belong to the base.")
         emulator.run("delay", *delayed)
         recorder.begin()
-        update = Update(emulator, options.stack, config)
+        update = start()
         try:
             with phase(f"apply the change: {change}"):
                 _await_update(update, recorder)
@@ -229,6 +260,7 @@ def _change(
                 settled = recorder.settle(quiet, limit)
             if owed := [] if settled else recorder.owed():
                 notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
+            notes += update.notes()
             if update.runs:
                 notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
             elif not refused and not update.succeeded():
@@ -249,22 +281,9 @@ def _change(
     return replace(forecast, refused=refused)
 
 
-def _await_update(update: Update, recorder: Recorder) -> None:
+def _await_update(update: Started, recorder: Recorder) -> None:
     """Waits until an update has ended, or waits for something that does not come."""
     while update.runs:
         if min(recorder.quiet, update.quiet) > ENGINE_WAITS and update.waits_for():
             return
         time.sleep(0.2)
-
-
-@contextmanager
-def phase(description: str) -> Iterator[Callable[[str], None]]:
-    """Prints what is done, an answer if the block gives one, and how long it took."""
-    print(f"… {description}", end="", flush=True)
-    started = time.monotonic()
-    try:
-        yield lambda answer: print(f": {answer}", end="", flush=True)
-    except BaseException:
-        print(" – failed", flush=True)
-        raise
-    print(f" ({time.monotonic() - started:.0f} s)", flush=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from ops.configuration_file import read_configuration
 from ops.stack import ROOT, Stop
-from settings.calibration import BadCalibration, Calibration, read
-
-MAIN = ("origin/main", "main")
+from rehearse.git import git, merge_bases
 
 
 def changed(stack: str, config: Path | None) -> Path:
@@ -38,29 +35,15 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
     own = ROOT / name
     if config != own and own.is_file():
         return own  # CONFIG=changed.yaml: the file in the working tree is what is deployed
-    for branch in MAIN:
-        if fork := _git("merge-base", branch, "HEAD"):
-            text = _git("show", f"{fork.strip()}:{name}")
-            if text is not None:
-                path = folder / "base.yaml"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
-                return path
+    for commit in merge_bases(ROOT):
+        if (text := git(ROOT, "show", f"{commit}:{name}")) is not None:
+            path = folder / "base.yaml"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return path
     raise Stop(
         f"Git has no {name} at the point where this branch left main. Name the deployed configuration: BASE=FILE"
     )
-
-
-def calibration(config: Path) -> Calibration:
-    """Returns the measurements that a configuration names, if any."""
-    file = (read_configuration(config).get("config") or {}).get("gke-ai:calibration")
-    if not isinstance(file, str):
-        return Calibration()
-    try:
-        return read(ROOT / file)
-    except BadCalibration as bad:
-        where, cause, remedy = bad.mistakes[0]
-        raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
 
 
 def differing_keys(before: Path, after: Path) -> list[str]:
@@ -70,7 +53,13 @@ def differing_keys(before: Path, after: Path) -> list[str]:
     return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]
 
 
-def _git(*arguments: str) -> str | None:
-    """The output of a git command; None if it fails."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout if done.returncode == 0 else None
+def removed_runs(before: Path, after: Path) -> list[str]:
+    """Returns the names of the runs that only the first configuration has. They stay in the cluster."""
+    sides = [read_configuration(path).get("config") or {} for path in (before, after)]
+    first, second = ([run["name"] for run in side.get("gke-ai:training") or [] if "name" in run] for side in sides)
+    return [name for name in first if name not in second]
+
+
+def still_there(run: str) -> str:
+    """A note on a run that is no longer in the configuration."""
+    return f"Run {run} leaves the configuration and stays in the cluster. Only kubectl ends a run that is active."

@@ -14,11 +14,14 @@ from typing import TextIO
 
 from ops.stack import Stop
 from rehearse.scratch import Scratch
+from settings.cold_start import COLD_START
 
 # The scratch emulator is discarded afterwards, so nothing must be finished.
 STOP_SECONDS = 5
 # Pulumi adds it to each error of the program.
 _UNHANDLED = "an unhandled error occurred: the program ended with exit status"
+# Lines that are no reason of a failure: passed policies, and estimates of the program.
+_NO_REASON = ("✅", COLD_START)
 # Lines of Pulumi's display that say nothing about a failure.
 _NOISE = re.compile(
     r"^(@ |\s*[+~-]+ .*(created|updated|deleted|creating|updating|deleting)|Resources:|Duration:|\s*\d+ )"
@@ -31,12 +34,12 @@ _CLOUD = ("kubernetes:", "gcp:")
 
 
 class Update:
-    """A running `up` of a stack, with its output in a file."""
+    """A running `up` of a stack, or another command that changes the cluster, with its output in a file."""
 
-    def __init__(self, scratch: Scratch, stack: str, config: Path) -> None:
+    def __init__(self, scratch: Scratch, stack: str, config: Path, command: tuple[str, ...] = ()) -> None:
         self._file = scratch.state / f"{config.stem}.log"
         self._output: TextIO = self._file.open("w")
-        command = ("python", "-m", "ops.emulated", "up", "--stack", stack, "--config", str(config))
+        command = command or ("python", "-m", "ops.emulated", "up", "--stack", stack, "--config", str(config))
         self._process: subprocess.Popen[str] = scratch.start(self._output, *command)
         self._seen: list[str] = []
         self._since = time.monotonic()
@@ -79,6 +82,10 @@ class Update:
             self._process.wait()
         self._output.close()
 
+    def notes(self) -> list[str]:
+        """What a reader of the result must know of how it was done."""
+        return []
+
     def _steps(self) -> Iterator[re.Match[str]]:
         yield from filter(None, map(_STEP.match, self.lines()))
 
@@ -106,7 +113,7 @@ class Update:
         else:
             end = next((i for i, line in enumerate(lines) if i > start and line.startswith("Resources:")), len(lines))
             shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
-            shown = [line for line in shown if not line.lstrip().startswith("✅")]
+            shown = [line for line in shown if not line.lstrip().startswith(_NO_REASON)]
         return _URN.sub(lambda urn: f"{urn['kind'].rpartition(':')[2]} {urn['name']}", "\n".join(shown))
 
 

@@ -5,22 +5,46 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from ops.stack import ROOT, Stop
-from rehearse.configurations import calibration
+from ops.configuration_file import read_calibration
+from ops.stack import ROOT, Stop, client_of
+from rehearse import delays
+from rehearse.progress import phase
+from rehearse.restore import wait_for_webhooks
 from rehearse.scratch import Scratch
+from rehearse.watching import Recorder
+
+# Patience in seconds of the emulator, for the base to settle.
+BASE_SETTLES = 90.0
 
 # What decides the state after a deployment, besides the configuration.
 SOURCES = (
     *("__main__.py", "requirements.lock", "catalog", "settings", "components", "gke_ai_outputs"),
-    *("emulator", "ops"),
+    *("emulator", "ops", "rehearse/plain.py"),
 )
+
+
+def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[], None]) -> None:
+    """Starts a kept copy. Else deploys the base, and keeps a copy. Returns once the cluster's controllers answer."""
+    with phase("look for a deployed base of an earlier rehearsal") as answer:
+        is_kept = take(scratch, name)
+        answer("started" if is_kept else "none")
+    if not is_kept:
+        with phase(description):
+            deploy()
+        with phase("keep it for the next rehearsal"):
+            with Recorder(scratch.kubeconfig()) as recorder:
+                recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
+            keep(scratch, name)
+    wait_for_webhooks(client_of(scratch.kubeconfig(), 1))
 
 
 def key(stack: str, config: Path) -> str:
     """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator."""
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{calibration(config).model_dump_json()}".encode())
+    measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}".encode())
     for source in SOURCES:
         path = ROOT / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

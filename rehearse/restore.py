@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ops.snapshot.command import Forbidden, list_all
 from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
-from ops.stack import Stop, request
+from ops.stack import Answer, Stop, request
 from rehearse.differences import Difference, differences
 from rehearse.graft import complete, graft
 from rehearse.ownership import managed_fields
@@ -224,14 +224,19 @@ def _admitted(workloads: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
 def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
     """Waits until Kueue and JobSet answer, if the cluster has them: each decides on an object that is not created."""
     deadline = time.monotonic() + seconds
-    for kind, spec in _PROBES.items():
-        probed = kinds()[kind]
-        namespace = "default" if kind in _NAMESPACED_PROBES else ""
-        probe = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
-        while (answer := request(api, "POST", probed.path(namespace), {"dryRun": "All"}, probe)).code >= SERVER_ERROR:
+    for kind in _PROBES:
+        while (answer := probe(api, kind)).code >= SERVER_ERROR:
             if time.monotonic() > deadline:
                 raise Stop(f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
             time.sleep(0.3)
+
+
+def probe(api: ApiClient, kind: str) -> Answer:
+    """Returns the answer to the creation of an object that is not created. An error from 500 on is a webhook's."""
+    probed, spec = kinds()[kind], _PROBES[kind]
+    namespace = "default" if kind in _NAMESPACED_PROBES else ""
+    body = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
+    return request(api, "POST", probed.path(namespace), {"dryRun": "All"}, body)
 
 
 def lasting_differences(written: Snapshot, look: Callable[[], Snapshot], seconds: float) -> list[Difference]:

@@ -37,8 +37,8 @@ class Scratch:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of commands on the scratch emulator."""
-        return {**os.environ, "GKE_AI_STATE": str(self.state)}
+        """The environment of commands on the scratch emulator. Its time is compressed, preStop hooks are not."""
+        return {**os.environ, "GKE_AI_STATE": str(self.state), "GKE_AI_PRE_STOP_SECONDS": "0"}
 
     def kubeconfig(self) -> str:
         """Returns the kubeconfig of the stack that was deployed last."""

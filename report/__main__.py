@@ -18,12 +18,14 @@ from pathlib import Path
 
 from forecast import model as forecasts
 from forecast.model import Forecast
+from ops.configuration_file import read_calibration
 from ops.stack import ROOT, Stack, Stop, add_stack, run
 from report import drawing, graph, prices
 from report.changes import PlannedUpdate, plan
 from report.page import COMMENT_LIMIT, Options, page, summary
 from report.policies import Verdict, verdict
 from report.preview import Preview, recorded, take
+from settings.calibration import Calibration
 
 PRICES_HELP = prices.__doc__ or ""
 
@@ -70,7 +72,8 @@ def parser() -> argparse.ArgumentParser:
 
 def report(options: argparse.Namespace) -> int:
     """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
-    table = read_prices(options.prices)  # before a preview that may take minutes
+    measured = read_measured(options)  # before a preview that may take minutes
+    table = prices.with_google(read_prices(options.prices), measured)
     forecast = read_rehearsal(options.rehearsal)
     preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
@@ -82,7 +85,7 @@ def report(options: argparse.Namespace) -> int:
     address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[
         graph_format
     ]
-    text = page(planned, results, Options(table, address, options.limit, forecast))
+    text = page(planned, results, Options(table, address, options.limit, forecast, measured))
     if not options.output:
         sys.stdout.write(text)
         return exit_code(planned, results)
@@ -99,6 +102,12 @@ def run_preview(options: argparse.Namespace) -> Preview:
     """Runs a preview of the stack."""
     packs = options.policy_pack or [path for path in [ROOT / "policy"] if (path / "PulumiPolicy.yaml").exists()]
     return take(Stack(options.stack, options.config_file), [] if options.no_policies else packs)
+
+
+def read_measured(options: argparse.Namespace) -> Calibration:
+    """Reads the calibration file that the stack's configuration names. A saved preview has none without that file."""
+    file = options.config_file or (None if options.source else ROOT / f"Pulumi.{options.stack}.yaml")
+    return read_calibration(file) if file and file.exists() else Calibration()
 
 
 def read_prices(path: Path | None) -> prices.Prices | None:

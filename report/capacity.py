@@ -28,6 +28,7 @@ from registered.values import value
 from registered.workloads import accelerator_requests, class_choice, replica_bounds
 from report.changes import PlannedUpdate, Resource
 from report.prices import Prices
+from settings.calibration import Calibration
 
 # GKE uses the first capacity mode that is available.
 ELSE = ", else "
@@ -197,3 +198,9 @@ def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
 def before_and_after(plan: PlannedUpdate) -> tuple[list[Supply], list[Supply]]:
     """Returns the supplies of accelerators before and after a plan."""
     return supplies(plan.before), supplies(plan.after)
+
+
+def remarks(resources: Mapping[str, Resource], measured: Calibration) -> list[str]:
+    """Returns what Google said of the machines, in their capacity modes, that a stack can use."""
+    choices = {choice for supply in supplies(resources) for choice in supply.choices}
+    return [remark for machine, mode in sorted(choices, key=str) for remark in measured.remarks(machine or "", mode)]

@@ -10,13 +10,14 @@ from itertools import groupby
 
 from forecast.model import Forecast
 from report import graph, rehearsal
-from report.capacity import Supply, Total, before_and_after, total
+from report.capacity import Supply, Total, before_and_after, remarks, total
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from report.graph import MARKS
 from report.interruptions import NOTE, interruptions
 from report.policies import MANDATORY, Verdict
 from report.prices import Prices
 from report.rehearsal import plural
+from settings.calibration import Calibration
 
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
@@ -33,13 +34,14 @@ class Options:
     """Options of a page.
 
     `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty. `rehearsal` is the result of
-    `make rehearse` for the same change.
+    `make rehearse` for the same change. `measured` has the figures of the calibration file.
     """
 
     prices: Prices | None = None
     picture: str = ""
     limit: int = COMMENT_LIMIT
     rehearsal: Forecast | None = None
+    measured: Calibration = field(default_factory=Calibration)
 
 
 @dataclass
@@ -68,6 +70,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         interrupted(plan),
         warnings(plan),
         accelerators(plan, options.prices),
+        capacity(plan, options.measured),
         *([] if forbidden else judged),
         not_checked(plan),
         cold_starts(plan),
@@ -193,6 +196,8 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
         notes.append(f"Prices as of {prices.date}, only for machines with accelerators.")
         if missing := sorted({machine for sum_ in sums for machine in sum_.unpriced}):
             notes.append(f"**Not in the sums, because they have no price:** {', '.join(map(code, missing))}.")
+        used = sorted({f"{machine}/{mode}" for side in sides for place in side for machine, mode in place.choices})
+        notes += [f"{code(key)}: Google's list price {prices.google[key]}." for key in used if key in prices.google]
     places = [
         [place.capacity, code(place.accelerator), text(place.place), *(bounds_in(side, place) for side in sides)]
         for place in sorted(
@@ -206,6 +211,12 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
         [folded(f"By pool and workload ({len(places)})", detail)],
         2,
     )
+
+
+def capacity(plan: PlannedUpdate, measured: Calibration) -> Section:
+    """Lists what Google said of the machines that the stack can use after the plan."""
+    lines = [f"- {text(remark)}" for remark in remarks(plan.after, measured)]
+    return Section("Capacity", ["\n".join(lines)] if lines else [])
 
 
 def place_of(supply: Supply) -> tuple[tuple[str, str], str]:

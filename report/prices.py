@@ -8,14 +8,15 @@ A price table is a YAML file:
       g2-standard-24/spot: 0    # price of one machine per hour, by machine type and capacity mode
       nvidia-l4/onDemand: 0     # price of one accelerator per hour, if GKE chooses the machine (Autopilot)
 
-Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`.
+Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`. A Spot price that
+the table lacks is Google's list price, if python -m ops.capacity has asked for it and its currency is the same.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import yaml
 from catalog.capacity import MODES
 from catalog.machines import GPUS, MACHINES
 from catalog.tpus import VERSIONS
+from settings.calibration import Calibration
 
 KEYS = ("currency", "date", "perHour")
 PRICED = (*MACHINES, *GPUS, *(version.accelerator for version in VERSIONS.values()))
@@ -36,11 +38,12 @@ class BadPrices(ValueError):
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices per hour, by `machine type or accelerator/capacity mode`."""
+    """Prices per hour, by `machine type or accelerator/capacity mode`. `google` has the sources of Google's prices."""
 
     currency: str
     date: str
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
+    google: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str, capacity: str) -> Decimal | None:
         """Returns the price of a machine or accelerator per hour, or None."""
@@ -64,6 +67,19 @@ def parse(content: Any) -> Prices:
         raise BadPrices("\n".join(f"  - {mistake}" for mistake in mistakes))
     per_hour = {key: Decimal(str(price)) for key, price in content["perHour"].items()}
     return Prices(str(content["currency"]), str(content["date"]), per_hour)
+
+
+def with_google(prices: Prices | None, measured: Calibration) -> Prices | None:
+    """Adds the Spot prices of a calibration file that a price table lacks, if they have its currency."""
+    if prices is None:
+        return None
+    spot = {f"{price.machine_type}/spot": price for price in measured.spot_prices if price.currency == prices.currency}
+    lacking = {key: price for key, price in spot.items() if key not in prices.per_hour}
+    return replace(
+        prices,
+        per_hour={**prices.per_hour, **{key: price.per_hour for key, price in lacking.items()}},
+        google={key: f"in {price.region} on {price.asked_on}" for key, price in lacking.items()},
+    )
 
 
 def problems(content: Any) -> Iterator[str]:

@@ -17,6 +17,8 @@ Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]
 # With more waits, the table lists only those that the change causes.
 MAX_WAITS = 12
+# How the change is called if it is an upgrade (rehearse/upgrades.py).
+UPGRADE = "the upgrade of "
 
 
 def sentence(forecast: Forecast) -> str:
@@ -41,7 +43,13 @@ def sentence(forecast: Forecast) -> str:
     unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
     if forecast.refused:
         return f"The change is refused when a part of it is applied already: that part {merged}.{unsettled}"
-    return f"Merging this {merged}.{unsettled}"
+    subject = f"T{forecast.change[1:]}" if is_upgrade(forecast) else "Merging this"
+    return f"{subject} {merged}.{unsettled}"
+
+
+def is_upgrade(forecast: Forecast) -> bool:
+    """Whether an upgrade was rehearsed, not a changed configuration."""
+    return forecast.change.startswith(UPGRADE)
 
 
 def _counted(runs: int, replicas: int) -> str:
@@ -107,7 +115,8 @@ def _ends(forecast: Forecast) -> Iterator[str]:
 
 def _interruptions(forecast: Forecast) -> Iterator[str]:
     if runs := _runs(forecast.interruptions):
-        yield f"restarts {plural(len(runs), 'run')}"
+        often = sum(entry.times for entry in forecast.interruptions if entry.workload in runs)
+        yield f"restarts {plural(len(runs), 'run')}{f' ({often} times)' if often > len(runs) else ''}"
     if replicas := _replaced(forecast).total():
         yield f"replaces {plural(replicas, 'replica')}"
 
@@ -229,8 +238,11 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
         ),
         (
             "Interrupted",
-            ("workload", "pods", "after", "why"),
-            [(i.workload, str(i.pods), clock(i.seconds), i.cause) for i in forecast.interruptions],
+            ("workload", "pods", "times", "first after", "for", "why"),
+            [
+                (i.workload, str(i.pods), str(i.times), clock(i.seconds), clock(i.lasted), i.cause)
+                for i in forecast.interruptions
+            ],
         ),
         (
             "Servers",

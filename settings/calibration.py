@@ -1,13 +1,15 @@
-"""The calibration file: measurements of a stack's own cluster, written by `python -m ops.verify`.
+"""The calibration file: measurements of a stack's own cluster, and what Google measured of its machines.
 
-The setting `gke-ai:calibration` names the file. A measured figure replaces the computed one. Rules of size and derived
-quotas use `room`; estimates use `duration`.
+The setting `gke-ai:calibration` names the file. `python -m ops.verify` measures the cluster, and a measured figure
+replaces the computed one: rules of size and derived quotas use `room`; estimates use `duration`. `python -m
+ops.capacity` asks Google for `spot`, `spot_prices` and `windows`, which the report and the rehearsal show.
 """
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,8 +28,15 @@ MEASURED: tuple[Measured, ...] = ("cpu", "memory", "ephemeral-storage")
 Step = Literal["clusterReady", "poolReady", "nodeReady", "admission", "imagePull", "containerStart", "modelLoad"]
 Text = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)]
 Amounts = dict[Measured, Text]
+Name = Annotated[str, Field(pattern="^[a-z0-9-]{1,63}$")]  # of a machine type, a zone or a region
+Rate = Annotated[float, Field(ge=0, le=1)]
+Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 MAX_BYTES = 2**20
-HEADING = "# Measured by python -m ops.verify; gke-ai:calibration names this file. Commit it with the stack.\n"
+# Capacity modes whose nodes Calendar mode can reserve instead.
+RESERVABLE = ("reservation", "flexStart", "queuedFlexStart")
+HEADING = (
+    "# Written by python -m ops.verify and python -m ops.capacity; gke-ai:calibration names this file. Commit it.\n"
+)
 
 
 class BadCalibration(Exception):
@@ -85,11 +94,90 @@ class Duration(Figures):
         return self.step, self.of
 
 
+class SpotHistory(Figures):
+    """Google's preemption rates of a machine type in a zone: Spot VMs preempted on a day, by all that stopped then.
+
+    `rate` is the mean of `days` complete days, the last of which ends on `until`; `max_rate` is the worst day.
+    """
+
+    machine_type: Name
+    zone: Name
+    rate: Rate
+    max_rate: Rate
+    days: int = Field(ge=1)
+    until: datetime.date
+    asked_on: datetime.date
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies the machine type and the zone."""
+        return self.machine_type, self.zone
+
+    def __str__(self) -> str:
+        return (
+            f"Spot {self.machine_type} in {self.zone}: Google preempted {self.rate:.0%} of the VMs that stopped, and "
+            f"{self.max_rate:.0%} on the worst of the {self.days} days until {self.until} (Google's capacity history)."
+        )
+
+
+class SpotPrice(Figures):
+    """Google's list price of a Spot VM per hour since a day, with its lowest and highest price in the last year."""
+
+    machine_type: Name
+    region: Name
+    currency: str = Field(pattern="^[A-Z]{3}$")
+    per_hour: Price
+    since: datetime.date
+    lowest: Price
+    highest: Price
+    asked_on: datetime.date
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Identifies the machine type and the region."""
+        return self.machine_type, self.region
+
+    def __str__(self) -> str:
+        return (
+            f"Spot {self.machine_type} in {self.region}: {self.per_hour} {self.currency} per hour since {self.since}, "
+            f"{self.lowest} to {self.highest} within a year (Google's list price on {self.asked_on})."
+        )
+
+
+class CalendarWindow(Figures):
+    """When Calendar mode can reserve a number of nodes at the earliest; without a start, not in `days` days."""
+
+    machine_type: Name
+    region: Name
+    nodes: int = Field(ge=1)
+    days: int = Field(ge=1)
+    zone: Name | None = None
+    start: datetime.date | None = None
+    end: datetime.date | None = None
+    asked_on: datetime.date
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Identifies the nodes."""
+        return self.machine_type, self.region, self.nodes
+
+    def __str__(self) -> str:
+        nodes = f"{self.nodes} {self.machine_type}"
+        if self.start is None:
+            answer = f"cannot reserve {nodes} in {self.region} within {self.days} days"
+        else:
+            answer = f"can reserve {nodes} in {self.zone} from {self.start} to {self.end}"
+        return f"Calendar mode {answer} (Google's answer on {self.asked_on})."
+
+
 class Calibration(Figures):
-    """All measurements of a stack's cluster; empty without a calibration file."""
+    """All figures that a calibration file has; empty without one."""
 
     nodes: list[NodeFigures] = []
     durations: list[Duration] = []
+    spot: list[SpotHistory] = []
+    spot_prices: list[SpotPrice] = []
+    windows: list[CalendarWindow] = []
 
     def allocatable(self, shape: NodeShape) -> dict[str, str]:
         """Allocatable resources of such a node, for all pods and DaemonSets: measured, else computed."""
@@ -110,9 +198,22 @@ class Calibration(Figures):
         """The measured duration of a step, if any."""
         return next((duration for duration in self.durations if duration.key == (step, of)), None)
 
+    def remarks(self, machine_type: str, mode: str) -> list[str]:
+        """What Google said of a machine type in a capacity mode. Calendar mode reserves what flex-start may lack."""
+        entries: list[SpotHistory | SpotPrice | CalendarWindow] = []
+        entries += [*self.spot, *self.spot_prices] if mode == "spot" else []
+        entries += self.windows if mode in RESERVABLE else []
+        return [str(entry) for entry in entries if entry.machine_type == machine_type]
+
     def merged(self, newer: Calibration) -> Calibration:
         """Merges in a later measurement. Its figures replace older ones; all others stay."""
-        return Calibration(nodes=_newest(self.nodes, newer.nodes), durations=_newest(self.durations, newer.durations))
+        return Calibration(
+            nodes=_newest(self.nodes, newer.nodes),
+            durations=_newest(self.durations, newer.durations),
+            spot=_newest(self.spot, newer.spot),
+            spot_prices=_newest(self.spot_prices, newer.spot_prices),
+            windows=_newest(self.windows, newer.windows),
+        )
 
     def written(self) -> str:
         """The text of the file, in a stable order."""
@@ -134,15 +235,15 @@ class Calibration(Figures):
             yield figures, "ephemeral-storage"
 
 
-_Entry = TypeVar("_Entry", NodeFigures, Duration)
+_Entry = TypeVar("_Entry", NodeFigures, Duration, SpotHistory, SpotPrice, CalendarWindow)
 
 
 def _newest(earlier: list[_Entry], later: list[_Entry]) -> list[_Entry]:
     entries = {entry.key: entry for entry in earlier}
     for entry in later:
         before = entries.get(entry.key)
-        same_day = before.model_copy(update={"measured_on": entry.measured_on}) if before else None
-        if entry != same_day:  # unchanged figures do not change the file
+        same_day = {name: value for name, value in entry if name == "measured_on"}
+        if before is None or entry != before.model_copy(update=same_day):  # unchanged figures do not change the file
             entries[entry.key] = entry
     return [entries[key] for key in sorted(entries)]
 
@@ -171,7 +272,7 @@ def read(file: Path) -> Calibration:
         for index, figures in enumerate(calibration.nodes)
         for key, cause, remedy in _mistakes(figures, measure)
     ]
-    for section in ("nodes", "durations"):
+    for section in Calibration.model_fields:
         keys = [entry.key for entry in getattr(calibration, section)]
         for index, key in enumerate(keys):
             if key in keys[:index]:
@@ -187,7 +288,9 @@ def _form(details: Any, file: Path, measure: str) -> tuple[str, str, str]:
     where = ""
     for step in details["loc"]:
         where += f"[{step}]" if isinstance(step, int) else f"{'.' if where else ''}{step}"
-    return where, f"{details['msg'][:1].lower()}{details['msg'][1:]} in {file}", measure
+    from_google = details["loc"][:1] in (("spot",), ("spotPrices",), ("windows",))
+    remedy = "Remove the entry, and run python -m ops.capacity to ask again" if from_google else measure
+    return where, f"{details['msg'][:1].lower()}{details['msg'][1:]} in {file}", remedy
 
 
 def _mistakes(figures: NodeFigures, measure: str) -> Iterator[tuple[str, str, str]]:

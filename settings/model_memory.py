@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.memory_use import MemoryUse
+from catalog.model import Model
 from catalog.model_memory import (
     Need,
     adapters_bytes,
@@ -22,7 +23,7 @@ from catalog.model_memory import (
     shards_that_divide,
     weights_bytes,
 )
-from catalog.models import Model, find_model
+from catalog.models import find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
 from settings.model import AnyServer, Server
@@ -166,14 +167,17 @@ def places(placed: Placed[AnyServer]) -> list[Place]:
     return sorted(known, key=lambda place: place.memory)
 
 
+def model_of(server: Server) -> Model | None:
+    """The dimensions of the server's model: as written, else those in the catalog. None if neither has them."""
+    if server.model_shape is None:
+        return find_model(server.model)
+    return Model(names=(server.model,), source=server.at("modelShape"), **server.model_shape.model_dump())
+
+
 def load_of(placed: Placed[AnyServer]) -> Load | Unchecked:
     """The load of a replica of the server, or why it is unknown."""
     server = placed.section
-    model: Model | None
-    if server.model_shape is not None:
-        model = Model(names=(server.model,), source=server.at("modelShape"), **server.model_shape.model_dump())
-    else:
-        model = find_model(server.model)
+    model = model_of(server)
     if model is None:
         reason = f"the catalog does not have the model {server.model}"
         remedy = f"Describe it in {server.at('modelShape')}, which python -m ops.model {server.model} prints"
@@ -191,7 +195,7 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
     if isinstance(size, Unchecked):
         return size
     if not use.sliding_windows or (model.chunked and not use.chunked_windows):
-        model = replace(model, sliding_window=None, sliding_layers=0)
+        model = replace(model, sliding_window=None)
     arguments = server.further_arguments
     utilization, tokens = float(arguments.get(use.utilization_flag, use.utilization)), server.max_length
     if tokens is None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from catalog.capacity import SPOT_SHUTDOWN_SECONDS
 from catalog.engines import CURRENT, ENGINES
-from settings.model import Server, Workload
+from catalog.registries import registry_of, streams_to
+from catalog.zones import region_of
+from settings.model import AnyServer, Server, Workload
 from settings.stack import Placed
 
 _GRACE = "termination_grace_period_seconds"
@@ -36,6 +38,24 @@ def long_grace_periods(placed: Sequence[Placed[Workload]]) -> list[str]:
                 f"{path}: pods on Spot nodes have only {SPOT_SHUTDOWN_SECONDS} s when Google takes a node back. "
                 f"The {seconds} s count for preemption and eviction. "
                 f"Save in {SPOT_SHUTDOWN_SECONDS} s, or use another capacity mode."
+            )
+    return found
+
+
+def images_without_streaming(servers: Sequence[Placed[AnyServer]]) -> list[str]:
+    """The servers whose image GKE pulls whole although their pool streams images."""
+    found = []
+    for server in servers:
+        pool = server.pools[0] if server.pools else None
+        if pool is None or not pool.section.image_streaming or pool.section.preloads_images:
+            continue
+        image, region = server.section.images[0].partition("@")[0], region_of(pool.shape.zone)
+        if not streams_to(image, region):
+            name = image.removeprefix(f"{registry_of(image)}/")
+            found.append(
+                f"{server.section.at('image')}: {image} is not in Artifact Registry in {region}, so "
+                f"{pool.section.at('imageStreaming')} does not apply to it. "
+                f"Set {region}-docker.pkg.dev/PROJECT/REPOSITORY/{name}, of a remote repository of its registry."
             )
     return found
 

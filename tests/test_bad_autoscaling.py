@@ -199,7 +199,7 @@ MISTAKES = [
         "more running requests than vLLM runs at once",
         metrics(("runningRequests", 256)),
         "gke-ai:autoscaling[0].metrics[0].target",
-        "runningRequests is at most 256 on a replica, and 256 ÷ 256 = 1. Scaling out begins above 1.1",
+        "runningRequests is at most 256 on a replica, and 256 ÷ 256 = 1. An autoscaler adds replicas above 1.1",
         "Write 204",
         vllm,
     ),
@@ -393,8 +393,8 @@ MISTAKES = [
         "a fraction that full slots do not exceed by the tolerance",
         metrics(("slotsUsed", 0.95)),
         "gke-ai:autoscaling[0].metrics[0].target",
-        "slotsUsed is at most 1 on a replica, and 1 ÷ 0.95 = 1.053. Scaling out begins above 1.1, so no "
-        "replica would ever be added",
+        "slotsUsed is at most 1 on a replica, and 1 ÷ 0.95 = 1.053. An autoscaler adds replicas above 1.1. "
+        "The target is too high to trigger scaling",
         "Write 0.8",
     ),
     Mistake(

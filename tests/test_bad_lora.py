@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.vllm import RELEASE
+from catalog.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
 from settings.model import LoraAdapter
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 from tests.test_bad_model_cache import good as cached
+from tests.test_model_memory import SHAPE
 
 FIRST = "serving.0.loraAdapters.0"
 PATH = "gke-ai:serving[0]"
@@ -137,6 +140,20 @@ MISTAKES = [
         f"Remove it and set {PATH}.loraAdapters",
     ),
     Mistake(
+        "adapters of a model whose architecture takes none",
+        put("serving.0.modelShape", {**SHAPE, "architecture": "FalconForCausalLM"}),
+        f"{PATH}.loraAdapters",
+        f"vLLM {RELEASE} has no LoRA for FalconForCausalLM, the architecture of google/gemma-2-9b-it. The server would",
+        "Remove loraAdapters, or choose another model or image",
+    ),
+    Mistake(
+        "adapters of a model in the catalog whose architecture takes none",
+        put("serving.0.model", "google/gemma-3n-E4B-it"),
+        f"{PATH}.loraAdapters",
+        f"vLLM {RELEASE} has no LoRA for Gemma3nForConditionalGeneration",
+        "Remove loraAdapters",
+    ),
+    Mistake(
         "adapters that leave no memory",
         put(f"{FIRST}.rank", 512),
         f"{PATH}.maxModelLen",
@@ -165,6 +182,25 @@ def test_adapters_of_other_engines_are_refused(engine: str) -> None:
     values = good()
     values["serving"][0]["engine"] = engine
     assert f"{PATH}.loraAdapters" in {problem.path for problem in problems_of(values)}
+
+
+def test_image_of_the_user_may_have_lora_for_any_architecture() -> None:
+    values = good()
+    shape = {**SHAPE, "architecture": "FalconForCausalLM"}
+    values["serving"][0] |= {"modelShape": shape, "image": "registry.example/vllm:1"}
+    assert problems_of(values) == []
+
+
+def test_architecture_counts_where_memory_is_not_checked() -> None:
+    values = good()
+    shape = {**SHAPE, "architecture": "FalconForCausalLM"}
+    values["serving"][0] |= {"modelShape": shape, "arguments": ["--dtype=float16"]}
+    assert [problem.path for problem in problems_of(values)] == [f"{PATH}.loraAdapters"]
+
+
+def test_architectures_without_lora_are_those_of_the_pinned_release() -> None:
+    assert WITHOUT_LORA < ARCHITECTURES
+    assert "GemmaForCausalLM" not in WITHOUT_LORA
 
 
 def test_flags_of_adapters_are_free_without_the_key() -> None:

@@ -12,6 +12,23 @@ CLASS = "computeClasses.0"
 SECOND_CHOICE = f"{CLASS}.priorities.1"
 
 
+L4_POOL = {
+    "name": "l4",
+    "machineType": "g2-standard-24",
+    "zones": ["us-west4-a"],
+    "autoscaling": {"minNodes": 0, "maxNodes": 2},
+}
+# Two fit a node's GPUs, CPU and memory, but not its disk.
+ON_L4 = {
+    "engine": "vllm",
+    "namespace": "default",
+    "model": "google/gemma-3-4b-it",
+    "maxModelLen": 8192,
+    "pool": "l4",
+    "resources": {"cpu": 8, "memory": "32Gi", "ephemeralStorage": "60Gi"},
+}
+
+
 def good() -> Configuration:
     """A compute class with servers of TGI and vLLM, and pools with servers of JetStream and vLLM; nothing is wrong."""
     return {
@@ -430,7 +447,7 @@ MISTAKES = [
         "JetStream on a pool and a slice",
         put("serving.2.tpu", {"version": "v5e", "topology": "2x4"}),
         "gke-ai:serving[2].tpu",
-        "the server names a pool and a slice",
+        "`pool` and `tpu` are mutually exclusive",
         "Remove one of them",
     ),
     Mistake(
@@ -448,8 +465,20 @@ MISTAKES = [
         "more replicas than the pool has nodes",
         put("serving.2.replicas", 3),
         "gke-ai:serving[2].replicas",
-        "3 replicas need 3 nodes, and pool v5e has at most 2. The other replicas would stay pending",
-        "Set it to 2 or less",
+        "3 replicas of gemma need at least 3 nodes, and pool v5e has at most 2",
+        "Make the pool larger, or request less",
+    ),
+    Mistake(
+        "servers that together need more nodes than their pool has",
+        both(
+            put("gpuPools", [L4_POOL]),
+            put("serving.1", {**ON_L4, "name": "first", "replicas": 2}),
+            put("serving.0", {**ON_L4, "name": "second"}),
+        ),
+        "gke-ai:serving[1].replicas",
+        "3 replicas of second, first need at least 3 nodes, and pool l4 has at most 2: a replica of first requests "
+        "60Gi of ephemeral-storage, and a node has 97.4Gi of ephemeral-storage for pods. 1 or more would stay pending",
+        "Make the pool larger, or request less",
     ),
     Mistake(
         "a checkpoint that is no address",

@@ -293,6 +293,14 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "gpuPools.diskType": (Row(STANDARD, {"gpuPools.0.diskType": "pd-ssd"}, update("NodePool l4")),),
     "gpuPools.labels": (Row(STANDARD, {"gpuPools.0.labels": {"team": "a"}}, update("NodePool l4")),),
     "gpuPools.createBeforeDelete": (Row(STANDARD, {"gpuPools.0.createBeforeDelete": True}, replace("NodePool l4")),),
+    # Computed: the provider keeps it when the key is removed.
+    "gpuPools.imageStreaming": (
+        Row(STANDARD, {"gpuPools.0.imageStreaming": True}, update("NodePool l4"), SAME),
+        Row(gpu(imageStreaming=True), {"gpuPools.0.imageStreaming": False}, update("NodePool l4")),
+    ),
+    "gpuPools.secondaryBootDisk": (
+        Row(gpu(imageStreaming=True), {"gpuPools.0.secondaryBootDisk": "global/images/a"}, replace("NodePool l4")),
+    ),
     "gpuPools.protect": (Row(STANDARD, {"gpuPools.0.protect": True}, SAME),),
     # --- TPU pools ---
     "tpuPools.machineType": (Row(STANDARD, {"tpuPools.0.machineType": "ct5lp-hightpu-4t"}, replace("NodePool tpus")),),
@@ -323,6 +331,11 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "tpuPools.capacity.maxRunDurationSeconds": (
         Row(tpu(**FLEX), {"tpuPools.0.capacity.maxRunDurationSeconds": 3600}, replace("NodePool tpus")),
         Row(tpu(**QUEUED), {"tpuPools.0.capacity.maxRunDurationSeconds": 3600}, replace("NodePool tpus")),
+    ),
+    # Computed: the provider keeps it when the key is removed.
+    "tpuPools.imageStreaming": (
+        Row(STANDARD, {"tpuPools.0.imageStreaming": True}, update("NodePool tpus"), SAME),
+        Row(tpu(imageStreaming=True), {"tpuPools.0.imageStreaming": False}, update("NodePool tpus")),
     ),
     "tpuPools.autoRepair": (Row(STANDARD, {"tpuPools.0.autoRepair": False}, update("NodePool tpus")),),
     "tpuPools.workloadPolicy": (Row(IRONWOOD, {"tpuPools.0.workloadPolicy": "b"}, replace("NodePool tpus")),),

@@ -47,6 +47,7 @@ STACK: dict[str, Any] = {
             "machineType": "g2-standard-24",
             "zones": ["us-central1-a", "us-central1-b"],
             "autoscaling": {"maxNodes": 4},
+            "imageStreaming": True,
         },
         {
             "name": "burst",
@@ -615,7 +616,7 @@ def with_cluster(answer: Any, further_api: str = "") -> Answers:
     every = recorded()
     every[CLUSTER] = answer
     unused = {apis.IAM, apis.STORAGE, apis.SECRET_MANAGER, apis.NETWORK_SERVICES, apis.CERTIFICATE_MANAGER}
-    unused -= {further_api}
+    unused = (unused | {apis.CONTAINER_FILE_SYSTEM}) - {further_api}
     names = [*apis.BEFOREHAND, *(name for name in apis.REASONS if name not in unused)]
     (key,) = (key for key in every if "services:batchGet" in key)
     query = "&".join(f"names=projects/my-project/services/{name}" for name in names)

@@ -174,10 +174,9 @@ def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
     content = yaml.safe_load(block)
     validator.validate(content)
     record = run_program(content["config"], True, monkeypatch)
-    for component in ("GkeCluster", "ModelBucket", "KueueStack", "VllmServer", "FinetuneJob"):
+    for component in ("GkeCluster", "KueueStack", "VllmServer", "FinetuneJob"):
         assert len(record.all(component)) == 1, component
     assert record.one("Cluster").inputs["enableAutopilot"]
-    assert {grant.inputs["role"] for grant in record.all("BucketIAMMember")} == {"roles/storage.objectUser"}
     assert sorted(priority.inputs["metadata"]["name"] for priority in record.all("PriorityClass")) == [
         "serving",
         "training",
@@ -188,3 +187,29 @@ def test_the_configuration_in_the_readme_builds_what_the_readme_lists(
     assert [server["replicas"], job["parallelism"]] == [1, 2]
     containers = [pods["template"]["spec"]["containers"][0] for pods in (server, job)]
     assert [int(container["resources"]["limits"]["nvidia.com/gpu"]) for container in containers] == [2, 1]
+
+
+def part_of(part: Any, whole: Any) -> bool:
+    """Whether all keys and items of nested data are in other data."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(key in whole and part_of(part[key], whole[key]) for key in part)
+    if isinstance(part, list):
+        return isinstance(whole, list) and all(any(part_of(item, other) for other in whole) for item in part)
+    return bool(part == whole)
+
+
+def test_the_configuration_in_the_readme_is_a_part_of_the_one_that_make_up_deploys() -> None:
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    deployed = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    assert part_of(yaml.safe_load(block), deployed)
+    assert not part_of({"config": {"gke-ai:cluster": {"mode": "standard"}}}, deployed)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 1100
+
+
+def test_the_front_page_lists_every_page() -> None:
+    front = (FOLDER / "README.md").read_text()
+    pages = {path.name for path in FOLDER.glob("*.md")} - {"README.md", "rehearsal-comment.md"}
+    assert {name for name in pages if f"({name})" not in front} == set()

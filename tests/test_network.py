@@ -348,6 +348,9 @@ def test_stack_needs_only_the_apis_of_its_resources() -> None:
     assert {apis.STORAGE, apis.IAM, apis.SECRET_MANAGER}.isdisjoint(needs.apis(ResolvedStack(smallest_stack)))
     assert apis.STORAGE in needs.apis(ResolvedStack(settings_of(STANDARD)))
     assert apis.SECRET_MANAGER in needs.apis(ResolvedStack(settings_of(STANDARD, hfTokenSecret="hf-token")))
+    assert apis.CONTAINER_FILE_SYSTEM not in needs.apis(ResolvedStack(settings_of(STANDARD)))
+    streaming = [pool | {"imageStreaming": True} for pool in configuration(STANDARD)["gke-ai:gpuPools"]]
+    assert apis.CONTAINER_FILE_SYSTEM in needs.apis(ResolvedStack(settings_of(STANDARD, gpuPools=streaming)))
     # The metrics adapter's service account is made here.
     assert apis.IAM in needs.apis(ResolvedStack(settings_of("examples/jetstream-autoscaling.yaml")))
     account = smallest_stack.cluster.model_copy(update={"node_service_account": "gke-nodes"})

@@ -7,10 +7,11 @@ import json
 import os
 import re
 import socket
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -68,8 +69,7 @@ def deployment(*operations: dict[str, Any]) -> dict[str, Any]:
 )
 def test_pending_creation_is_adopted_under_the_id_that_it_has(kind: str, inputs: dict[str, Any], identity: str) -> None:
     state = deployment(pending(kind, "it", inputs))
-    adopted, dropped = recover.adopt_pending(state)
-    assert (adopted, dropped) == ([f"{URN}{kind}::it"], [])
+    assert recover.adopt_pending(state) == ([f"{URN}{kind}::it"], [], [])
     assert state["resources"][-1]["id"] == identity
     assert state["resources"][-1]["inputs"] == inputs
     assert "pending_operations" not in state
@@ -80,8 +80,8 @@ def test_release_and_grant_are_created_again_and_not_adopted() -> None:
         pending("kubernetes:helm.sh/v3:Release", "kueue", {"name": "kueue"}),
         pending("gcp:storage/bucketIAMMember:BucketIAMMember", "grant", {"bucket": "models"}),
     )
-    adopted, dropped = recover.adopt_pending(state)
-    assert adopted == []
+    adopted, dropped, left = recover.adopt_pending(state)
+    assert (adopted, left) == ([], [])
     assert len(dropped) == 2
     assert len(state["resources"]) == 1
 
@@ -90,8 +90,73 @@ def test_interrupted_update_does_not_make_a_second_resource() -> None:
     bucket = pending("gcp:storage/bucket:Bucket", "models", {"name": "models"}, "updating")
     state = deployment(bucket)
     state["resources"].append({**bucket["resource"], "id": "models"})
-    assert recover.adopt_pending(state) == ([], [])
+    assert recover.adopt_pending(state) == ([], [], [])
     assert len(state["resources"]) == 2
+
+
+POOL = {"name": "l4", "cluster": "projects/p/locations/l/clusters/c", "diskSizeGb": 200}
+POOL_ID = "projects/p/locations/l/clusters/c/nodePools/l4"
+
+
+def recorded_and_pending(**recorded: Any) -> dict[str, Any]:
+    """A state with a pool, a server after it, and a pending creation under the URN of the pool."""
+    creation = pending(NODE_POOL, "l4", POOL)
+    state = deployment(creation)
+    old = {**creation["resource"], "inputs": {**POOL, "diskSizeGb": 100}, "id": POOL_ID}
+    server = {"urn": f"{URN}kubernetes:apps/v1:Deployment::gemma", "type": "kubernetes:apps/v1:Deployment"}
+    state["resources"] += [{**old, **recorded}, server]
+    return state
+
+
+def test_replacement_of_a_deleted_resource_is_adopted_in_its_place() -> None:
+    # Pulumi has deleted the old resource, and keeps it with this mark until the new one is created. A refresh keeps it,
+    # so without the adoption the next up would create a pool that Google has: pkg/resource/deploy/step.go.
+    state = recorded_and_pending(pendingReplacement=True)
+    assert recover.adopt_pending(state) == ([f"{URN}{NODE_POOL}::l4"], [], [])
+    _, pool, server = state["resources"]
+    assert (pool["id"], pool["inputs"]["diskSizeGb"]) == (POOL_ID, 200)
+    assert "pendingReplacement" not in pool
+    assert server["urn"].endswith("gemma"), "what depends on the pool stays behind it"
+
+
+def test_creation_of_a_recorded_resource_is_forgotten() -> None:
+    # Pulumi keeps a pending creation when a later update creates the resource: pkg/backend/journal.go.
+    state = recorded_and_pending()
+    assert recover.adopt_pending(state) == ([], [], [])
+    assert [resource.get("id") for resource in state["resources"][1:]] == [POOL_ID, None]
+
+
+def test_creation_beside_a_recorded_resource_is_named_and_not_adopted() -> None:
+    # Either a replacement that is created first, or a creation of an earlier update: the state does not say which.
+    state = recorded_and_pending(id=f"{POOL_ID}-123456")
+    assert recover.adopt_pending(state) == ([], [], [(f"{URN}{NODE_POOL}::l4", POOL_ID)])
+    assert [resource.get("id") for resource in state["resources"][1:]] == [f"{POOL_ID}-123456", None]
+
+
+def test_creation_beside_a_resource_that_pulumi_still_has_to_delete_is_adopted() -> None:
+    state = recorded_and_pending(id=f"{POOL_ID}-123456", delete=True)
+    assert recover.adopt_pending(state) == ([f"{URN}{NODE_POOL}::l4"], [], [])
+    assert [resource.get("id") for resource in state["resources"][1:]] == [f"{POOL_ID}-123456", None, POOL_ID]
+
+
+class Killed(Stack):
+    """A stack after a killed update. Its commands succeed, and the state that is written is kept."""
+
+    written: ClassVar[dict[str, Any]] = {}
+
+    def read(self, *_: str) -> Any:
+        return {"deployment": recorded_and_pending(id=f"{POOL_ID}-123456")}
+
+    def pulumi(self, *arguments: str, stdin: str | None = None, **_: Any) -> subprocess.CompletedProcess[str]:
+        if arguments[:2] == ("stack", "import"):
+            self.written.update(json.loads(stdin or ""))
+        return subprocess.CompletedProcess(arguments, 0, "", "")
+
+
+def test_recover_names_what_it_leaves_and_clears_every_pending_creation(capsys: pytest.CaptureFixture[str]) -> None:
+    recover.recover(Killed("none"))
+    assert "pending_operations" not in Killed.written["deployment"], "a refresh would keep them"
+    assert f"leaving     NodePool l4: its creation as {POOL_ID} was interrupted" in capsys.readouterr().out
 
 
 def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -591,27 +591,29 @@ CASES = [
         ["grants roles/editor"],
     ),
     Case(
-        "what-matters-is-protected",
+        "clusters-and-buckets-are-protected",
         "protected",
         [cluster(protect=True, deletionProtection=True), bucket(), pool(replaced=True, protect=True)],
         [],
     ),
     Case(
-        "what-matters-is-protected",
+        "clusters-and-buckets-are-protected",
         "a cluster",
         [cluster(deletionProtection=False)],
         ["Pulumi can delete it", "Google Cloud can delete it"],
     ),
-    Case("what-matters-is-protected", "a bucket", [bucket(protect=False)], ["with its models and checkpoints"]),
-    Case("what-matters-is-protected", "a pool replaced first", [pool(replaced=False)], []),
     Case(
-        "what-matters-is-protected",
+        "clusters-and-buckets-are-protected", "a bucket", [bucket(protect=False)], ["with its models and checkpoints"]
+    ),
+    Case("clusters-and-buckets-are-protected", "a pool replaced first", [pool(replaced=False)], []),
+    Case(
+        "clusters-and-buckets-are-protected",
         "a pool that goes first",
         [pool(replaced=True)],
         ["deletes it before it creates the replacement"],
     ),
     Case(
-        "what-matters-is-protected",
+        "clusters-and-buckets-are-protected",
         "TPUs that go first",
         [tpu_pool(replaced=True)],
         ["deletes it before it creates the replacement"],
@@ -675,15 +677,15 @@ CASES = [
         [namespace(), binding("edit", who="User", name="system:kube")],
         [],
     ),
-    Case("tenants-are-apart", "guarded", [namespace(), QUOTA, network_policy()], []),
+    Case("tenants-are-isolated", "guarded", [namespace(), QUOTA, network_policy()], []),
     Case(
-        "tenants-are-apart",
+        "tenants-are-isolated",
         "only some pods",
         [namespace(), QUOTA, network_policy(podSelector={"matchLabels": SELECTED})],
         ["every pod of the cluster"],
     ),
     Case(
-        "tenants-are-apart",
+        "tenants-are-isolated",
         "only the remedy",
         [namespace(), QUOTA, network_policy(policyTypes=["Egress"])],
         ["every pod of the cluster"],
@@ -774,7 +776,7 @@ def test_unused_waiver_has_a_remedy() -> None:
 
 
 def test_waiver_of_a_policy_that_does_not_apply_is_unused() -> None:
-    waiver = '[{"policy": "what-matters-is-protected", "resource": "*", "reason": "r"}]'
+    waiver = '[{"policy": "clusters-and-buckets-are-protected", "resource": "*", "reason": "r"}]'
     for level, unused in (("advisory", 0), ("mandatory", 1)):
         context = Context()
         context.read("acme", {"acme:policies": level, "acme:waivers": waiver}, [])
@@ -789,7 +791,7 @@ def test_configuration_decides_whether_a_violation_stops_a_deployment(stated: st
     context = Context()
     context.read("acme", {"acme:policies": stated, "gke-ai:policies": "mandatory"} if stated else {}, [])
     assert context.level(BY_NAME["images-are-pinned"]) == EnforcementLevel[level]
-    guarded = context.level(BY_NAME["what-matters-is-protected"])
+    guarded = context.level(BY_NAME["clusters-and-buckets-are-protected"])
     assert guarded == (EnforcementLevel.MANDATORY if stated == "mandatory" else EnforcementLevel.DISABLED)
 
 

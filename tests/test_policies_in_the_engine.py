@@ -66,14 +66,14 @@ def test_mandatory_violation_stops_an_up_and_nothing_is_created(project: Project
     status, output = up(project, **{"sample:policies": "mandatory"})
     assert status != 0
     assert NOT_UNIFORM in output
-    assert violations(output, "mandatory") == {OPEN, "what-matters-is-protected"}
+    assert violations(output, "mandatory") == {OPEN, "clusters-and-buckets-are-protected"}
     assert made(project) == []
 
     # Waived, each with its reason: it is made, and the exceptions are told.
     reason = "the research team answers for it"
     waivers = [
         {"policy": policy, "resource": "Bucket sample-*", "reason": reason}
-        for policy in (OPEN, "what-matters-is-protected")
+        for policy in (OPEN, "clusters-and-buckets-are-protected")
     ]
     status, output = up(project, **{"sample:policies": "mandatory", "sample:waivers": waivers})
     assert status == 0, output
@@ -95,6 +95,15 @@ def test_advisory_violation_is_reported_and_stops_nothing(project: Project) -> N
     assert "labels.hidden" not in output
     assert TOKEN not in output
     assert len(made(project)) == 1
+
+
+def test_waiver_of_a_policy_of_the_whole_stack_is_used_before_waivers_are_judged(project: Project) -> None:
+    policy, reason = "no-secrets-in-configuration", "a token of a test"
+    waiver = {"policy": policy, "resource": "*", "reason": reason}
+    status, output = up(project, **{"sample:token": TOKEN, "sample:waivers": [waiver]})
+    assert status == 0, output
+    assert f"Waived from {policy}: {reason}" in output
+    assert not violations(output, "advisory") & {policy, "configuration-is-understood"}, output
 
 
 @pytest.mark.parametrize("level", ["mandatory", "advisory"])

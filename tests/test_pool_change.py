@@ -48,6 +48,7 @@ def made(build: Build, **more: Any) -> Registration:
         {"driver": "latest"},
         {"disk_size_gb": 300},
         {"disk_type": "pd-ssd"},
+        {"secondary_boot_disk": "global/images/vllm"},
         {"capacity": {"mode": "spot"}},
         {"node_service_account": "nodes@my-project.iam.gserviceaccount.com"},
     ],
@@ -64,7 +65,9 @@ def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: 
 
 
 @pytest.mark.parametrize(
-    "change", [{"nodes_per_zone": 2}, {"labels": {"team": "ml"}}, {"zones": ["us-central1-a"]}], ids=str
+    "change",
+    [{"nodes_per_zone": 2}, {"image_streaming": True}, {"labels": {"team": "ml"}}, {"zones": ["us-central1-a"]}],
+    ids=str,
 )
 def test_change_in_place_keeps_the_name(build: Build, change: Any) -> None:
     assert made(build, **change).inputs["name"] == made(build).inputs["name"]
@@ -75,6 +78,18 @@ def test_pool_without_create_before_delete_has_the_bare_name_and_is_deleted_firs
     assert pool.inputs["name"] == "l4"
     assert POOL not in pool.inputs["nodeConfig"].get("labels", {})
     assert pool.delete_before_replace is True
+
+
+def test_nodes_get_the_disk_with_container_images_and_stream_the_others(build: Build) -> None:
+    image = "projects/my-project/global/images/vllm"
+    nodes = made(build, image_streaming=True, secondary_boot_disk=image).inputs["nodeConfig"]
+    assert nodes["gcfsConfig"] == {"enabled": True}
+    assert nodes["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
+
+
+def test_image_streaming_that_is_not_set_is_left_to_gke(build: Build) -> None:
+    assert not {"gcfsConfig", "secondaryBootDisks"} & set(made(build).inputs["nodeConfig"])
+    assert made(build, image_streaming=False).inputs["nodeConfig"]["gcfsConfig"] == {"enabled": False}
 
 
 def with_pools(**first: Any) -> Configuration:
@@ -199,6 +214,30 @@ MISTAKES = [
         "prefix of your own",
     ),
 ]
+
+
+DISK = "gke-ai:gpuPools[0].secondaryBootDisk"
+DISK_MISTAKES = [
+    Mistake(
+        "secondary boot disk without image streaming",
+        put("gpuPools.0.secondaryBootDisk", "global/images/vllm"),
+        DISK,
+        "needs Image streaming. GKE would refuse the pool",
+        "Set imageStreaming: true",
+    ),
+    Mistake(
+        "secondary boot disk of a container image",
+        both(put("gpuPools.0.secondaryBootDisk", "vllm/vllm-openai:v0.31.0"), put("gpuPools.0.imageStreaming", True)),
+        DISK,
+        '"vllm/vllm-openai:v0.31.0" is not the name of a Compute Engine image',
+        "projects/PROJECT/global/images/NAME",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", DISK_MISTAKES, ids=lambda mistake: mistake.id)
+def test_mistake_with_a_secondary_boot_disk_is_reported_alone(mistake: Mistake) -> None:
+    is_reported_alone(mistake, good())
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)

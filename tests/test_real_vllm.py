@@ -31,9 +31,6 @@ DIFFERENCES: dict[str, str] = {
     "answers/the models/body/data/0/parent": "The model of an adapter, which the stub does not have.",
     "answers/the models/body/data/0/permission*": "Constants that nothing here reads.",
     "answers/the metrics/type": "All stubs send the format 0.0.4, which the same readers read.",
-    # Open: one recorded run. Whether the answer was whole is not known, and 0.11 and 0.32 froze such answers for good.
-    "SIGTERM without the flag/open answer/rest": "The recorded answer ended. The stub stays with the worse.",
-    "SIGTERM without the flag/open answer/probe": "It ended before the server refused connections.",
     "burst/metrics/vllm:cache_config_info/labels/*": "The stub has the labels that the endpoint picker reads.",
 }
 

@@ -182,6 +182,17 @@ OTHERS = [effect for effect in EFFECTS if effect != "a run without a queue start
 ADDED_UP = ("evicts", "deletes", "replaces", "starts")  # one part for all of them
 
 
+def test_a_run_that_is_interrupted_again_is_counted_in_the_headline() -> None:
+    again = replace(QUIET, interruptions=(Interruption("t/job/i", "node pool l4", 4, times=2),))
+    assert sentence(again) == "Merging this restarts 1 run (2 times)."
+
+
+def test_the_headline_of_an_upgrade_names_it() -> None:
+    nothing = "changes nothing in the queue, and no server loses a ready replica."
+    upgraded = replace(QUIET, change="the upgrade of Kueue from 0.16.2")
+    assert sentence(upgraded) == f"The upgrade of Kueue from 0.16.2 {nothing}"
+
+
 @pytest.mark.parametrize("effects", list(combinations(OTHERS, 2)), ids=" and ".join)
 def test_two_kinds_of_events_are_both_in_the_headline(effects: tuple[str, str]) -> None:
     one, other = (EFFECTS[effect][1] for effect in effects)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import combinations, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -25,7 +27,9 @@ from report import __main__ as command
 from report import rehearsal, rehearsal_picture
 from report.page import SHORTENED, rehearsed
 from report.prices import Prices
+from report.svg import width
 from tests.recorder import ROOT
+from tests.test_rehearsal_headline import RECORDED
 
 GEMMA = "serving/deployment/gemma"
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
@@ -179,3 +183,82 @@ def test_a_picture_without_lanes_is_still_a_picture() -> None:
 def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
     lanes = tuple(Lane("workload", f"t/job/{number}", ((0, "waiting"),)) for number in range(40))
     assert "16 more are not shown." in rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
+
+
+def test_the_picture_of_an_upgrade_says_when_it_is_complete() -> None:
+    assert "Pulumi has applied the change" in rehearsal_picture.drawn(BUSY)
+    assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, change="the upgrade of pool l4"))
+
+
+def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
+    upgraded = replace(BUSY, interruptions=(Interruption("t/job/a", "node pool l4", 4, 200, 2, 900),))
+    (rows,) = (rows for title, _, rows in rehearsal.tables(upgraded) if title == "Interrupted")
+    assert rows == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
+
+
+# A run that is admitted, runs and is evicted within seconds, and replicas that change at the very end.
+CHANGES = ((0, "waiting"), (2, "starting"), (4, "running"), (6, "evicted"), (9, "waiting"))
+NARROW = replace(
+    QUIET,
+    lanes=(
+        Lane("workload", "training/job/a", CHANGES),
+        Lane("server", "serving/gemma", ((0, "3 of 3"), (590, "0 of 12"), (594, "11 of 12"), (598, "12 of 12"))),
+        Lane("nodes", "cheap", ((0, "4 of 4"),)),
+    ),
+)
+PICTURED = {**RECORDED, "narrow": NARROW, "busy": BUSY}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text of a picture that begins at its x, with its edges."""
+
+    text: str
+    bold: bool
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Words) -> bool:
+        beside = self.right <= other.left or other.right <= self.left
+        return not beside and self.top < other.bottom and other.top < self.bottom
+
+
+def words(picture: str) -> list[Words]:
+    found = []
+    for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
+        x, y, size = (float(element.attrib[key]) for key in ("x", "y", "font-size"))
+        if "text-anchor" not in element.attrib:
+            text, bold = element.text or "", "font-weight" in element.attrib
+            found.append(Words(text, bold, x, y - 0.8 * size, x + width(text, size, bold), y))
+    return found
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_every_bar_of_a_picture_has_its_state_as_text(name: str) -> None:
+    forecast = PICTURED[name]
+    states = Counter(
+        state
+        for lane in forecast.lanes
+        for (begin, state), (end, _) in pairwise([*lane.steps, (max(forecast.seconds, 60), "")])
+        if end > begin and state not in ("gone", "0 of 0")
+    )
+    written = Counter(found.text for found in words(rehearsal_picture.drawn(forecast)) if found.bold)
+    assert states
+    assert {state: count for state, count in states.items() if written[state] != count} == {}
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_texts_of_a_picture_are_inside_it_and_do_not_overlap(name: str) -> None:
+    picture = rehearsal_picture.drawn(PICTURED[name])
+    wide, high = (float(ElementTree.fromstring(picture).attrib[side]) for side in ("width", "height"))
+    found = words(picture)
+    assert [one.text for one in found if one.left < 0 or one.top < 0 or one.right > wide or one.bottom > high] == []
+    assert [(one.text, other.text) for one, other in combinations(found, 2) if one.overlaps(other)] == []
+
+
+def test_only_a_bar_without_room_for_its_text_has_it_above() -> None:
+    top = {found.text: found.top for found in words(rehearsal_picture.drawn(NARROW)) if found.bold}
+    assert top["starting"] < top["running"] < top["evicted"], "the earlier, the higher"
+    assert top["0 of 12"] < top["11 of 12"] < top["12 of 12"] < top["3 of 3"]

@@ -14,6 +14,7 @@ import yaml
 from catalog.capacity import MODES
 from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
+from forecast.model import Forecast
 from forecast.timeline import Timeline
 from ops.snapshot.command import read_file
 from ops.stack import ROOT, Stop
@@ -56,6 +57,17 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
     base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
     assert yaml.safe_load(base.read_text()) == {"config": {"gke-ai:size": 1}}
     assert configurations.differing_keys(base, file) == ["size"]
+
+
+def test_a_run_that_leaves_the_configuration_is_named_because_it_stays_in_the_cluster(tmp_path: Path) -> None:
+    def stack(*runs: str) -> Path:
+        path = tmp_path / f"{'-'.join(runs)}.yaml"
+        path.write_text(yaml.safe_dump({"config": {"gke-ai:training": [{"name": run} for run in runs]}}))
+        return path
+
+    assert configurations.removed_runs(stack("a", "b"), stack("b", "c")) == ["a"]
+    assert configurations.removed_runs(written(tmp_path / "none.yaml"), stack("a")) == []
+    assert "stays in the cluster" in configurations.still_there("a")
 
 
 def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +148,7 @@ def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
     assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
     assert not [entry for entry in stated if entry.step == "clusterReady"]
     arguments = delays.arguments(stated, 60)
-    assert "server/llm/gemma=10" in arguments  # 240 s of the catalog, 360 s measured
+    assert "server/llm/gemma=9.83" in arguments  # 230 s of the catalog, 360 s measured
     assert "node/g2-standard-24=1.5" in arguments
 
 
@@ -184,6 +196,11 @@ def test_a_failure_names_resources_as_the_configuration_does(tmp_path: Path, mon
     urn = "urn:pulumi:prod::gke-ai::gke-ai:index:KueueStack$kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue::llm/lq"
     policies = f"Policies:\n    ✅ gke-ai@v1.0.0 (local: policy)\n    ❌ {urn}: no\nResources:\n    1 updated\n"
     assert update(tmp_path, monkeypatch, policies).errors().split() == ["❌", "LocalQueue", "llm/lq:", "no"]
+
+
+def test_a_failure_has_no_estimates_beside_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Diagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    Cold start: llm/gemma reads 5 GB.\n    error: no\n"
+    assert update(tmp_path, monkeypatch, text).errors().splitlines()[1:] == ["    error: no"]
 
 
 def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,18 +284,25 @@ class FailsLater:
     def errors(self) -> str:
         return "serving/gemma: progress deadline exceeded"
 
+    def notes(self) -> list[str]:
+        return []
+
     def stop(self) -> None: ...
+
+
+def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
+    """The forecast of a change, applied by an update without a cluster."""
+    monkeypatch.setattr(command, "Recorder", QuietCluster)
+    monkeypatch.setattr(Scratch, "run", lambda *_: "")
+    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
+    stated = delays.durations(Calibration())
+    return command._change(Scratch(tmp_path), command.parser().parse_args([]), update, "serving", stated)
 
 
 def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "Recorder", QuietCluster)
-    monkeypatch.setattr(command, "Update", FailsLater)
-    monkeypatch.setattr(Scratch, "run", lambda *_: "")
-    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
-    stated = delays.durations(Calibration())
-    forecast = command._change(Scratch(tmp_path), command.parser().parse_args([]), tmp_path, "serving", stated)
+    forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
     assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
 
 
@@ -295,12 +319,7 @@ class Refused(FailsLater):
 def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "Recorder", QuietCluster)
-    monkeypatch.setattr(command, "Update", Refused)
-    monkeypatch.setattr(Scratch, "run", lambda *_: "")
-    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
-    stated = delays.durations(Calibration())
-    forecast = command._change(Scratch(tmp_path), command.parser().parse_args([]), tmp_path, "serving", stated)
+    forecast = rehearsed(Refused, tmp_path, monkeypatch)
     assert forecast.refused == "serving/gemma: progress deadline exceeded"
     assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
     assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")

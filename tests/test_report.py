@@ -296,7 +296,7 @@ EXAMPLES: dict[str, list[tuple[str, str, int, int]]] = {
     "jetstream-autoscaling": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
     "jetstream-autoscaling-prometheus": [("onDemand", "tpu-v5-lite-podslice", 16, 16)],
     "vllm-autoscaling": [("onDemand", "nvidia-l4", 2, 8)],
-    "inference-gateway": [("onDemand", "nvidia-l4", 2, 6)],
+    "inference-gateway": [("onDemand", "nvidia-l4", 2, 8)],
 }
 
 

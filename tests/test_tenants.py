@@ -14,6 +14,7 @@ import yaml
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
 from settings import load
+from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
 from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
@@ -158,13 +159,17 @@ def test_a_configured_quota_overrides_the_default(build: Build) -> None:
     assert (hard["services.loadbalancers"], hard["requests.cpu"], hard["services.nodeports"]) == ("2", "8", "0")
 
 
-def test_ingress_allows_the_namespace_the_listed_namespaces_and_metrics_collectors(build: Build) -> None:
-    spec = build(Tenant, TENANT, ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs["spec"]
-    own, others = spec["ingress"][0]["from"]
-    assert own == {"podSelector": {}}
-    (named,) = others["namespaceSelector"]["matchExpressions"]
-    assert named["values"] == ["web", "gmp-system", "gke-gmp-system"]
-    assert (spec["podSelector"], spec["policyTypes"]) == ({}, ["Ingress"])
+def test_ingress_allows_the_namespace_the_listed_namespaces_metrics_collectors_and_the_api_server(build: Build) -> None:
+    policy = build(Tenant, TENANT, ingress_from=["web"]).one("NetworkPolicy", "ingress").inputs
+
+    def reached(namespace: str, **labels: str) -> bool:
+        return allows([dict(policy)], Pod(namespace, labels), Pod(TENANT["name"], {"app": "any"}), 8000)
+
+    assert all(reached(namespace) for namespace in (TENANT["name"], "web", "gmp-system", "gke-gmp-system"))
+    # Through these pods, GKE's API server carries the requests of `make smoke`.
+    assert reached("kube-system", **{"k8s-app": "konnectivity-agent"})
+    assert not reached("kube-system")
+    assert not reached("team-b")
 
 
 def test_egress_allows_metadata_server_and_internet_but_not_the_vpc(build: Build) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from catalog.versions import PROJECT_VERSION
 from emulator.tests.harness import Project
 from report.page import COMMENT_LIMIT, rehearsal_page
 
@@ -25,7 +26,15 @@ FOLDER = ROOT / ".github"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((FOLDER / "workflows").glob("*.yml"))}
 FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
 STACKS = ["dev", "prod"]
-JOBS = [(f"{name}.{job}", body) for name, workflow in WORKFLOWS.items() for job, body in workflow["jobs"].items()]
+# Those that repositories of manifests copy.
+COPIED = {
+    path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "examples/manifests/.github/workflows").iterdir()
+}
+JOBS = [
+    (f"{name}.{job}", body)
+    for name, workflow in {**WORKFLOWS, **COPIED}.items()
+    for job, body in workflow["jobs"].items()
+]
 
 
 def steps() -> Iterator[dict[str, Any]]:
@@ -54,7 +63,7 @@ def test_commands_of_steps_exist_in_this_project() -> None:
         assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
     for script in scripts:
         for path in re.findall(r"(?:^|\s)(\.ci/\S+|emulator/\S+|requirements\S+)", script):
-            assert (ROOT / path).exists(), path
+            assert list(ROOT.glob(path)), path
     for path in re.findall(r"docs/[\w.-]+\.md", "".join(file.read_text() for file in FILES)):
         assert (ROOT / path).exists(), path
 
@@ -154,6 +163,11 @@ if words[:2] == ["run", "download"]:
     name, folder = words[words.index("--name") + 1], pathlib.Path(words[words.index("--dir") + 1])
     if name not in known["artifacts"]: sys.exit("no artifact matches any of the names or patterns provided")
     folder.mkdir(); (folder / known["file"]).write_text(known["artifacts"][name])
+elif words[:3] == ["api", "--method", "GET"]:
+    fields = dict(words[n + 1].split("=", 1) for n, word in enumerate(words) if word == "--field")
+    for pull in known["pulls"]:
+        open_there = fields["state"] == "open" and fields["head"] == pull["head"]
+        if open_there and os.environ["SHA"] == pull["sha"]: print(pull["number"])
 elif words[0] == "api" and "--jq" in words:
     assert "--paginate" in words and os.environ["MARK"]
     for comment in known["comments"]:
@@ -196,7 +210,7 @@ class Hub:
 
     def run(self, job: str, artifacts: dict[str, str], file: str, **more: str) -> None:
         """Runs the only script of a job as a runner's shell does, after a run with these artifacts."""
-        known = self.known() if self.state.exists() else {"comments": [], "issues": []}
+        known = self.known() if self.state.exists() else {"comments": [], "issues": [], "pulls": []}
         self.state.write_text(json.dumps({**known, "artifacts": artifacts, "file": file, "calls": []}))
         (step,) = dict(JOBS)[job]["steps"]
         programs = self.folder / "bin"
@@ -242,6 +256,51 @@ def test_rehearsals_are_written_before_the_previews_of_their_stacks(hub: Hub) ->
     (comment,) = hub.known()["comments"]
     places = [comment["body"].index(text) for text in ("dev as it is", "evicts 2 runs", "prod as it is")]
     assert places == sorted(places)
+
+
+FORK = {"head": "stranger:change", "sha": "abc", "number": 7}
+
+
+def commented(hub: Hub, artifacts: dict[str, str], pulls: list[dict[str, Any]], **more: str) -> list[str]:
+    """The comments after the workflow of a repository of manifests, whose rehearsal left these artifacts."""
+    hub.state.write_text(
+        json.dumps({"comments": hub.known()["comments"] if hub.state.exists() else [], "pulls": pulls})
+    )
+    place = {"HEAD": "stranger:change", "SHA": "abc", "RUN_ID": "1", "CONCLUSION": "success"}
+    hub.run("comment.comment", artifacts, "rehearsal.md", **{**place, **more})
+    return [comment["body"] for comment in hub.known()["comments"]]
+
+
+def test_a_rehearsal_of_manifests_is_written_into_one_comment_that_notifies_nobody(hub: Hub) -> None:
+    (first,) = commented(hub, {"rehearsal": "**evicts 2 runs** @everybody\n"}, [FORK])
+    assert "**evicts 2 runs** @<!-- -->everybody" in first
+    assert "[The run](https://example.com/run) of the pull request's own workflow wrote this." in first
+    (edited,) = commented(hub, {}, [FORK])
+    assert "No manifest changes that decides in the queue." in edited
+    (failed,) = commented(hub, {}, [FORK], CONCLUSION="failure")
+    assert "There is no rehearsal." in failed
+
+
+@pytest.mark.parametrize("pulls", [[], [{**FORK, "sha": "newer"}], [{**FORK, "head": "somebody:change"}]])
+def test_no_comment_is_written_on_another_pull_request(hub: Hub, pulls: list[dict[str, Any]]) -> None:
+    assert commented(hub, {"rehearsal": "number: 1\n"}, pulls) == []
+
+
+def test_a_fork_can_only_write_the_artifact_and_never_run_code_with_a_token() -> None:
+    rehearse, comment = COPIED["rehearse"], COPIED["comment"]
+    assert rehearse["jobs"]["rehearse"]["permissions"] == {"contents": "read"}
+    assert comment[True] == {"workflow_run": {"workflows": [rehearse["name"]], "types": ["completed"]}}
+    assert all("uses" not in step for step in comment["jobs"]["comment"]["steps"])
+    assert comment["permissions"] == rehearse["permissions"] == {}
+
+
+def test_the_workflow_states_only_inputs_that_the_action_has() -> None:
+    (step,) = (step for step in dict(JOBS)["rehearse.rehearse"]["steps"] if "rehearse@" in step.get("uses", ""))
+    repository, _, tag = step["uses"].partition("/.github/")[2].partition("@")
+    assert tag == f"v{PROJECT_VERSION}"
+    action = yaml.safe_load((FOLDER / repository / "action.yml").read_text())
+    required = {name for name, stated in action["inputs"].items() if stated["required"]}
+    assert required <= step["with"].keys() <= action["inputs"].keys()
 
 
 def test_pages_of_all_stacks_fit_into_one_comment() -> None:

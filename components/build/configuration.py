@@ -42,7 +42,11 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         )
     except BadConfiguration as bad:
         raise pulumi.RunError(str(bad)) from None
-    found = [*warnings.legacy_engines(stack.settings.serving), *warnings.long_grace_periods(stack.placed)]
+    found = [
+        *warnings.legacy_engines(stack.settings.serving),
+        *warnings.long_grace_periods(stack.placed),
+        *warnings.images_without_streaming(stack.servers),
+    ]
     for warning in [*map(str, model_memory.unchecked(stack.servers)), *found]:
         pulumi.log.warn(warning)
     for estimate in cold_start.estimates(stack.servers, stack.measured):

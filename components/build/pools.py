@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pulumi import ResourceOptions
 
-from catalog.apis import STORAGE
+from catalog.apis import CONTAINER_FILE_SYSTEM, STORAGE
 from catalog.zones import region_of
 from components import ComputeClass, GkeCluster, ModelBucket, every_component
 from components.base import Component, section_of
@@ -31,15 +31,16 @@ def create_buckets(stack: ResolvedStack, project: str, cluster: GkeCluster, apis
     }
 
 
-def create_pools(stack: ResolvedStack, project: str, cluster: GkeCluster) -> dict[str, Component]:
+def create_pools(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, Component]:
     """The node pools by name."""
-    return {pool.name: create_pool(pool, stack.cluster, project, cluster) for pool in stack.pools}
+    return {pool.name: create_pool(pool, stack.cluster, project, cluster, apis) for pool in stack.pools}
 
 
-def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster: GkeCluster) -> Component:
+def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster: GkeCluster, apis: Apis) -> Component:
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
+    streaming = apis.enabled(CONTAINER_FILE_SYSTEM) if pool.image_streaming else []
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
-    opts = ResourceOptions(depends_on=[cluster.node_account] if cluster.node_account else [])
+    opts = ResourceOptions(depends_on=[*([cluster.node_account] if cluster.node_account else []), *streaming])
     drain = {"kubeconfig": cluster.kubeconfig} if pool.drains_old_nodes else {}
     return component_of(pool)(
         pool.name,

@@ -22,7 +22,7 @@ from typing import Any
 
 import httpx
 
-from emulator.cluster import egress, processes, scraping
+from emulator.cluster import egress, processes, scraping, termination
 from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.pod_logs import log_name
@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 # Seconds of additional delay before a controller starts, while its pod is Ready and its webhook doesn't answer.
 WEBHOOK_DELAY_VARIABLE = "GKE_AI_WEBHOOK_DELAY"
 TOKEN_SECONDS = 3600
-# The process of a deleted pod answers requests for the time of its preStop hook, but no longer than this. After SIGTERM
-# it has the rest of the pod's grace period.
-MAX_DRAIN_SECONDS = 5.0
 API_PAUSE_SECONDS = 0.5
 
 
@@ -72,6 +69,8 @@ class Controllers:
         self._tokens = tokens
         self._find = find
         self._running: dict[str, list[ContainerProcess]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}
+        self._holding: set[asyncio.Task[None]] = set()
         self._ports: dict[str, dict[int, int]] = {}
         self._scraped: Object | None = None
 
@@ -86,16 +85,39 @@ class Controllers:
         shutil.rmtree(self._folder.sandboxes, ignore_errors=True)
         while True:
             changed.clear()
-            wanted = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values() if _runs(pod)}
-            for uid in self._running.keys() - wanted.keys():
-                self._ports.pop(uid, None)
-                for process in self._running.pop(uid):
-                    process.stop()
-            for uid, pod in wanted.items():
-                if uid not in self._running:
-                    self._running[uid] = self._start(pod, changed)
+            pods = {pod["metadata"]["uid"]: pod for pod in self._pods.objects.values()}
+            for uid in self._running.keys() - pods.keys():
+                self._stop(uid)
+            for uid, pod in pods.items():
+                self._update(uid, pod, changed)
             self._scrape()
             await changed.wait()
+
+    def _update(self, uid: str, pod: Object, changed: asyncio.Event) -> None:
+        deleted, phase = "deletionTimestamp" in pod["metadata"], pod["status"].get("phase")
+        if deleted and phase not in termination.ENDED and termination.is_held(pod):
+            if uid not in self._ending:
+                self._ending[uid] = asyncio.create_task(self._end(uid, pod))
+        elif deleted or phase != "Running":
+            self._stop(uid)
+        elif uid not in self._running:
+            self._running[uid] = self._start(pod, changed)
+
+    async def _end(self, uid: str, pod: Object) -> None:
+        """Ends the processes of a deleted pod, and then the pod. After a restart of the daemon, it has none."""
+        grace = pod["metadata"].get("deletionGracePeriodSeconds", 0)
+        try:
+            await asyncio.gather(*(process.end(grace) for process in self._running.get(uid, [])))
+            await termination.release(self._api, pod)
+        finally:
+            self._stop(uid)
+            self._ending.pop(uid)
+
+    def _stop(self, uid: str) -> None:
+        """Ends the processes of a pod that has ended or is gone."""
+        self._ports.pop(uid, None)
+        for process in self._running.pop(uid, []):
+            process.stop()
 
     def _start(self, pod: Object, changed: asyncio.Event) -> list[ContainerProcess]:
         programs = [
@@ -105,6 +127,10 @@ class Controllers:
         ]
         if not programs:
             return []
+        if not any(program.managed for _, program in programs):
+            holding = asyncio.create_task(termination.hold(self._api, pod))
+            self._holding.add(holding)
+            holding.add_done_callback(self._holding.discard)
         # The containers of a pod share a network.
         ports = self._ports.setdefault(pod["metadata"]["uid"], {})
         return [
@@ -124,10 +150,6 @@ class Controllers:
         if wanted != self._scraped:
             write(self._folder.scraping, wanted)
             self._scraped = wanted
-
-
-def _runs(pod: Object) -> bool:
-    return pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
 class ContainerProcess:
@@ -154,19 +176,25 @@ class ContainerProcess:
         self._placed = placed
         self._tasks: list[asyncio.Task[None]] = []
         self._forwards: list[asyncio.Server] = []
+        self._grace: float = processes.STOP_SECONDS
         self.sandbox = Sandbox(folder.sandboxes / folder_name(metadata["uid"]) / folder_name(spec["name"]), ports)
         self._container = Container(folder, pod, spec, self.sandbox, self._forward)
         self._main = asyncio.create_task(self._run())
 
     def stop(self) -> None:
-        """Ends the process after its preStop hook, and deletes its files."""
-        asyncio.get_running_loop().call_later(min(self._pre_stop, MAX_DRAIN_SECONDS), self._main.cancel)
+        """Ends the process of a pod that has ended or is gone: at once, but managed ones as if the pod still existed.
 
-    @property
-    def _pre_stop(self) -> float:
-        """Duration of the preStop hook, in seconds."""
+        KWOK ends their pods without a grace period.
+        """
+        grace = self._pod["spec"].get("terminationGracePeriodSeconds", processes.STOP_SECONDS)
+        self._ending = asyncio.create_task(self.end(grace if self._program.managed else 0))
+
+    async def end(self, grace: float) -> None:
+        """Runs the preStop hook, and ends the process within the grace period in seconds. Deletes its files."""
         hook: Object = self._container.spec.get("lifecycle", {}).get("preStop", {}).get("sleep", {})
-        return float(hook.get("seconds", 0))
+        self._grace = await termination.after_pre_stop(float(hook.get("seconds", 0)), grace)
+        self._main.cancel()
+        await asyncio.wait({self._main})
 
     async def _run(self) -> None:
         try:
@@ -181,9 +209,8 @@ class ContainerProcess:
             output = self._folder.log / f"{log_name(*self._title.split('/'))}.log"
             environment = processes.environment(self._folder.path, **self._environment())
             # Kueue's visibility server writes into the working directory.
-            grace = self._pod["spec"].get("terminationGracePeriodSeconds", processes.STOP_SECONDS) - self._pre_stop
-            ending = max(grace, processes.STOP_SECONDS)
-            await processes.keep_running(self._title, command, output, environment, self.sandbox.root, ending)
+            cwd = self.sandbox.root
+            await processes.keep_running(self._title, command, output, environment, cwd, lambda: self._grace)
         except asyncio.CancelledError:
             log.info("%s: stopped", self._title)
         except Exception:

@@ -125,7 +125,9 @@ def clusters(
         }
         picker = _picker_cluster(_picker(key), pickers.get(key, ()))
         resources += [_cluster(_backend(key), [_endpoint(proxy)], http1), picker]
-    return resources + [_picker_cluster(_callout(key), callouts.get(key, ())) for key in sorted(objects.extensions)]
+    # Also those of extensions that are not applied yet, for the same reason.
+    extensions = sorted({*objects.extensions, *callouts})
+    return resources + [_picker_cluster(_callout(key), callouts.get(key, ())) for key in extensions]
 
 
 def _watched(file: Path) -> Object:

@@ -68,6 +68,45 @@ def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[
             answer(etcd.post("/v3/kv/txn", json={"success": batch}))
 
 
+class Writer:
+    """Writes objects of one kind while the cluster runs: its controllers see them as changes by others.
+
+    Use it as a context manager.
+    """
+
+    def __init__(self, folder: Folder, keys: Keys) -> None:
+        self._opened = _client(folder)
+        self._keys = keys
+
+    def __enter__(self) -> Writer:
+        self._etcd = self._opened.__enter__()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        self._opened.__exit__(*failure)
+
+    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> list[str]:
+        """Deletes and writes objects.
+
+        An object with a resource version is written only if it still has that version. Returns the names of the others.
+        """
+        operations, changed = [_delete(self._keys.of(item)) for item in deletes], []
+        for item in puts:
+            operation = _put(self._keys.of(item), item)
+            version = item["metadata"].get("resourceVersion")
+            if version is None:
+                operations.append(operation)
+                continue
+            key = operation["requestPut"]["key"]
+            unchanged = {"key": key, "target": "MOD", "result": "EQUAL", "modRevision": version}
+            transaction = {"compare": [unchanged], "success": [operation]}
+            if not answer(self._etcd.post("/v3/kv/txn", json=transaction)).get("succeeded"):
+                changed.append(item["metadata"]["name"])
+        for batch in _batches(operations):
+            answer(self._etcd.post("/v3/kv/txn", json={"success": batch}))
+        return changed
+
+
 def delete_all(folder: Folder, prefix: str) -> None:
     """Deletes all keys with a prefix that ends with a slash."""
     end = prefix[:-1] + chr(ord("/") + 1)

@@ -126,6 +126,7 @@ class Gateways:
             f"{pod['status']['podIP']}:{port}"
             for pod in self._pods.objects.values()
             if pod["metadata"]["namespace"] == namespace
+            and "deletionTimestamp" not in pod["metadata"]
             and matches(found["spec"]["selector"], pod["metadata"].get("labels", {}))
             and port in served.get(pod["metadata"]["uid"], {})
         ]

@@ -35,6 +35,7 @@ from emulator.cluster.local_status import (
     restarts,
 )
 from emulator.cluster.rendezvous import Rendezvous
+from emulator.cluster.termination import ANNOTATION, ENDED
 from emulator.folders import Outside, folder_name
 from emulator.gcp_plugin.store import Store
 from emulator.program import program_for
@@ -42,10 +43,9 @@ from emulator.program import program_for
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# The annotation on pods whose end is ours: KWOK's stage pod-terminate excludes them.
-LOCAL = "emulator.gke-ai/local-processes"
+# The value of the annotation on the pods here.
+LOCAL = "true"
 STRATEGIC_PATCH = {"content-type": "application/strategic-merge-patch+json"}
-ENDED = ("Succeeded", "Failed")
 TRY_AGAIN_SECONDS = 1.0
 
 
@@ -85,7 +85,8 @@ class LocalPods:
         self._clean()
         # The processes of an earlier daemon ended with it. Pods that it simulated stay simulated.
         for pod in self._pods.objects.values():
-            if LOCAL in pod["metadata"].get("annotations", {}) and pod["status"].get("phase") not in ENDED:
+            claimed = pod["metadata"].get("annotations", {}).get(ANNOTATION) == LOCAL
+            if claimed and pod["status"].get("phase") not in ENDED:
                 # Of a pending pod no process had started.
                 lost = pod["status"].get("phase") == "Running"
                 self._running[pod["metadata"]["uid"]] = LocalPod(self, pod, lost)
@@ -185,7 +186,7 @@ class LocalPod:
 
     async def _claim(self) -> bool:
         """Marks the pod. Whether it still exists."""
-        return await self._patch("", {"metadata": {"annotations": {LOCAL: "true"}}}, MERGE_PATCH)
+        return await self._patch("", {"metadata": {"annotations": {ANNOTATION: LOCAL}}}, MERGE_PATCH)
 
     # -------------------------------------------------------------------------------------------------------- status
     async def _publish(self, ended: bool = False) -> None:

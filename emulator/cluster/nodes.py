@@ -33,7 +33,7 @@ FAKE = {"kwok.x-k8s.io/node": "fake"}
 MACHINE = "emulator.gke-ai/machine"
 # A node of a pool that the emulated cloud does not have. The provisioner does not delete it.
 FOREIGN = "emulator.gke-ai/foreign-pool"
-_SUFFIX = string.ascii_lowercase + string.digits
+SUFFIX = string.ascii_lowercase + string.digits
 # An object's name may have 253 characters, but the name is also the value of the hostname label: at most 63.
 _LONGEST_PREFIX = 63 - len("-01234567-abcd")
 
@@ -95,7 +95,7 @@ def fingerprint(pool: PoolRecord) -> str:
 def new_name(cluster: str, pool: PoolRecord) -> str:
     """Returns a node name in GKE's form, `gke-CLUSTER-POOL-0123abcd-w8x2`."""
     prefix = f"gke-{cluster}-{pool.name}"[:_LONGEST_PREFIX].rstrip("-")
-    return f"{prefix}-{fingerprint(pool)}-{''.join(secrets.choice(_SUFFIX) for _ in range(4))}"
+    return f"{prefix}-{fingerprint(pool)}-{''.join(secrets.choice(SUFFIX) for _ in range(4))}"
 
 
 def is_current(node: Object, pool: PoolRecord) -> bool:

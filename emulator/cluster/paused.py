@@ -15,7 +15,7 @@ from emulator.cluster import etcd, kwok, nodes, processes
 from emulator.cluster.api import Object, client
 from emulator.cluster.control_plane import KEPT, id_of
 from emulator.cluster.folder import Folder, NoSuchCluster, locked
-from emulator.cluster.records import PoolRecord, read_pools
+from emulator.cluster.records import PoolRecord, pool_file, read_pools, write_pool
 
 # Addresses for benchmarks (RFC 2544), which neither KWOK nor GKE gives to pods.
 _ADDRESSES = ipaddress.ip_network("198.18.0.0/15")
@@ -59,6 +59,19 @@ def load(name: str, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
             etcd.write(folder, [(keys.of(item), item) for item in complete], [keys.of(item) for item in deletes])
         except KeyError as missing:
             raise CannotLoad(f"Cluster {name} doesn't have the kind {missing.args[0]}. Nothing was written.") from None
+
+
+def set_pools(name: str, pools: Iterable[PoolRecord]) -> None:
+    """Replaces the records of a cluster's node pools. Nodes that `load` writes belong to these pools.
+
+    Raises:
+        NoSuchCluster: The cluster doesn't exist.
+    """
+    folder = _folder(name)
+    for pool in read_pools(folder.pools):
+        pool_file(folder.pools, pool.name).unlink()
+    for pool in pools:
+        write_pool(folder.pools, pool)
 
 
 def resume(name: str) -> None:

@@ -26,9 +26,8 @@ POOL_HEADER = "x-emulator-inference-pool"
 # Headers between two hops only.
 _HOP = ("connection", "proxy-connection", "keep-alive", POOL_HEADER)
 MAX_HEAD_BYTES = 1 << 18
-# How long a request of a gateway looks for a pod. Here a pod is Ready before its process listens, and gets no new
-# requests after it is deleted. On GKE its probe and its preStop hook take care of that. A busy machine needs some
-# seconds to start a process. The default time of a response is 30 s.
+# How long a request of a gateway looks for a pod. Here a pod is Ready before its process listens. On GKE its probe
+# takes care of that. A busy machine needs some seconds to start a process. The default time of a response is 30 s.
 LOOK_SECONDS = 20.0
 PAUSE_SECONDS = 0.1
 

@@ -52,7 +52,7 @@ def set_pool(name: str, pool: PoolRecord) -> None:
                 zone = nodes.label(node, ZONE)
                 _relabel(api, node, nodes.node_object(record, pool.shape(zone), node["metadata"]["name"], pool.taints))
             else:
-                drain(api, node)
+                remove(api, node)
         missing = pool.floor - len(keep)
         if missing > 0 and pool.capacity in capacity.unavailable():
             raise NoCapacity(pool, missing)
@@ -73,10 +73,10 @@ def remove_pool(name: str, pool: str) -> None:
     pool_file(folder.pools, pool).unlink(missing_ok=True)
     with client(folder) as api:
         for node in _of_pool(api, pool):
-            drain(api, node)
+            remove(api, node)
 
 
-def drain(api: httpx.Client, node: Object) -> None:
+def remove(api: httpx.Client, node: Object) -> None:
     """Cordons a node, deletes its pods and then the node itself."""
     path = f"{_NODES}/{node['metadata']['name']}"
     try:

@@ -75,11 +75,11 @@ async def keep_running(
     output: Path,
     env: dict[str, str],
     cwd: Path,
-    stop_seconds: float = STOP_SECONDS,
+    stop_seconds: Callable[[], float] = lambda: STOP_SECONDS,
 ) -> None:
     """Starts a program and restarts it whenever it ends, until canceled.
 
-    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds` to end.
+    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds()` to end.
     """
     backoff = 0.5
     while True:
@@ -99,19 +99,23 @@ async def keep_running(
             code = await process.wait()
         finally:
             if process.returncode is None:
-                await _stop(process, stop_seconds)
+                await _stop(process, stop_seconds())
         log.warning("%s: ended with %s (see %s)", title, code, output)
         backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(backoff)
 
 
 async def _stop(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """Sends SIGTERM, and SIGKILL after some seconds or if this is canceled."""
     process.terminate()
     try:
         await asyncio.wait_for(asyncio.shield(process.wait()), seconds)
     except TimeoutError:
-        process.kill()
-        await process.wait()
+        pass
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def of(folder: Path) -> list[int]:

@@ -20,6 +20,7 @@ from emulator.cluster import nodes, planner, requests
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import PoolRecord, read_pools
+from emulator.cluster.upgrades import UPGRADED
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
@@ -154,10 +155,12 @@ class Provisioner:
     async def _remove_idle(self, pools: Mapping[str, PoolRecord], needed: set[str]) -> None:
         """Deletes nodes that had no pod for `delay.idle_seconds()`."""
         present = list(self._nodes.objects.values())
-        busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if _keeps(pod)}
+        busy = needed | {pod["spec"]["nodeName"] for pod in self._pods.objects.values() if keeps_node(pod)}
         now, patience = time.monotonic(), delay.idle_seconds()
         booked = {requests.resize_request(r) for r in self._views.requests.objects.values() if requests.is_booked(r)}
         kept = {n["metadata"]["name"] for n in present if nodes.label(n, requests.PROVISIONING_REQUEST) in booked}
+        # GKE keeps its autoscaler from changing the nodes of an upgrade.
+        kept |= {node["metadata"]["name"] for node in present if UPGRADED in node["metadata"].get("annotations", {})}
         unused = {node["metadata"]["name"] for node in present} - busy - kept
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
         idle = {name for name, since in self._idle_since.items() if now - since >= patience}
@@ -173,7 +176,7 @@ class Provisioner:
         """Deletes cordoned nodes together, unless a pod was bound to one of them meanwhile."""
         for name in names:
             response = await self._api.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={name}"})
-            if any(_keeps(pod) for pod in answer(response)["items"]):
+            if any(keeps_node(pod) for pod in answer(response)["items"]):
                 await self._close(names, None)
                 return
         for name in names:
@@ -215,7 +218,7 @@ def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _keeps(pod: Object) -> bool:
+def keeps_node(pod: Object) -> bool:
     """Whether a pod keeps its node from being idle.
 
     Finished pods and DaemonSet pods don't.

@@ -52,6 +52,7 @@ class PoolRecord:
 
     `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
     for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
+    `upgrade` are the pool's upgrade settings (`catalog.upgrades.flat`).
     """
 
     name: str
@@ -70,6 +71,7 @@ class PoolRecord:
     workload_identity: bool = True
     topology: str | None = None
     compute_class: str | None = None
+    upgrade: dict[str, str] = field(default_factory=dict)
 
     @property
     def autoscaled(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from catalog.capacity import mode_of
+from catalog.upgrades import flat
 from catalog.workload_identity import pool_name
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
@@ -92,6 +93,7 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         max_nodes=high,
         workload_identity=workload_pool(cluster) is not None and metadata == "GKE_METADATA",
         topology=body.get("placementPolicy", {}).get("tpuTopology"),
+        upgrade=flat(body.get("upgradeSettings", {})),
     )
 
 

@@ -22,7 +22,8 @@ from emulator.kubernetes_plugin.objects import Object, metadata
 from emulator.plugin import ENDS_WITH_PARENT, Refused
 
 DEFAULT_TIMEOUT_SECONDS = 300
-CHARTS = "GKE_AI_CHARTS"
+# Folders of charts: those of the pinned releases, and those of earlier releases, which may not be built.
+CHARTS, EARLIER_CHARTS = "GKE_AI_CHARTS", "GKE_AI_EARLIER_CHARTS"
 """Variable with the folder that replaces the registries: the chart `oci://…/NAME` is its folder NAME."""
 SUPPORTED = {
     "atomic",
@@ -89,6 +90,9 @@ def chart(reference: str, version: str | None) -> Chart:
                 f"{reference}: the emulator has no registry; set {CHARTS} to a folder that contains the chart"
             )
         folder = Path(charts) / reference.rpartition("/")[2]
+        earlier = Path(os.environ.get(EARLIER_CHARTS, "")) / folder.name
+        if version and _version(earlier) == version.removeprefix("v"):
+            folder = earlier
     else:
         folder = Path(reference)
     try:
@@ -98,8 +102,19 @@ def chart(reference: str, version: str | None) -> Chart:
     record = folder / ".version"
     recorded = record.read_text().strip() if record.exists() else str(described["version"])
     if version is not None and version.removeprefix("v") != recorded.removeprefix("v"):
-        raise Refused(f"chart {reference}: version {version} is requested, but the folder has version {recorded}")
+        raise Refused(
+            f"chart {reference}: version {version} is requested, but the folder has version {recorded}. "
+            "To build the earlier releases that the emulator knows: emulator/run --tools previous true"
+        )
     return Chart(folder, str(described["name"]), recorded)
+
+
+def _version(folder: Path) -> str:
+    """The version of the chart in a folder, or an empty text."""
+    try:
+        return str(yaml.safe_load((folder / "Chart.yaml").read_text())["version"]).removeprefix("v")
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return ""
 
 
 def resource_names(manifest: str) -> dict[str, list[str]]:

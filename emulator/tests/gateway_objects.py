@@ -83,7 +83,6 @@ def api_key(value: str) -> Object:
 def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
     """An InferencePool of the server of this name, and its endpoint picker with its permissions."""
     picker = f"{name}-epp"
-    account = {"kind": "ServiceAccount", "name": picker, "namespace": NAMESPACE}
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
         {
@@ -113,19 +112,22 @@ def pool(name: str, mode: str = "FailClose", pickers: int = 1) -> list[Object]:
         "endpointPickerRef": {"name": picker, "port": {"number": 9002}, "failureMode": mode},
     }
     return [
-        _object("v1", "ServiceAccount", picker),
-        _object(f"{RBAC}/v1", "Role", picker, rules=rules),
-        _object(
-            f"{RBAC}/v1",
-            "RoleBinding",
-            picker,
-            subjects=[account],
-            roleRef={"apiGroup": RBAC, "kind": "Role", "name": picker},
-        ),
+        *_permissions(picker, rules),
         _object("v1", "ConfigMap", picker, data={"plugins.yaml": yaml.safe_dump(PLUGINS)}),
         _object("v1", "Service", picker, spec=service),
         _object("inference.networking.k8s.io/v1", "InferencePool", name, spec=spec),
         _deployment(picker, pickers, {"serviceAccountName": picker, "containers": [container], "volumes": volumes}),
+    ]
+
+
+def _permissions(name: str, rules: list[Object]) -> list[Object]:
+    """A service account, and what it may do in its namespace."""
+    account = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+    role = {"apiGroup": RBAC, "kind": "Role", "name": name}
+    return [
+        _object("v1", "ServiceAccount", name),
+        _object(f"{RBAC}/v1", "Role", name, rules=rules),
+        _object(f"{RBAC}/v1", "RoleBinding", name, subjects=[account], roleRef=role),
     ]
 
 
@@ -145,7 +147,6 @@ def route(**weights: int) -> Object:
 
 def router() -> list[Object]:
     """The router of the Gateway by the model of a request, as its chart writes it."""
-    account = {"kind": "ServiceAccount", "name": ROUTER, "namespace": NAMESPACE}
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]
     container = {
         "name": "bbr",
@@ -166,15 +167,7 @@ def router() -> list[Object]:
     chains = {"targetRefs": [target], "extensionChains": [{"name": "chain1", "extensions": [extension]}]}
     port = {"protocol": "TCP", "port": 9004, "targetPort": 9004, "appProtocol": "HTTP2"}
     return [
-        _object("v1", "ServiceAccount", ROUTER),
-        _object(f"{RBAC}/v1", "Role", ROUTER, rules=rules),
-        _object(
-            f"{RBAC}/v1",
-            "RoleBinding",
-            ROUTER,
-            subjects=[account],
-            roleRef={"apiGroup": RBAC, "kind": "Role", "name": ROUTER},
-        ),
+        *_permissions(ROUTER, rules),
         _object("v1", "Service", ROUTER, spec={"selector": {"app": ROUTER}, "ports": [port]}),
         _deployment(ROUTER, 1, {"serviceAccountName": ROUTER, "containers": [container]}),
         _object("networking.gke.io/v1", "GCPRoutingExtension", ROUTER, spec=chains),

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -324,63 +323,6 @@ def test_a_container_starts_although_the_api_server_fails_at_first(folder: Folde
                 await asyncio.sleep(0.05)
 
     asyncio.run(asyncio.wait_for(run(), 60))
-
-
-def test_a_deleted_pod_finishes_its_requests_during_its_pre_stop_hook(folder: Folder) -> None:
-
-    async def sleeps(_: Container) -> list[str]:
-        return ["sleep", "600"]
-
-    async def started(spec: Object) -> ContainerProcess:
-        process = ContainerProcess(folder, Mock(), Mock(), pod(spec), spec, Program("i", sleeps), {}, Mock())
-        while not processes.of(folder.path):
-            await asyncio.sleep(0.05)
-        return process
-
-    async def run() -> None:
-        (await started({"name": "a"})).stop()
-        while processes.of(folder.path):
-            await asyncio.sleep(0.05)
-        (await started({"name": "b", "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}})).stop()
-        await asyncio.sleep(0.5)
-        assert processes.of(folder.path)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    assert not processes.of(folder.path)
-
-
-FINISHES = """
-import pathlib, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), pathlib.Path(sys.argv[1]).write_text("finished"), sys.exit()))
-pathlib.Path(sys.argv[2]).touch()
-time.sleep(600)
-"""
-
-
-@pytest.mark.parametrize(("grace", "finished"), [(60, True), (1, False)])
-def test_a_deleted_pod_ends_within_its_grace_period(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grace: int, finished: bool
-) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS", 0.1)
-    result, listening = tmp_path / "result", tmp_path / "listening"
-
-    async def program(_: Container) -> list[str]:
-        return [sys.executable, "-c", FINISHES, str(result), str(listening)]
-
-    async def run() -> None:
-        hook = {"preStop": {"sleep": {"seconds": 0 if finished else 0.5}}}
-        spec = {"name": "a", "lifecycle": hook}
-        whole = pod(spec)
-        whole["spec"]["terminationGracePeriodSeconds"] = grace
-        process = ContainerProcess(folder, Mock(), Mock(), whole, spec, Program("i", program), {}, Mock())
-        while not listening.exists():
-            await asyncio.sleep(0.05)
-        process.stop()
-        while processes.of(folder.path):
-            await asyncio.sleep(0.05)
-
-    asyncio.run(asyncio.wait_for(run(), 60))
-    assert result.exists() == finished
 
 
 # ------------------------------------------------------------------------------------------------------------- scraping

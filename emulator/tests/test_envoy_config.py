@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,10 @@ def files(
     log: Path = Path("/log"),
     pki: Path = Path("/pki"),
     folder: Path = Path("/gateway"),
+    callouts: Mapping[Key, Sequence[Picker]] | None = None,
 ) -> dict[str, Object]:
     ports = {listener["name"]: 20000 + listener["port"] for listener in whole["spec"]["listeners"]}
-    return envoy_config.files(whole, known, PICKERS, Place(folder, ports, log / "access.log", 22000, pki))
+    return envoy_config.files(whole, known, PICKERS, Place(folder, ports, log / "access.log", 22000, pki), callouts)
 
 
 def envoy_routes(whole: Object, known: Objects) -> list[Object]:
@@ -249,6 +250,14 @@ def test_hosts_of_a_gateway_call_its_extension(target: str, namespace: str, call
         service = host["typed_per_filter_config"]["extension"]["overrides"]["grpc_service"]
         named = service["envoy_grpc"]["cluster_name"]
         assert named in [cluster["name"] for cluster in written["clusters.json"]["resources"]]
+
+
+def test_the_cluster_of_an_extension_exists_before_the_extension_is_applied() -> None:
+    """Envoy uses a new cluster once its servers have passed a health check, and fails requests until then."""
+    written = files(gateway(), objects([route(ref("old"))]), callouts={("llm", "router"): [Picker(9004, 9005)]})
+    (host,) = written["routes_http.json"]["resources"][0]["virtual_hosts"]
+    assert "typed_per_filter_config" not in host
+    assert "extension/llm/router" in [cluster["name"] for cluster in written["clusters.json"]["resources"]]
 
 
 def test_routes_that_match_a_header_come_before_those_that_match_all() -> None:

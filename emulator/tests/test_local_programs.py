@@ -59,7 +59,9 @@ def rendezvous():
 def wait():
     signal.signal(signal.SIGTERM, saved)
     print("started in", os.environ["OUT"], flush=True)
-    time.sleep(600)
+    # Python can miss a signal that comes just before a long sleep.
+    for _ in range(6000):
+        time.sleep(0.1)
 
 def stubborn():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
 from emulator import go_build, toolchain
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
@@ -133,8 +134,9 @@ def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 
 def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
-    """The emulator finds the program of an image by its tag, and a test finds its chart."""
+    """The emulator finds the program of an image by its tag, and the chart by its version."""
     previous = BY_NAME["previous"]
+    assert set(previous.packages) == {f"kueue-v{EARLIER_KUEUE_VERSION}", f"jobset-v{EARLIER_JOBSET_VERSION}"}
     pins = (previous.module.source / "go.mod").read_text()
     for program in previous.packages:
         name, _, version = program.partition("-")

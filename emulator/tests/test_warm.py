@@ -127,7 +127,9 @@ def test_signals_reach_the_forked_program(folder: Path, tmp_path: Path, number: 
     program = tmp_path / "program.py"
     program.write_text(
         "import os, signal, time\n"
-        f"signal.signal({int(number)}, lambda *_: os._exit(9))\nprint('ready', flush=True)\ntime.sleep(60)\n"
+        f"signal.signal({int(number)}, lambda *_: os._exit(9))\nprint('ready', flush=True)\n"
+        # Python can miss a signal that comes just before a long sleep.
+        "for _ in range(600):\n    time.sleep(0.1)\n"
     )
     process = start(folder, str(program))
     assert process.stdout

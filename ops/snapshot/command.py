@@ -13,9 +13,10 @@ import yaml
 
 from ops.snapshot.fields import Kind, kinds
 from ops.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
-from ops.snapshot.kueue import CONFIG_MAP, PATH, configuration
-from ops.snapshot.names import hash_names, stack_names
-from ops.stack import Object, Stack, Stop, add_stack, objects_of, request
+from ops.snapshot.kueue import CONFIG_MAP, PATH, configuration, manager
+from ops.snapshot.names import file_names, hash_names, stack_names
+from ops.snapshot.pools import NodePool, read_pools
+from ops.stack import Object, Stack, Stop, add_stack, client_of, objects_of, request
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -30,7 +31,12 @@ def main() -> None:
     """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
     parser = argparse.ArgumentParser(prog="ops.snapshot", description=main.__doc__)
     add_stack(parser)
+    parser.add_argument("--kubeconfig", type=Path, help="read the cluster of this kubeconfig, which needs no stack")
+    parser.add_argument(
+        "--pools", type=Path, help="node pools from gcloud container node-pools list --format json, to add them"
+    )
     parser.add_argument("--hash-names", action="store_true", help="hash the names that the stack does not use itself")
+    parser.add_argument("--keep-names", type=Path, help="folder of manifests; names in its files are not hashed")
     parser.add_argument(
         "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
     )
@@ -41,23 +47,51 @@ def main() -> None:
     if options.role:
         print(role(), end="")
         return
-    if options.hash_key and not options.hash_names:
-        raise Stop("--hash-key has no effect without --hash-names. Add --hash-names.")
-    show(Stack(options.stack), options.hash_names, options.hash_key)
+    for option in ("hash_key", "keep_names"):
+        if getattr(options, option) and not options.hash_names:
+            raise Stop(f"--{option.replace('_', '-')} has no effect without --hash-names. Add --hash-names.")
+    cluster = client_of(read_text(options.kubeconfig), 4) if options.kubeconfig else None
+    pools = read_pools(options.pools) if options.pools else None
+    show(Stack(options.stack), options.hash_names, options.hash_key, cluster, pools, options.keep_names)
 
 
-def show(stack: Stack, hashed: bool = False, key: Path | None = None) -> None:
-    """Prints the snapshot of a stack's cluster as JSON. With `hashed`, hashes names. Default key: random."""
-    api = stack.api()
+def show(
+    stack: Stack,
+    hashed: bool = False,
+    key: Path | None = None,
+    cluster: ApiClient | None = None,
+    pools: list[NodePool] | None = None,
+    manifests: Path | None = None,
+) -> None:
+    """Prints the snapshot of a cluster as JSON.
+
+    Args:
+        stack: The stack, which gives the snapshot its name.
+        hashed: Whether names are hashed, except those of the stack or of `manifests`.
+        key: File with the key of the hashes. Default: random.
+        cluster: Client of another cluster than the stack's.
+        pools: Node pools of the cluster.
+        manifests: Folder whose names are not hashed.
+    """
+    api = cluster or stack.api()
     if api is None:
         raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    snapshot = take(stack.name, api)
+    snapshot = take(stack.name, api).model_copy(update={"pools": pools})
     if hashed:
         secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)
         if len(secret) < KEY_BYTES:
             raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
-        snapshot = hash_names(snapshot, stack_names(stack.resources), secret)
+        kept = [*(file_names(manifests) if manifests else []), *([] if cluster else stack_names(stack.resources))]
+        snapshot = hash_names(snapshot, kept, secret)
     sys.stdout.write(snapshot.to_json())
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a file. Stops if it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"{path} cannot be read ({error}).") from None
 
 
 def role() -> str:
@@ -93,7 +127,11 @@ def take(stack: str, api: ApiClient) -> Snapshot:
             "The cluster refuses to list every kind, so there is no snapshot. "
             "Check which user your kubeconfig uses, and give it the role that ops.snapshot --role prints."
         )
-    return build(stack, objects, taken_at, missing=missing, kueue=configuration(request(api, "GET", PATH)))
+    kueue = configuration(request(api, "GET", PATH))
+    version, gates = manager(objects.get("Deployment", []))
+    if kueue is not None and gates:
+        kueue = {**kueue, "featureGates": {**(kueue.get("featureGates") or {}), **gates}}
+    return build(stack, objects, taken_at, missing=missing, kueue=kueue, kueueVersion=version)
 
 
 def read_file(path: Path) -> Snapshot:

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from ops.snapshot import fields
+from ops.snapshot.pools import MAX_POOLS, NodePool
 from ops.snapshot.values import MAX_PODS, SHOWN, TIME, invalid_values, is_valid_time, missing_fields, wanted_pods
 
 # What a scratch cluster holds: 14,000 objects of a busy cluster have 32 MB, and take 340 MB of memory to read.
@@ -30,6 +31,8 @@ class Snapshot(BaseModel):
         hashed: Whether names are hashed.
         missing: Kinds that the cluster refused to list.
         kueue: Listed fields of the configuration of Kueue's manager. None if the cluster did not show it.
+        kueue_version: Version of Kueue's manager, such as 0.18.4. None if no Deployment has its image.
+        pools: The node pools of GKE's API, with listed fields. None if the command did not get them.
         objects: Objects by kind. Each has the listed fields of its kind, without `apiVersion` and `kind`.
     """
 
@@ -41,6 +44,8 @@ class Snapshot(BaseModel):
     hashed: bool = False
     missing: list[str] = []
     kueue: dict[str, Any] | None = None
+    kueue_version: str | None = Field(default=None, alias="kueueVersion", pattern=r"^\d+\.\d+\.\d+$", max_length=20)
+    pools: list[NodePool] | None = Field(default=None, max_length=MAX_POOLS)
     objects: dict[str, list[dict[str, Any]]]
 
     def of(self, kind: str) -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
-"""The configuration of Kueue's manager: the part that decides who is admitted, of a cluster and of a rehearsal."""
+"""Kueue's manager: its version, and the part of its configuration that decides who is admitted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -14,6 +15,22 @@ from ops.stack import Answer
 # https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
 CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"
 PATH = f"/api/v1/namespaces/{KUEUE}/configmaps/{CONFIG_MAP}"
+
+
+# The manager's image, in any registry and with any name of the Deployment.
+_IMAGE = re.compile(r"(?:.*/)?kueue:v?(\d+\.\d+\.\d+)(?:@.*)?")
+_GATES = "--feature-gates="
+
+
+def manager(deployments: Iterable[Mapping[str, Any]]) -> tuple[str | None, dict[str, bool]]:
+    """Returns the version of Kueue and the feature gates of its flags, from the Deployments of a cluster."""
+    for deployment in deployments:
+        for container in deployment.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+            if match := _IMAGE.fullmatch(str(container.get("image"))):
+                flags = [word for word in container.get("args") or [] if str(word).startswith(_GATES)]
+                stated = [gate.partition("=") for flag in flags for gate in flag.removeprefix(_GATES).split(",")]
+                return match[1], {name: value.lower() == "true" for name, _, value in stated}
+    return None, {}
 
 
 def configuration(answer: Answer) -> dict[str, Any] | None:

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from catalog.namespaces import is_system
 from ops.snapshot.fields import SELECTED, Object, kinds
 from ops.snapshot.format import Snapshot
+from ops.snapshot.pools import NodePool
 
 DIGITS = 10
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.I)
 _KEPT_KINDS = ("Node",)
 # Names that every cluster has, and words that say nothing about who uses them. Kubernetes reserves names of priority
 # classes that begin with system-: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
@@ -85,7 +89,17 @@ def hash_names(snapshot: Snapshot, kept: Iterable[str], key: bytes) -> Snapshot:
         for kind in snapshot.objects
     }
     kueue = _Rewriter(names, "Configuration", False).rewrite(snapshot.kueue)
-    return snapshot.model_copy(update={"objects": objects, "kueue": kueue, "hashed": True})
+    pools = snapshot.pools and [
+        NodePool.model_validate(_Rewriter(names, "NodePool", False).rewrite(pool.model_dump(by_alias=True)))
+        for pool in snapshot.pools
+    ]
+    return snapshot.model_copy(update={"objects": objects, "kueue": kueue, "pools": pools, "hashed": True})
+
+
+def file_names(folder: Path) -> set[str]:
+    """Returns every word in the files of a folder of manifests that can be a name."""
+    files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    return {word for file in files for word in _NAME.findall(file.read_text(errors="replace"))}
 
 
 def stack_names(resources: Iterable[Object]) -> Iterator[str]:

@@ -94,12 +94,14 @@ def write(file: Path, measured: Calibration) -> str:
     """Adds the measurements to the file. Returns a summary of the file."""
     before = read(file) if file.exists() else Calibration()
     merged = before.merged(measured)
-    if not merged.nodes and not merged.durations:
-        return "Nothing can be measured yet: no calibration file was written."
+    if merged == Calibration():
+        return "There is no figure yet: no calibration file was written."
     if merged != before:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(merged.written())
-    return f"{file}: {len(merged.nodes)} node types, {len(merged.durations)} durations."
+    from_google = len([*merged.spot, *merged.spot_prices, *merged.windows])
+    more = f", {from_google} figures of Google" if from_google else ""
+    return f"{file}: {len(merged.nodes)} node types, {len(merged.durations)} durations{more}."
 
 
 def shown(checks: list[Check], measured: Calibration) -> list[Table | Text]:

@@ -111,7 +111,7 @@ def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource
 
 
 @of_stacks(
-    "tenants-are-apart",
+    "tenants-are-isolated",
     "Pods of a tenant accept traffic only from the sources that the tenant allows",
     "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
 )

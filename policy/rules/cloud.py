@@ -171,7 +171,7 @@ def no_basic_roles(resource: Resource) -> Iterator[str]:
 
 
 @of_resources(
-    "what-matters-is-protected",
+    "clusters-and-buckets-are-protected",
     "Clusters and buckets are protected from deletion, and pools are replaced without a gap",
     "Set protect, and deletionProtection on a cluster (gke-ai: protect: true). "
     "On a pool, set protect or createBeforeDelete",

@@ -35,7 +35,7 @@ class ModelShape(Section):
         default=None,
         ge=1,
         description="Values that a layer with multi-head latent attention caches per token: `kv_lora_rank` plus "
-        "`qk_rope_head_dim`.",
+        "`qk_rope_head_dim`, and the key of its indexer, if it has one.",
         examples=[576],
     )
     bytes_per_parameter: float = Field(
@@ -61,6 +61,13 @@ class ModelShape(Section):
     )
     chunked: bool = Field(default=False, description="Whether layers with a window attend to chunks, as in Llama 4.")
     linear_layers: int = Field(default=0, ge=0, description="Number of layers with linear attention.", examples=[30])
+    shared_layers: int = Field(
+        default=0,
+        ge=0,
+        description="Number of layers that use the KV cache of another (`num_kv_shared_layers`). `slidingLayers` does "
+        "not count them.",
+        examples=[18],
+    )
     full_kv_heads: int | None = Field(
         default=None, ge=1, description="Key-value heads of layers without a window. Default: `kvHeads`.", examples=[4]
     )

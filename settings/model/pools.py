@@ -62,6 +62,12 @@ class Pool(Section):
         examples=["pd-ssd"],
     )
     labels: Labels = Field(default={}, description="Kubernetes labels of the nodes.", examples=[{"team": "research"}])
+    image_streaming: bool | None = Field(
+        default=None,
+        description="Start containers before their images are downloaded, with Image streaming. It needs images in "
+        "Artifact Registry, in the region of the nodes. Default: false in a new pool; an existing one keeps its value.",
+        examples=[True],
+    )
     protect: bool = Field(
         default=False, description="Refuse to delete the pool. To delete it, set this to false and apply that first."
     )
@@ -109,6 +115,11 @@ class Pool(Section):
     @property
     def drains_old_nodes(self) -> bool:
         """Whether the program itself drains the nodes of a replaced pool."""
+        return False
+
+    @property
+    def preloads_images(self) -> bool:
+        """Whether nodes have container images from their creation on."""
         return False
 
     @property
@@ -196,6 +207,12 @@ class GpuPool(Pool):
     driver: Literal["default", "latest", "disabled"] = Field(
         default="default", description="NVIDIA driver that GKE installs."
     )
+    secondary_boot_disk: str | None = Field(
+        default=None,
+        description="Compute Engine image with unpacked container images. Each node gets a disk of it, and starts "
+        "these containers without a pull. It needs `imageStreaming`. Default: no such disk.",
+        examples=["projects/my-project/global/images/vllm-0-31-0"],
+    )
     create_before_delete: bool = Field(
         default=False,
         description="Create the replacement pool before deleting the old one. The name gets a hash suffix; "
@@ -237,6 +254,10 @@ class GpuPool(Pool):
     @property
     def drains_old_nodes(self) -> bool:
         return self.create_before_delete
+
+    @property
+    def preloads_images(self) -> bool:
+        return self.secondary_boot_disk is not None
 
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus

@@ -80,7 +80,7 @@ class Preemption(Section):
 
 
 class ClusterQueue(Section):
-    """A Kueue ClusterQueue: quota by flavor and resource, forevery namespace with a local queue to it."""
+    """A Kueue ClusterQueue: quota by flavor and resource, for every namespace with a local queue to it."""
 
     noun: ClassVar[str] = "a cluster queue"
 

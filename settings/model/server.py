@@ -201,6 +201,11 @@ class Server(Workload):
         return [f"{name}={self.hub_ids['model']}", *self.model_cache.how.flags]
 
     @property
+    def streamer_processes(self) -> int:
+        """Processes of a replica among which the streamer divides the reading of the model."""
+        return 1
+
+    @property
     def images(self) -> list[str]:
         return [self.image or ENGINES[self.engine].image]
 

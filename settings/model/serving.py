@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
+from catalog.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
 from catalog.versions import JETSTREAM_HTTP_IMAGE
 from catalog.vllm import LORA_RANKS
 from settings.model.base import DnsLabel
@@ -119,6 +120,17 @@ class Vllm(FlagServer):
     def hub_ids(self) -> Mapping[str, str]:
         sources = ((index, adapter) for index, adapter in enumerate(self.lora_adapters) if not adapter.of_bucket)
         return {**super().hub_ids, **{f"loraAdapters[{index}].source": adapter.source for index, adapter in sources}}
+
+    @property
+    def cache_flags(self) -> list[str]:
+        streams = self.model_cache is not None and not self.model_cache.how.mounts
+        return [*super().cache_flags, *([SHARED_READING] if streams and self.streamer_processes > 1 else [])]
+
+    @property
+    def streamer_processes(self) -> int:
+        shares = (release_of(self.images[0]) or (0,)) >= SHARED_READING_SINCE
+        stated = SHARED_READING.lstrip("-").partition("=")[0] in self.further_arguments
+        return self.gpus if shares and not stated else 1
 
     @property
     def adapters(self) -> Sequence[LoraAdapter]:

@@ -169,14 +169,14 @@ class Settings(Section):
     batch: list[TpuBatch] = Field(default=[], description="Jobs, each on one TPU slice.")
     autoscaling: list[Autoscaler] = Field(default=[], description="Autoscalers of model servers.")
     gateway: Gateway | None = Field(
-        default=None, description="Address at which clients reach the servers. Default: only pods of the cluster do."
+        default=None, description="Address at which clients reach the servers. Default: no gateway."
     )
     tenants: list[Tenant] = Field(default=[], description="Teams with a namespace of their own.")
     monitoring: Monitoring | None = Field(default=None, description="Dashboards and alerts in Cloud Monitoring.")
     calibration: str | None = Field(
         default=None,
-        description="File with the measurements of `python -m ops.verify` on the cluster, relative to the project. "
-        "Measured figures replace computed ones.",
+        description="File with the figures of `python -m ops.verify` and `python -m ops.capacity`, relative to the "
+        "project. Measured figures replace computed ones.",
         examples=["calibration/prod.yaml"],
     )
 

@@ -309,7 +309,7 @@ def _never(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str
     yield Problem(
         path,
         f"{metric.metric} is at most {highest} on a replica, and {highest} ÷ {stated} = {_text(known.max / target)}. "
-        "Scaling out begins above 1.1, so no replica would ever be added",
+        "An autoscaler adds replicas above 1.1. The target is too high to trigger scaling",
         f"Write {_written(sensible, size)}",
     )
 

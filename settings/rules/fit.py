@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import ceil
 
 from catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine
 from catalog.nodes import NVIDIA_GPU, NodeShape, NotOffered, autopilot_machine, smallest_machine
 from catalog.quantities import parse_quantity, readable
 from catalog.tpus import GOOGLE_TPU
 from settings.calibration import Calibration
-from settings.model import Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload
+from settings.model import AnyServer, Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload
 from settings.problems import Problem
 from settings.rules.common import each, join_names, needs
 from settings.rules.flavors import usable_flavors
@@ -185,6 +186,48 @@ def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Probl
             "It would wait forever",
             "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool",
         )
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools")
+def pools_hold_their_servers(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+    """All replicas of the servers on the same pools fit these pools at their maximum size.
+
+    A server with an autoscaler counts as one replica. Servers that share only some of their pools are not compared, nor
+    are those in a queue: Kueue lets their other replicas wait.
+    """
+    of_pools: dict[tuple[str, ...], list[Placed[AnyServer]]] = {}
+    for placed in (placed for placed in servers if placed.queue is None):
+        of_pools.setdefault(tuple(pool.section.name for pool in placed.pools), []).append(placed)
+    for sharing in of_pools.values():
+        pools = sharing[0].pools
+        nodes = sum(pool.max_nodes for pool in pools)
+        if not nodes or any(not pool.section.has_size or pool.section.is_one_slice for pool in pools):
+            continue  # other rules report these
+        room = {resource: max(pool.room.get(resource, Fraction(0)) for pool in pools) for resource in pools[0].room}
+        fitting = [placed for placed in sharing if not _missing(placed.node_request, room)]
+        pods: list[Amounts] = []
+        for index, placed in enumerate(fitting):
+            pods += [placed.node_request] * placed.section.replicas
+            needed, resource = max((_nodes_at_least(pods, resource, room[resource]), resource) for resource in room)
+            if needed > nodes:
+                count = f"{len(pods)} replica{'s' if len(pods) > 1 else ''}"
+                names = join_names(pool.section.name for pool in pools)
+                amount, node = placed.node_request[resource], room[resource]
+                yield Problem(
+                    placed.section.at("replicas"),
+                    f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
+                    f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
+                    f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
+                    f"{needed - nodes} or more would stay pending",
+                    "Make the pool larger, or request less",
+                )
+                break
+
+
+def _nodes_at_least(pods: list[Amounts], resource: str, room: Fraction) -> int:
+    """Nodes that pods need for one resource, counted from below. Two that request over half a node need two nodes."""
+    amounts = [pod.get(resource, Fraction(0)) for pod in pods]
+    return max(sum(2 * amount > room for amount in amounts), ceil(sum(amounts) / room) if room else 0)
 
 
 def _pods_per_node(request: Amounts, left: Amounts) -> int:

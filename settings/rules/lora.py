@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from catalog import vllm
+from catalog.engines import ENGINES
 from settings.model import LoraAdapter, ModelCache, Server, Vllm
+from settings.model_memory import model_of
 from settings.problems import Problem
 from settings.rules.common import each
 from settings.rules.model_cache import REVISION
@@ -30,6 +33,18 @@ def adapters_have_names_of_their_own(server: Server) -> Iterator[Problem]:
             cause = f"{taken[adapter.name]} has the name {adapter.name} too. The server would not start"
             yield Problem(path, cause, "Rename the adapter")
         taken.setdefault(adapter.name, "another adapter")
+
+
+@each("serving")
+def models_take_adapters(server: Server) -> Iterator[Problem]:
+    """The engine's pinned image has LoRA for the model's architecture; the user's own image is not checked."""
+    engine, model = ENGINES[server.engine], model_of(server)
+    if not server.adapters or server.image is not None or model is None:
+        return
+    if (name := model.architecture) in engine.without_lora:
+        cause = f"{engine.title} {vllm.RELEASE} has no LoRA for {name}, the architecture of {server.model}"
+        remedy = "Remove loraAdapters, or choose another model or image"
+        yield Problem(server.at("loraAdapters"), f"{cause}. The server would not start", remedy)
 
 
 @each("serving")

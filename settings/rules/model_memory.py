@@ -15,7 +15,7 @@ from catalog.quantities import GI
 from catalog.tpus import slices
 from catalog.vllm_architectures import LATER
 from settings.model import AnyServer, Server, TpuServer, TpuWorkload
-from settings.model_memory import Load, Place, Unchecked, load_of, places
+from settings.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from settings.problems import Problem
 from settings.rules.common import each, rule
 from settings.stack import Placed
@@ -35,9 +35,16 @@ def shapes_are_consistent(server: Server) -> Iterator[Problem]:
     if shape.attention_heads % shape.kv_heads:
         cause = f"{shape.attention_heads} attention heads cannot share {shape.kv_heads} key-value heads evenly"
         yield Problem(server.at("modelShape.kvHeads"), cause, "Copy num_key_value_heads from config.json")
-    if shape.sliding_layers > shape.layers:
-        cause = f"the model has {shape.layers} layers, and {shape.sliding_layers} of them have a sliding window"
-        yield Problem(server.at("modelShape.slidingLayers"), cause, f"Set it to {shape.layers} or less")
+    apart = {
+        "slidingLayers": (shape.sliding_layers, "have a sliding window"),
+        "linearLayers": (shape.linear_layers, "have linear attention"),
+        "sharedLayers": (shape.shared_layers, "share a cache"),
+    }
+    if (excess := sum(count for count, _ in apart.values()) - shape.layers) > 0:
+        key, (count, _) = next((key, part) for key, part in reversed(apart.items()) if part[0])
+        kinds = " or ".join(kind for number, kind in apart.values() if number)
+        cause = f"the model has {shape.layers} layers, and {shape.layers + excess} of them {kinds}"
+        yield Problem(server.at(f"modelShape.{key}"), cause, f"Set it to {max(count - excess, 0)} or less")
     if bool(shape.sliding_layers) != (shape.sliding_window is not None):
         missing = "slidingWindow" if shape.sliding_layers else "slidingLayers"
         cause = f"{missing} is missing, and a sliding window needs its length and its layers"
@@ -171,18 +178,16 @@ def engines_support_the_tpu(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Pr
             yield Problem(server.at(server.size_key), cause, remedy)
 
 
-@rule
-def models_are_known(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+@each("serving")
+def models_are_known(server: Server) -> Iterator[Problem]:
     """The engine's pinned image has the model's architecture; the user's own image is not checked."""
-    for placed in servers:
-        server, load = placed.section, load_of(placed)
-        known = ENGINES[server.engine].architectures
-        name = load.model.architecture if isinstance(load, Load) else ""
-        if not name or server.image is not None or known is None or name in known:
-            continue
-        cause = f"{ENGINES[server.engine].title} {vllm.RELEASE} has no architecture {name}. The server would not start"
-        later = f"Set an image of vLLM {LATER[name]} or newer" if name in LATER else "Choose another model or image"
-        yield Problem(server.at("model"), cause, later)
+    known, model = ENGINES[server.engine].architectures, model_of(server)
+    name = model.architecture if model is not None else ""
+    if not name or server.image is not None or known is None or name in known:
+        return
+    cause = f"{ENGINES[server.engine].title} {vllm.RELEASE} has no architecture {name}. The server would not start"
+    later = f"Set an image of vLLM {LATER[name]} or newer" if name in LATER else "Choose another model or image"
+    yield Problem(server.at("model"), cause, later)
 
 
 @rule

@@ -16,6 +16,7 @@ from settings.rules.common import each, join_names, kubernetes_labels, needs, re
 
 # Reservations of AI machines have zones of their own, which the catalog does not list.
 _AI_ZONE = re.compile(r"ai[0-9][a-z]")
+DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -252,6 +253,23 @@ def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
     else:
         cause = f"{machine_type} does not boot from {pool.disk_type}. GKE would refuse the pool"
         yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {' or '.join(possible)}")
+
+
+@each("gpu_pools")
+def secondary_boot_disk_is_possible(pool: GpuPool) -> Iterator[Problem]:
+    """A secondary boot disk names a Compute Engine image, and the pool streams images, which GKE requires for it.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading#requirements
+    """
+    if pool.secondary_boot_disk is None:
+        return
+    path = pool.at("secondaryBootDisk")
+    if not DISK_IMAGE.fullmatch(pool.secondary_boot_disk):
+        cause = f'"{pool.secondary_boot_disk}" is not the name of a Compute Engine image. GKE would refuse the pool'
+        yield Problem(path, cause, "Write projects/PROJECT/global/images/NAME")
+    if not pool.image_streaming:
+        cause = "a secondary boot disk needs Image streaming. GKE would refuse the pool, or not use the disk"
+        yield Problem(path, cause, "Set imageStreaming: true, or remove secondaryBootDisk")
 
 
 @each("pools")

@@ -23,7 +23,7 @@ def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
     server = placed.section
     if server.pool is not None and server.tpu is not None:
-        cause = "the server names a pool and a slice. The slice could contradict that of the pool"
+        cause = "`pool` and `tpu` are mutually exclusive. The slice could contradict that of the pool"
         yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
@@ -39,24 +39,6 @@ def slices_are_single_host(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Pro
                 f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start",
                 f"Choose a single-host slice of TPU {tpu_slice.version}",
             )
-
-
-@needs("gke-ai:cluster", "gke-ai:tpuPools")
-def replicas_have_nodes(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
-    """The pool has a node for each replica of a server on TPUs, as a replica needs a whole machine."""
-    for placed in tpu_servers:
-        server = placed.section
-        nodes = sum(pool.max_nodes for pool in placed.pools)
-        # Other rules report pools without nodes and multi-host slices.
-        if not nodes or server.replicas <= nodes or placed.slice.multi_host:
-            continue
-        yield Problem(
-            server.at("replicas"),
-            f"{server.replicas} replicas need {server.replicas} nodes, and pool "
-            f"{join_names(pool.section.name for pool in placed.pools)} has at most {nodes}. "
-            "The other replicas would stay pending",
-            f"Set it to {nodes} or less, or make the pool larger",
-        )
 
 
 @each("jetstreams")

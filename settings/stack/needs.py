@@ -33,6 +33,7 @@ def apis(stack: ResolvedStack) -> list[str]:
         google.SECRET_MANAGER: stack.settings.hf_token_secret is not None,
         google.NETWORK_SERVICES: gateway is not None,
         google.CERTIFICATE_MANAGER: gateway is not None and gateway.certificate is not None,
+        google.CONTAINER_FILE_SYSTEM: any(pool.image_streaming for pool in stack.pools),
     }
     return [api for api in google.REASONS if needed.get(api, True)]
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from emulator.tests import harness
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
-from ops.stack import client_of, list_objects
+from ops.stack import client_of, list_objects, send
 from tests.end_to_end.reading import objects_of_cluster
+
+JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,16 @@ class Emulator(harness.Emulator):
 
     def get(self, *arguments: str) -> list[dict[str, Any]]:
         """The objects that `kubectl get` finds. Waits ask often, and each kubectl would take 0.2 s of the CPU."""
+        return objects_of_cluster(self.certified()).get(*arguments)
+
+    def status_of(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> int:
+        """The status of the API server's answer."""
+        return send(client_of(self.certified(), 1), method, path, body=body, headers=JSON).code
+
+    def certified(self) -> str:
+        """A kubeconfig of the only cluster with a certificate. It needs no plugin."""
         (kubeconfig,) = self.state.glob("clusters/*/kubeconfig")
-        return objects_of_cluster(kubeconfig.read_text()).get(*arguments)
+        return kubeconfig.read_text()
 
 
 # Kinds that a cluster's own controllers write all the time, or that merely mirror others.

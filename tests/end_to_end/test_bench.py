@@ -6,7 +6,7 @@ import pytest
 
 from tests.bench.__main__ import main
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long]
 
 
 def test_quick_bench_measures_every_row(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,12 +21,16 @@ import yaml
 
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, begun, eventually, gone, settled
+from tests.network_policies import Pod, allows
 
 pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/inference-gateway.yaml"
 READY_SECONDS = 20
 ROUTE, NEXT = "httproute/gemma", "gemma-next"
+# Paths at which vLLM answers without a key: tests/real_vllm/recorded.yaml
+POSTS = ("/invocations", "/tokenize")
+OPEN = (*POSTS, "/metrics", "/load", "/docs", "/openapi.json")
 
 
 def sections(gemma: int | None, gemma_next: int | None) -> dict[str, Any]:
@@ -60,6 +64,9 @@ def deployed() -> Iterator[Emulator]:
         config = emulator.configure(EXAMPLE, **sections(100, None))
         before = begun(emulator, config)
         emulator.make("up", config)
+        with client(emulator) as gateway:
+            # The emulator's pods are Ready before their pickers listen.
+            eventually(lambda: ask(gateway) == 200, "the gateway answers")
         yield emulator
         emulator.make("down")
         gone(emulator, before)
@@ -125,13 +132,34 @@ def users(emulator: Emulator) -> Iterator[None]:
     assert answers.keys() == {200}, answers
 
 
-def test_gateway_serves_the_api_alone(deployed: Emulator) -> None:
+@pytest.mark.parametrize("path", OPEN)
+def test_path_that_needs_no_key_is_closed_at_the_gateway(deployed: Emulator, path: str) -> None:
+    through_api_server = f"/api/v1/namespaces/llm/services/gemma:8000/proxy{path}"
+    # A path for POST refuses GET: the server knows it.
+    assert deployed.status_of("GET", through_api_server) == (405 if path in POSTS else 200)
+    with client(deployed) as gateway:
+        assert gateway.get(path).status_code == 404
+        assert gateway.post(path, json={"prompt": "who?"}).status_code == 404
+
+
+def test_gateway_serves_the_api_to_clients_with_the_key(deployed: Emulator) -> None:
     with client(deployed) as gateway:
         assert ask(gateway) == 200
-        assert gateway.get("/metrics").status_code == 404
         del gateway.headers["Authorization"]
         assert ask(gateway) == 401
     settled(deployed)
+
+
+def test_network_policies_close_the_server_to_all_pods_but_its_picker(deployed: Emulator) -> None:
+    """The emulator enforces none, so the policies of the cluster are evaluated."""
+    policies = deployed.get("networkpolicies", "-A")
+    everyone = [
+        Pod(pod["metadata"]["namespace"], pod["metadata"].get("labels", {})) for pod in deployed.get("pods", "-A")
+    ]
+    (server,) = (pod for pod in everyone if pod.labels.get("app") == "gemma")
+    reaching = {pod.labels.get("app") for pod in everyone if allows(policies, pod, server, 8000)}
+    assert len(everyone) > len(reaching)
+    assert reaching == {"gemma-epp"}
 
 
 def test_canary_without_a_replica_gets_no_request(deployed: Emulator) -> None:

@@ -178,6 +178,16 @@ def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable
     recovered(emulator, config)
 
 
+def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[..., Emulator]) -> None:
+    emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
+    stack = {"cluster": section("cluster"), "gpuPools": section("gpuPools")}
+    emulator.make("up", emulator.configure(EMPTY, **stack))
+    replaced = {**stack["gpuPools"][0], "machineType": "g2-standard-48", "gpusPerNode": 4}
+    config = emulator.configure(EMPTY, **stack | {"gpuPools": [replaced]})
+    killed_up(emulator, config, "gcp:container:NodePool")
+    recovered(emulator, config)
+
+
 # The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.
 KILL_SEED = os.environ.get("GKE_AI_KILL_SEED") or str(time.time_ns())
 

@@ -108,7 +108,7 @@ def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) 
         "tpuPools": [{**pool, "protect": False} for pool in section("tpuPools", PROD)],
     }
     demanded = prod.make("up", prod.configure(PROD, **unprotected), fails=True)
-    assert "what-matters-is-protected" in demanded
+    assert "clusters-and-buckets-are-protected" in demanded
     prod.make("up", prod.configure(PROD, **unprotected, policies="advisory"))
     kept = prod.make("down")
     assert "gs://ai-prod-models-my-project" in kept

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from catalog.versions import JOBSET_VERSION, KUEUE_VERSION
-from emulator.go_build import go_version, install
-from emulator.progress import Progress
-from emulator.toolchain import BY_NAME
+from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from forecast.model import read
+from rehearse.standstill import LEASE
+from report.rehearsal import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
@@ -27,20 +25,6 @@ NAMESPACE = "default"
 NEW_ACTION = "RestartJobAndIgnoreMaxRestarts"
 
 
-@pytest.fixture(scope="module")
-def previous() -> Path:
-    """The earlier versions, built at the first use."""
-    tool = BY_NAME["previous"]
-    folder = tool.module.folder(go_version())
-    install([tool], folder, Progress().step(tool.title))
-    return folder
-
-
-def version(previous: Path, chart: str) -> str:
-    """The earlier version of a chart."""
-    return str(yaml.safe_load((previous / "charts" / chart / "Chart.yaml").read_text())["version"])
-
-
 def queues(**versions: str) -> dict[str, Any]:
     """Sections of the example with a Job behind its three JobSets, and Kueue and JobSet in these versions."""
     job = {"name": "probe", "namespace": "batch", "queue": "batch", "pool": "nodepool1", "command": ["sleep", "60"]}
@@ -50,15 +34,13 @@ def queues(**versions: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def full(previous: Path) -> Iterator[Emulator]:
+def full() -> Iterator[Emulator]:
     """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
     with fresh() as emulator:
-        versions = {"kueueVersion": version(previous, "kueue"), "jobsetVersion": version(previous, "jobset")}
+        versions = {"kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": EARLIER_JOBSET_VERSION}
         config = emulator.configure(EXAMPLE, **queues(**versions))
-        # The charts of then; programs go by their tags. The cluster's daemon keeps this PATH.
-        path = os.pathsep.join([str(previous / "bin"), os.environ["PATH"]])
         up = ("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
-        emulator.run("env", f"GKE_AI_CHARTS={previous / 'charts'}", f"PATH={path}", *up)
+        emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
         eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
         yield emulator
 
@@ -88,16 +70,43 @@ def crd(emulator: Emulator) -> str:
     return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 
-def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator, previous: Path) -> None:
-    earlier = {f"{name}:v{version(previous, name)}" for name in ("kueue", "jobset")}
-    assert managers(full) == earlier
+def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator) -> None:
+    """The next test does what this one rehearses."""
+    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
+    printed = full.make("snapshot")
+    snapshot, out = full.state / "snapshot.json", full.state / "out.json"
+    snapshot.write_text(printed[printed.index("{") :])
+    rehearse = ("python", "-m", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
+    config = full.configure(EXAMPLE, **queues())
+    full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))
+    forecast = read(out)
+    kueue = f"Kueue from {EARLIER_KUEUE_VERSION} to {KUEUE_VERSION}"
+    jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
+    unchanged = "changes nothing in the queue, and no server loses a ready replica."
+    assert sentence(forecast) == f"The upgrade of {kueue} and {jobset} {unchanged}"
+    assert [(wait.workload, wait.before) for wait in forecast.waits] == [
+        ("batch/job/" + forecast.waits[0].workload.rpartition("/")[2], True),
+        ("default/jobset/multislice-1slice", True),
+        ("default/jobset/multislice-2slice", True),
+    ]
+    notes = "\n".join(forecast.notes)
+    assert "Both releases of Kueue store v1beta2, so no stored object is converted." in notes
+    assert "Both releases of JobSet store v1alpha2, so no stored object is converted." in notes
+    assert "pulumi up" not in notes, "both releases are upgraded when the watch ends"
+    assert "Kueue's webhook refused new objects" in notes or "Kueue had no leader and admitted nothing" in notes
+    lease = json.loads(full.kubectl("get", "lease", "-n", "kueue-system", LEASE.rpartition("/")[2], "-o", "json"))
+    assert lease["spec"]["holderIdentity"], "only the leader of Kueue admits"
+
+
+def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator) -> None:
+    assert managers(full) == {f"kueue:v{EARLIER_KUEUE_VERSION}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
     eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
     queued, running = workloads(full), pods(full)
     assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]
 
     config = full.configure(EXAMPLE, **queues())
     output = full.make("preview", config)
-    assert f"JobSet changes from {version(previous, 'jobset')} to {JOBSET_VERSION}" in output
+    assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
     assert "python -m ops.crds" in output
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {

@@ -365,6 +365,7 @@ PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "
 ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
 RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
+ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 REFUSED: list[tuple[str, Object, str]] = [
@@ -380,11 +381,10 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a JobSet outside a queue", jobset(queue=None), NO_QUEUE),
     ("a Deployment outside a queue", deployment(queue=None), NO_QUEUE),
     ("a pod with TPUs as limits alone", pod({"containers": [ON_A_DEVICE]}, None), NO_QUEUE),
-    (
-        "a pod with TPUs in an init container",
-        pod(spec(gpus=None, initContainers=[{**ON_A_DEVICE, "name": "first"}]), None),
-        NO_QUEUE,
-    ),
+    # To a pod with TPUs, the API server adds a toleration, which is refused as well. It adds none to these.
+    ("a JobSet with TPUs as limits alone", jobset({"containers": [ON_A_DEVICE]}, None), NO_QUEUE),
+    ("a pod with TPUs in an init container", pod(spec(gpus=None, initContainers=ON_A_DEVICE_FIRST), None), NO_QUEUE),
+    ("a Job with TPUs in an init container", job(spec(gpus=None, initContainers=ON_A_DEVICE_FIRST), None), NO_QUEUE),
     ("a pod that selects GPU nodes", pod(spec(gpus=None, nodeSelector=GPU_NODE), None), NO_QUEUE),
     ("a pod that wants GPU nodes", pod(spec(gpus=None, affinity=affinity("required", "In")), None), NO_QUEUE),
     ("a Job that prefers GPU nodes", job(spec(gpus=None, affinity=affinity("preferred", "Exists")), None), NO_QUEUE),

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from forecast.model import read
 from report.page import rehearsal_page
 from settings.schema import schema
-from tests.pages import components_page, outputs_page, policies_page, settings_page, write
+from tests.pages import components_page, costs_page, outputs_page, policies_page, settings_page, write
 from tests.repository import ROOT
 
 FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
     "components.md": components_page.page,
+    "costs.md": costs_page.page,
     "outputs.md": outputs_page.page,
     "policies.md": policies_page.page,
     "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),

@@ -152,12 +152,12 @@ def routes(server: Served, known: Collection[str] | None) -> dict[str, str]:
 
 
 def outcome(server: Served, question: Question) -> int | str:
-    """The status of a whole answer, or `refused` where nobody listens."""
+    """The status of a whole answer, or `refused` where nobody listens or the server stops listening."""
     try:
         response = send(server, question)
         response.read()
         return response.status
-    except ConnectionRefusedError:
+    except ConnectionError:
         return "refused"
 
 
@@ -200,18 +200,25 @@ def text_of(event: Any) -> str:
 
 
 def rest(response: http.client.HTTPResponse) -> str:
-    """How a stream ends."""
-    last = ""
+    """How a stream ends: with which reason, and whether its end is marked."""
+    last = reason = ""
     try:
         for data in events(response):
-            last = data
+            last, reason = data, reason_of(data) or reason
     except TimeoutError:
         return "nothing more, not even an end"
     except ConnectionError:
         return "breaks off"
     if not response.isclosed():  # the last chunk is missing
         return "breaks off"
-    return "[DONE]" if last == "[DONE]" else f"ends after {json.dumps(form(json.loads(last)))}"
+    return f"{reason}, then [DONE]" if last == "[DONE]" else f"ends after {json.dumps(form(json.loads(last)))}"
+
+
+def reason_of(data: str) -> str | None:
+    """The reason for the end of an answer in an event, or that the event is an error."""
+    event = {} if data == "[DONE]" else json.loads(data)
+    choices = event.get("choices")
+    return "error" if "error" in event else choices[0]["finish_reason"] if choices else None
 
 
 # ------------------------------------------------------------------------------------------------------------- metrics

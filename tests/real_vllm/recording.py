@@ -1,4 +1,4 @@
-"""The recording of a real vLLM: its file, and what of the program it belongs to."""
+"""The recording of a real vLLM: its file, and the parts of the program that it belongs to."""
 
 from __future__ import annotations
 

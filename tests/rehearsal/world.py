@@ -68,6 +68,7 @@ PATHS = {
     "ClusterQueue": f"/apis/{KUEUE_API}/clusterqueues",
     "LocalQueue": f"/apis/{KUEUE_API}/namespaces/{{}}/localqueues",
     "Workload": f"/apis/{KUEUE_API}/namespaces/{{}}/workloads",
+    "Cohort": f"/apis/{KUEUE_API}/cohorts",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
 }

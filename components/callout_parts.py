@@ -1,0 +1,45 @@
+"""Parts of the programs that a load balancer asks about requests: the endpoint picker and the router by models."""
+
+from collections.abc import Sequence
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+
+def permissions(
+    namespace: str, name: str, rules: "Sequence[k8s.rbac.v1.PolicyRuleArgsDict]", opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    """A program's service account, and what it may do in its namespace."""
+    metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": name, "namespace": namespace}
+    account = k8s.core.v1.ServiceAccount(f"{namespace}/{name}", metadata=metadata, opts=opts)
+    role = k8s.rbac.v1.Role(f"{namespace}/{name}", metadata=metadata, rules=rules, opts=opts)
+    binding = k8s.rbac.v1.RoleBinding(
+        f"{namespace}/{name}-binding",
+        metadata=metadata,
+        role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        subjects=[{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        opts=opts,
+    )
+    return [account, role, binding]
+
+
+def pod_spec(name: str, container: "k8s.core.v1.ContainerArgsDict") -> "k8s.core.v1.PodSpecArgsDict":
+    """Spec of a program's pods, apart on nodes where possible. They meet the Pod Security level `restricted`."""
+    complete: k8s.core.v1.ContainerArgsDict = {
+        **container,
+        "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "security_context": {"allow_privilege_escalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    return {
+        "service_account_name": name,
+        "security_context": {"run_as_non_root": True, "seccomp_profile": {"type": "RuntimeDefault"}},
+        "containers": [complete],
+        "topology_spread_constraints": [
+            {
+                "max_skew": 1,
+                "topology_key": "kubernetes.io/hostname",
+                "when_unsatisfiable": "ScheduleAnyway",
+                "label_selector": {"match_labels": {"app": name}},
+            }
+        ],
+    }

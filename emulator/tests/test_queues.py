@@ -1,0 +1,46 @@
+"""Kueue's own counts are read from its metrics and its log."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from emulator.queues import Moved, _counts
+
+METRICS = """\
+# HELP kueue_pending_workloads The number of pending workloads
+# TYPE kueue_pending_workloads gauge
+kueue_pending_workloads{cluster_queue="one",replica_role="leader",status="active"} 2
+kueue_pending_workloads{cluster_queue="one",replica_role="leader",status="inadmissible"} 3
+kueue_pending_workloads{cluster_queue="two",replica_role="leader",status="inadmissible"} 1
+kueue_reserving_active_workloads{cluster_queue="one",replica_role="leader"} 4
+kueue_admission_attempts_total{replica_role="leader",result="inadmissible"} 5
+kueue_admission_attempts_total{replica_role="leader",result="success"} 7
+kueue_admitted_active_workloads{cluster_queue="one",replica_role="leader"} 9
+"""
+
+
+def test_counts_are_by_queue_and_status() -> None:
+    assert _counts(METRICS) == {"pending": {"one": [2, 3], "two": [0, 1]}, "reserving": {"one": 4}, "attempts": 12}
+
+
+def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **fields: str) -> str:
+    return json.dumps({"level": "Level(-2)", "logger": logger, "msg": message, **fields}, separators=(",", ":")) + "\n"
+
+
+def test_moves_are_counted_as_the_log_grows() -> None:
+    log = io.StringIO()
+    moved = Moved(log)
+    tree = line("Moved inadmissible workloads in tree", rootCohort="x")
+    texts = [
+        line("Moved workloads", clusterqueue="one") + line("Moved workloads", "other", clusterqueue="one"),
+        line("Attempting to move workloads", rootCohort="x") + "no JSON\n" + tree[:20],
+        tree[20:],
+    ]
+    found = []
+    for text in texts:
+        at = log.tell()
+        log.write(text)
+        log.seek(at)
+        found.append(dict(moved.read()))
+    assert found == [{"queue/one": 1}, {"queue/one": 1}, {"queue/one": 1, "cohort/x": 1}]

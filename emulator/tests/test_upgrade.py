@@ -1,0 +1,194 @@
+"""Only here: the upgrade of a pool in a cluster with the real eviction API and real disruption budgets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from emulator import capacity, cluster, delay, paths, upgrade
+from emulator.cluster import ClusterRecord, PoolRecord
+from emulator.cluster.api import MERGE_PATCH, Object, answer, client
+from emulator.cluster.folder import Folder
+from emulator.cluster.upgrades import UPGRADED
+from emulator.tests.test_cluster import eventually
+from emulator.upgrade import StandsStill
+
+pytestmark = pytest.mark.cluster
+
+ZONE = "us-central1-a"
+CLUSTER = ClusterRecord("upgraded", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")
+POOL = PoolRecord("web", "e2-standard-4", [ZONE], nodes_per_zone=3)
+DEPLOYMENTS, BUDGETS = (
+    "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+)
+PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
+# An hour of Google takes three seconds.
+FAST = 1200.0
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A cluster with a pool of three nodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = tmp_path_factory.mktemp("state")
+        patch.setattr(paths, "STATE", root)
+        patch.setattr(paths, "CLUSTERS", root / "clusters")
+        cluster.create(CLUSTER.name, CLUSTER)
+        cluster.set_pool(CLUSTER.name, POOL)
+        with client(Folder(CLUSTER.name)) as api:
+            yield api
+        for folder in (root / "clusters").glob("*"):
+            cluster.delete(folder.name)
+
+
+@pytest.fixture
+def server(api: httpx.Client, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server with two replicas on different nodes, and a budget that lets so many be unavailable."""
+    name = f"s{abs(hash(request.node.name)) % 10_000}"
+    labels = {"app": name}
+    apart = [{"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}]
+    spec = {
+        "containers": [{"name": "main", "image": "server"}],
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}},
+    }
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    body: Object = {"metadata": {"name": name}, "spec": {"replicas": 2, "selector": {"matchLabels": labels}}}
+    body["spec"]["template"] = template
+    answer(api.post(DEPLOYMENTS, json=body))
+    budget = {"maxUnavailable": request.param, "selector": {"matchLabels": labels}}
+    answer(api.post(BUDGETS, json={"metadata": {"name": name}, "spec": budget}))
+    eventually(lambda: ready(api, name) == 2)
+    eventually(lambda: answer(api.get(f"{BUDGETS}/{name}"))["status"].get("currentHealthy") == 2)
+    yield name
+    for path in (DEPLOYMENTS, BUDGETS):
+        answer(api.delete(f"{path}/{name}"))
+    eventually(lambda: not pods(api, name))
+
+
+def pods(api: httpx.Client, name: str) -> list[Object]:
+    items: list[Object] = answer(api.get(PODS, params={"labelSelector": f"app={name}"}))["items"]
+    return items
+
+
+def ready(api: httpx.Client, name: str) -> int:
+    return int(answer(api.get(f"{DEPLOYMENTS}/{name}"))["status"].get("readyReplicas") or 0)
+
+
+def names(api: httpx.Client) -> set[str]:
+    return {node["metadata"]["name"] for node in answer(api.get(NODES))["items"]}
+
+
+def upgraded(api: httpx.Client, name: str, **stated: str) -> tuple[list[str], set[int], set[int]]:
+    """Upgrades the pool. Returns what it said, the numbers of ready replicas, and those of nodes meanwhile."""
+    said: list[str] = []
+    seen: tuple[set[int], set[int]] = (set(), set())
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            seen[0].add(ready(api, name))
+            seen[1].add(len(names(api)))
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        upgrade.upgrade(Folder(CLUSTER.name), POOL.name, stated, FAST, said.append)
+    finally:
+        ended.set()
+        thread.join()
+    return said, *seen
+
+
+@pytest.mark.parametrize("server", [1], indirect=True)
+def test_a_surge_upgrade_replaces_node_by_node_and_keeps_the_budget(api: httpx.Client, server: str) -> None:
+    delay.declare({"node": 0.5})
+    before = names(api)
+    said, replicas, sizes = upgraded(api, server)
+    delay.declare({})
+    assert said == ["The emulator plays GKE's upgrade of pool web, 3 nodes: surge, maxSurge=1, maxUnavailable=0."]
+    assert sizes == {3, 4}, "one more node at a time"
+    assert replicas <= {1, 2}, "the budget lets one replica be unavailable"
+    assert len(names(api)) == 3
+    assert not names(api) & before
+    marks = [node for node in answer(api.get(NODES))["items"] if UPGRADED in node["metadata"]["annotations"]]
+    assert marks == [], "the autoscaler may change the nodes again"
+
+
+@pytest.mark.parametrize("server", [1], indirect=True)
+def test_nodes_that_are_replaced_in_place_leave_the_pool_smaller_meanwhile(api: httpx.Client, server: str) -> None:
+    delay.declare({"node": 1})
+    before = names(api)
+    _, replicas, sizes = upgraded(api, server, maxSurge="0", maxUnavailable="1")
+    delay.declare({})
+    assert max(sizes) <= 4
+    assert replicas <= {1, 2}
+    assert not names(api) & before
+
+
+@pytest.mark.parametrize("server", [0], indirect=True)
+def test_a_budget_that_allows_no_eviction_holds_the_upgrade_for_an_hour(api: httpx.Client, server: str) -> None:
+    began = {pod["metadata"]["uid"] for pod in pods(api, server)}
+    said, *_ = upgraded(api, server)
+    forced = [line for line in said if "after an hour, despite its budget" in line]
+    assert len(forced) >= 2, "each replica is deleted once at least"
+    assert all(f"GKE deletes pod default/{server}-" in line for line in forced)
+    assert not began & {pod["metadata"]["uid"] for pod in pods(api, server)}
+
+
+@pytest.mark.parametrize("server", [0], indirect=True)
+def test_a_blue_green_upgrade_deletes_protected_pods_with_the_old_nodes(api: httpx.Client, server: str) -> None:
+    said, _, sizes = upgraded(api, server, strategy="BLUE_GREEN", batchNodeCount="2", nodePoolSoakDuration="1200s")
+    assert 6 in sizes, "the new nodes exist beside the old ones"
+    assert len([line for line in said if "when it deleted the old nodes" in line]) == 2
+    assert len(names(api)) == 3
+
+
+@pytest.mark.parametrize("server", [1], indirect=True)
+def test_without_capacity_the_upgrade_stands_still_and_disturbs_nothing(api: httpx.Client, server: str) -> None:
+    before = names(api)
+    capacity.declare({"onDemand": False})
+    try:
+        with pytest.raises(StandsStill, match="no more nodes in capacity mode onDemand"):
+            upgraded(api, server)
+    finally:
+        capacity.declare({"onDemand": True})
+    assert (names(api), ready(api, server)) == (before, 2)
+
+
+def test_an_unknown_pool_is_refused_with_the_names_of_the_pools(api: httpx.Client, tmp_path: Path) -> None:  # noqa: ARG001
+    with pytest.raises(LookupError, match=r"no pool gpu\. Its pools: web\."):
+        upgrade.upgrade(Folder(CLUSTER.name), "gpu", {}, FAST, print)
+
+
+def test_flex_start_nodes_stay(api: httpx.Client) -> None:
+    pool = PoolRecord(
+        "flex", "g2-standard-4", [ZONE], gpu="nvidia-l4", gpus=1, capacity="flexStart", min_nodes=1, max_nodes=1
+    )
+    cluster.set_pool(CLUSTER.name, pool)
+    before, said = names(api), list[str]()
+    upgrade.upgrade(Folder(CLUSTER.name), "flex", {}, FAST, said.append)
+    assert [line for line in said if "1 nodes: short-lived, so existing nodes stay" in line] == said
+    assert names(api) == before
+
+
+def test_the_autoscaler_leaves_the_nodes_of_an_upgrade_alone(api: httpx.Client) -> None:
+    pool = PoolRecord("grows", "e2-standard-2", [ZONE], min_nodes=1, max_nodes=2)
+    cluster.set_pool(CLUSTER.name, pool)
+    (name,) = [name for name in names(api) if "-grows-" in name]
+    change = {"metadata": {"annotations": {UPGRADED: "new"}}}
+    answer(api.patch(f"{NODES}/{name}", json=change, headers=MERGE_PATCH))
+    delay.declare({"idle": 0.1})
+    cluster.set_pool(CLUSTER.name, replace(pool, min_nodes=0))
+    time.sleep(4)  # the provisioner looks once a second
+    assert name in names(api)
+    answer(api.patch(f"{NODES}/{name}", json={"metadata": {"annotations": {UPGRADED: None}}}, headers=MERGE_PATCH))
+    eventually(lambda: name not in names(api))
+    delay.declare({})

@@ -1,0 +1,274 @@
+"""Replays a trace on a simulated clock: submits and ends Workloads, and waits until Kueue has decided on each event.
+
+Cluster queues that share no quota have clocks of their own, so they wait for Kueue at the same time. A clock moves to
+its next event only once Kueue is at rest: its own counts agree with the Workloads, and it is about to try none.
+
+After an end or an eviction, Kueue tries waiting workloads again only a second later (`requeueBatchPeriod`), so such an
+event costs a second of real time. Kueue's log says when that was. The figures are in
+docs/decisions/0016-simulated-time.md.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from catalog.objects import holds
+from ops.stack import Stop
+from rehearse.simulate.kueue import Counts
+from rehearse.simulate.objects import Object, Queues, evicted, name_of, stamped, workload
+from rehearse.simulate.trace import Submission
+
+# For how long to wait until Kueue tries waiting workloads again, if it does not log that: usually it does after 1 s.
+REQUEUE_SECONDS = 3.0
+REQUEUE_POLL_SECONDS = 0.02
+# Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
+STRICT_ATTEMPTS = 2
+POLL_SECONDS = 0.005
+STUCK_SECONDS = 120.0
+ENDS, STARTS = 0, 1  # at the same time, ends come first
+
+
+class Decider(Protocol):
+    """What a replay needs of Kueue."""
+
+    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
+        """Writes and deletes Workloads, but for those that changed since they were read."""
+
+    def counts(self) -> Counts:
+        """Returns Kueue's own counts."""
+
+    def changes(self, seconds: float) -> Iterator[Object]:
+        """Yields the Workloads that changed since the last call."""
+
+
+@dataclass
+class Run:
+    """A submission, and what became of it. All times are seconds of the simulated clock.
+
+    Attributes:
+        number: Its position in the trace.
+        row: The submission.
+        cluster_queue: Name of its cluster queue.
+        kept: Seconds of work that need not be done again.
+        lost: Seconds of work that evictions lost.
+        spans: When it ran: start and end of each time. The last one has no end while it runs.
+        evictions: How often Kueue evicted it.
+        ended: Whether it has done all its work.
+    """
+
+    number: int
+    row: Submission
+    cluster_queue: str
+    kept: float = 0.0
+    lost: float = 0.0
+    spans: list[tuple[float, float | None]] = field(default_factory=list)
+    evictions: int = 0
+    ended: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs now."""
+        return bool(self.spans) and self.spans[-1][1] is None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from the submission to the first start. None before that."""
+        return self.spans[0][0] - self.row.time if self.spans else None
+
+    def start(self, now: float) -> float:
+        """Starts it, or lets it go on from its last checkpoint. Returns when it ends."""
+        self.spans.append((now, None))
+        return now + self.row.duration - self.kept
+
+    def stop(self, now: float) -> None:
+        """Ends the current span."""
+        self.spans[-1] = (self.spans[-1][0], now)
+
+    def evict(self, now: float) -> None:
+        """Stops it. What it did since its last checkpoint is lost."""
+        reached = self.kept + now - self.spans[-1][0]
+        every = self.row.checkpoint
+        kept = max(self.kept, reached // every * every) if every else 0.0
+        self.lost += reached - kept
+        self.kept = kept
+        self.evictions += 1
+        self.stop(now)
+
+
+class Clock:
+    """The clock of cluster queues that share quota: their events to come, and whether Kueue has decided on the last."""
+
+    def __init__(self, names: frozenset[str], runs: list[Run], queues: Queues, stamps: Iterator[int]) -> None:
+        self.names = names
+        self.now = 0.0
+        self.ended = 0
+        self.late = 0
+        self.waiting: dict[str, set[int]] = {name: set() for name in names}
+        self.running: dict[str, set[int]] = {name: set() for name in names}
+        self._strict = frozenset(filter(queues.is_strict, names))
+        self._preempts = queues.can_preempt(names, {queues.priorities[run.row.priority] for run in runs})
+        self._stamps = stamps
+        self._events: list[tuple[float, int, int, int]] = []
+        self._runs = {run.number: run for run in runs}
+        for run in self._runs.values():
+            heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
+        self._freed = False
+        self._agreed: float | None = None
+        self._before = Counts()
+        self._tried = False
+        cohorts = {queues.cluster_queues[name].section.cohort for name in names}
+        self._key = f"cohort/{min(filter(None, cohorts))}" if any(cohorts) else f"queue/{min(names)}"
+        self._expected: set[int] = set()
+        self._advanced = time.monotonic()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is to come."""
+        return not self._events
+
+    def at_rest(self, counts: Counts, now: float) -> bool:
+        """Whether Kueue has decided on everything that it knows."""
+        if not all(self._agrees(name, counts) for name in self.names):
+            if now - self._advanced > STUCK_SECONDS:
+                raise Stop(
+                    f"Kueue does not come to rest on {', '.join(sorted(self.names))} at second {self.now:.0f} of the "
+                    f"trace. It counts {counts}. Run the simulation on a machine that is less busy."
+                )
+            return False
+        if self._agreed is None:
+            self._agreed, self._before, self._tried = now, counts, False
+        strict = any(self.waiting[name] for name in self._strict)
+        freed = self._freed and any(self.waiting[name] for name in self.names - self._strict)
+        if not strict and not freed:
+            return True
+        # The counts of one moment are not read at once, so the next ones decide.
+        tried, self._tried = (
+            self._tried,
+            (
+                (not strict or counts.attempts >= self._before.attempts + STRICT_ATTEMPTS)
+                and (not freed or counts.moved.get(self._key, 0) > self._before.moved.get(self._key, 0))
+            ),
+        )
+        return tried or now - self._agreed >= REQUEUE_SECONDS
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it is worth to look at Kueue's counts again."""
+        return REQUEUE_POLL_SECONDS if self._freed and self._agreed is not None and not self._tried else POLL_SECONDS
+
+    def _agrees(self, name: str, counts: Counts) -> bool:
+        active, inadmissible = counts.active.get(name, 0), counts.inadmissible.get(name, 0)
+        if name in self._strict:
+            active, inadmissible = 0, active + inadmissible
+        expected = (0, len(self.waiting[name]), len(self.running[name]))
+        return (active, inadmissible, counts.reserving.get(name, 0)) == expected
+
+    def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
+        """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
+        self._freed, self._agreed, self._expected = False, None, set()
+        self._advanced = time.monotonic()
+        while self._events:
+            at, kind, number, span = heapq.heappop(self._events)
+            run = self._runs[number]
+            if kind == STARTS:
+                self.now = at
+                puts.append(make(run))
+                self.waiting[run.cluster_queue].add(number)
+                self._expected = {number}
+                return
+            if not run.runs or len(run.spans) != span:
+                continue  # it was evicted meanwhile
+            self.now = at
+            run.stop(at)
+            run.ended = True
+            self.ended += 1
+            self.running[run.cluster_queue].discard(number)
+            deletes.append(make(run))
+            if any(self.waiting.values()):
+                self._expect_all()
+                return
+
+    def see(self, item: Object, run: Run) -> Object | None:
+        """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all."""
+        if run.ended or "admission" not in item.get("status", {}):
+            return None
+        if holds(item, "Evicted"):
+            if run.runs:
+                run.evict(self.now)
+                self.running[run.cluster_queue].discard(run.number)
+                self.waiting[run.cluster_queue].add(run.number)
+                self._expect_all()
+            return evicted(item)
+        if not holds(item, "Admitted"):
+            return None
+        if not run.runs:
+            if run.number not in self._expected:
+                self.late += 1
+            self.waiting[run.cluster_queue].discard(run.number)
+            self.running[run.cluster_queue].add(run.number)
+            heapq.heappush(self._events, (run.start(self.now), ENDS, run.number, len(run.spans)))
+            return stamped(item, next(self._stamps)) if self._preempts else None
+        return None
+
+    def _expect_all(self) -> None:
+        """Kueue will try every waiting workload again."""
+        self._freed, self._agreed = True, None
+        self._expected = {number for numbers in self.waiting.values() for number in numbers}
+
+
+class Replay:
+    """A replay of a trace. `run` returns what became of each submission."""
+
+    def __init__(self, kueue: Decider, queues: Queues, trace: tuple[Submission, ...]) -> None:
+        self._kueue = kueue
+        self._queues = queues
+        stamps = count(len(trace) + 1)
+        self.runs = [Run(number, row, queues.by_local[row.queue]) for number, row in enumerate(trace)]
+        self.clocks = [
+            Clock(names, [run for run in self.runs if run.cluster_queue in names], queues, stamps)
+            for names in queues.groups
+        ]
+        self._by_name = {name_of(run.number): run for run in self.runs}
+        self._clock_of = {name: clock for clock in self.clocks for name in clock.names}
+
+    def run(self, progress: Callable[[float, int], None] = lambda _now, _ended: None) -> list[Run]:
+        """Replays the trace. `progress` gets the time of the clock that is furthest behind, and the number of ends."""
+        active = [clock for clock in self.clocks if not clock.done]
+        while active:
+            pause = min(clock.pause for clock in active)
+            puts = [written for item in self._kueue.changes(pause) if (written := self._see(item))]
+            deletes: list[Object] = []
+            counts, now = self._kueue.counts(), time.monotonic()
+            if not puts:
+                for clock in [clock for clock in active if clock.at_rest(counts, now)]:
+                    if clock.done:
+                        active.remove(clock)
+                    else:
+                        clock.advance(puts, deletes, self._object)
+            if puts or deletes:
+                self._kueue.write(puts, deletes)
+            progress(min((clock.now for clock in active), default=0.0), sum(clock.ended for clock in self.clocks))
+        return self.runs
+
+    @property
+    def late(self) -> int:
+        """Decisions that came after the clock had moved on. Their time is that of the next event."""
+        return sum(clock.late for clock in self.clocks)
+
+    def _object(self, run: Run) -> Object:
+        accelerator = self._queues.accelerator(run.cluster_queue)
+        return workload(run.number, run.row, self._queues.priorities[run.row.priority], accelerator)
+
+    def _see(self, item: Mapping[str, object]) -> Object | None:
+        metadata = dict(item)["metadata"]
+        assert isinstance(metadata, dict)
+        run = self._by_name.get(str(metadata["name"]))
+        if run is None:
+            return None
+        clock = self._clock_of[run.cluster_queue]
+        return clock.see(dict(item), run)

@@ -1,0 +1,163 @@
+"""Only here: the real Kueue decides on a simulated clock, and its days agree with the theory of queues.
+
+The long test compares 20 seeds of M/M/3 with Erlang's formula, in 20 queues at the same time:
+
+    emulator/run pytest -s -m long tests/end_to_end/test_simulation.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import statistics
+
+import pytest
+
+from rehearse.scratch import Scratch
+from rehearse.simulate.kueue import started
+from rehearse.simulate.objects import Queues
+from rehearse.simulate.replay import Replay
+from rehearse.simulate.trace import Submission, written
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.emulator import Emulator, eventually
+from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
+
+pytestmark = pytest.mark.cluster
+
+# Student's t for 19 degrees of freedom, both sides of 99 %: https://www.itl.nist.gov/div898/handbook/eda/section3/eda3672.htm
+T_19 = 2.861
+
+
+def replayed(queues: Queues, trace: list[Submission]) -> Replay:
+    with fresh() as emulator, started(Scratch(emulator.state), queues) as kueue:
+        replay = Replay(kueue, queues, tuple(sorted(trace, key=lambda row: row.time)))
+        replay.run()
+        return replay
+
+
+@pytest.fixture(scope="module")
+def day() -> Replay:
+    """One day of queues that share nothing, at the same time."""
+    two = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    lender = {"cohort": "shared", "preemption": {"reclaimWithinCohort": "Any"}}
+    queues = configuration(
+        {
+            "one": {"gpus": 2},
+            "two": {"gpus": 2, **two},
+            "strict": {"gpus": 2, "queueingStrategy": "StrictFIFO"},
+            "lender": {"gpus": 1, **lender},
+            "borrower": {"gpus": 1, **lender},
+        },
+        {"low": 1, "high": 2},
+    )
+    return replayed(
+        queues,
+        [
+            *poisson(seed=1, jobs=60, rate=1 / 100, mean=160.0),
+            # The newest reservation of the lower priority gives way. Its last checkpoint is at 600 s.
+            run(0, 2000, "two", priority="low"),
+            run(0.2, 1000, "two", priority="low", checkpoint=300),
+            run(700, 50, "two", priority="high"),
+            # The large run does not fit and blocks the small one behind it.
+            run(0, 100, "strict"),
+            run(1, 100, "strict", pods=2),
+            run(2, 10, "strict"),
+            # The borrower uses the lender's GPU until the lender reclaims it.
+            run(0, 500, "borrower"),
+            run(1, 500, "borrower"),
+            run(100, 50, "lender"),
+        ],
+    )
+
+
+def spans(day: Replay, queue: str) -> list[list[tuple[float, float | None]]]:
+    return [run.spans for run in day.runs if run.cluster_queue == queue]
+
+
+def test_each_run_starts_when_the_theory_says(day: Replay) -> None:
+    runs = [run for run in day.runs if run.cluster_queue == "one"]
+    assert [run.spans[0][0] for run in runs] == pytest.approx(starts([run.row for run in runs], 2))
+
+
+def test_the_newest_run_is_preempted_and_goes_on_from_its_checkpoint(day: Replay) -> None:
+    assert spans(day, "two") == [[(0, 2000)], [(0.2, 700), (750, 1150)], [(700, 750)]]
+
+
+def test_a_run_that_does_not_fit_blocks_a_strict_queue(day: Replay) -> None:
+    assert spans(day, "strict") == [[(0, 100)], [(100, 200)], [(200, 210)]]
+
+
+def test_a_borrower_gives_back_what_its_lender_reclaims(day: Replay) -> None:
+    assert spans(day, "lender") == [[(100, 150)]]
+    assert spans(day, "borrower") == [[(0, 500)], [(1, 100), (150, 650)]]
+
+
+def test_no_decision_comes_after_the_clock_has_moved_on(day: Replay) -> None:
+    assert day.late == 0
+    assert all(run.ended for run in day.runs)
+
+
+CONFIG = """
+config:
+  gcp:project: my-project
+  gcp:region: us-central1
+  gke-ai:cluster: {name: c, mode: standard, location: us-central1}
+  gke-ai:queues:
+    flavors: [{name: l4, accelerator: nvidia-l4}]
+    clusterQueues:
+      - {name: one, flavors: [{flavor: l4, quota: {cpu: "10", memory: 10Gi, nvidia.com/gpu: "2"}}]}
+    localQueues: [{name: one, namespace: team, clusterQueue: one}]
+"""
+
+
+@pytest.fixture
+def command(emulator: Emulator) -> list[str]:
+    """The command that simulates a trace of three runs, of which the third waits."""
+    (emulator.state / "config.yaml").write_text(CONFIG)
+    (emulator.state / "trace.csv").write_text(written([run(0, 100), run(1, 100), run(2, 100)]))
+    options = {name: str(emulator.state / file) for name, file in (("config", "config.yaml"), ("trace", "trace.csv"))}
+    return ["python", "-m", "rehearse.simulate", "day", *(f"--{name}={path}" for name, path in options.items())]
+
+
+def test_the_command_prints_and_writes_the_day(emulator: Emulator, command: list[str]) -> None:
+    out = emulator.state / "out.json"
+    output = emulator.run(*command, "--json", str(out))
+    assert "waits p50" in output
+    result = json.loads(out.read_text())
+    (queue,) = result["queues"]
+    assert queue["waited"] == {"p50": 0.0, "p90": 98.0, "p99": 98.0, "longest": 98.0}
+    assert [entry["ran"] for entry in result["runs"]] == [[[0, 100]], [[1, 101]], [[100, 200]]]
+    assert not (emulator.state / "rehearsal").exists()
+    assert not emulator.processes()
+
+
+def test_an_interrupted_simulation_leaves_nothing(emulator: Emulator, command: list[str]) -> None:
+    process = emulator.start(*command)
+    clusters = emulator.state / "rehearsal" / "clusters"
+    eventually(lambda: list(clusters.glob("*/kubeconfig")), "the control plane has started", 120)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=120)[0]
+    assert "was stopped" in output
+    assert not (emulator.state / "rehearsal").exists()
+    assert not emulator.processes()
+
+
+@pytest.mark.long
+def test_waiting_in_20_seeds_agrees_with_erlangs_formula() -> None:
+    """M/M/3 at a load of 70 %. The first runs meet an empty queue, so they don't count."""
+    servers, rate, mean, jobs, first = 3, 1 / 100, 210.0, 300, 50
+    names = [f"q{seed}" for seed in range(20)]
+    queues = configuration({name: {"gpus": servers} for name in names})
+    traces = {name: poisson(seed, jobs, rate, mean, name) for seed, name in enumerate(names)}
+    day = replayed(queues, [row for rows in traces.values() for row in rows])
+    means = []
+    for name, rows in traces.items():
+        runs = [run for run in day.runs if run.cluster_queue == name]
+        assert [run.spans[0][0] for run in runs] == pytest.approx(starts(rows, servers)), name
+        means.append(statistics.fmean(run.waited or 0.0 for run in runs[first:]))
+    found, expected = statistics.fmean(means), mean_wait(servers, rate, mean)
+    half = T_19 * statistics.stdev(means) / math.sqrt(len(means))
+    print(f"mean wait {found:.1f} s ± {half:.1f} s in 20 seeds, {expected:.1f} s by the formula")
+    assert abs(found - expected) < half
+    assert day.late == 0

@@ -1,0 +1,385 @@
+"""Cases of Kueue's test tables: the objects of a cluster with the state of a case, and what Kueue should decide."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from catalog.versions import KUEUE_API
+from ops.snapshot.format import shift
+from tests.rehearsal.fates import conditions
+from tests.rehearsal.tables.decisions import Decision, admission, is_preempted, preemption
+from tests.rehearsal.tables.refusals import is_refused_queue, is_refused_workload
+from tests.rehearsal.tables.source import Table, tables
+
+Object = dict[str, Any]
+# The tables whose cases have a state that a cluster can have, and a cycle that it can run.
+COMPARED = (
+    "TestPreemption",
+    "TestHierarchicalPreemptions",
+    "TestFairPreemptions",
+    "TestSchedule",
+    "TestScheduleForFairSharing",
+    "TestScheduleConcurrentAdmission",
+)
+# Why the cases of any other table are not compared.
+NOT_COMPARED = {
+    "TestScheduleForAFS": "usage that only Kueue's memory has",
+    "TestScheduleForTAS": "topology",
+    "TestScheduleForTASPreemption": "topology",
+    "TestScheduleForTASCohorts": "topology",
+}
+# The label `dep` of the namespaces in runScheduleTestCases: pkg/scheduler/scheduler_test.go in Kueue's module.
+DEPARTMENTS = {"eng-alpha": "eng", "eng-beta": "eng", "eng-gamma": "eng", "sales": "sales", "lend": "lend"}
+# A cluster queue with a missing flavor is inactive. Each case has such a flavor, so that its queues become active at
+# the same time, and one cycle of the scheduler sees all its workloads.
+GATE = "gate"
+GATE_RESOURCE = "example.com/gate"
+# Kueue's default is true: pkg/features/kube_features.go.
+ENABLED_BY_DEFAULT = ("ElasticJobsViaWorkloadSlices", "PartialAdmission")
+# The scheduler's own, which a cluster must name: parseStrategies in pkg/scheduler/preemption/preemption.go.
+STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+# With it, and without that Job, Kueue finishes a workload.
+JOB_LABEL = "kueue.x-k8s.io/job-uid"
+# Objects without a time of creation are the oldest in the tables.
+OLDEST = "2020-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the cases of a group set in the configuration of Kueue's manager.
+
+    Attributes:
+        strategies: Preemption strategies of fair sharing. None: no fair sharing.
+        gates: Feature gates.
+    """
+
+    strategies: tuple[str, ...] | None = None
+    gates: tuple[tuple[str, bool], ...] = ()
+
+    def sections(self) -> Object:
+        """The sections of the configuration."""
+        fair = {} if self.strategies is None else {"fairSharing": {"preemptionStrategies": [*self.strategies]}}
+        return {**fair, **({"featureGates": dict(self.gates)} if self.gates else {})}
+
+
+@dataclass(frozen=True)
+class TableCase:
+    """A case. Names of objects in a cluster begin with `id`, so that cases share a cluster without meeting.
+
+    Attributes:
+        table: Name of the Go test.
+        name: Name of the case in its table.
+        id: A short name.
+        configuration: Configuration of Kueue.
+        printed: When the table was printed, which is "now" in its times.
+        queues: Flavors, cohorts, cluster queues and local queues. All queues are inactive without `gate`.
+        workloads: The Workloads, with uid, times and status.
+        expected: What Kueue decides in its next cycle, as the table says.
+        later: Workloads that this cycle leaves in a queue. They may be decided on in the next one.
+        names: Names of the workloads in the table, by uid.
+        reason: Why the case can't be compared. Empty if it can.
+    """
+
+    table: str
+    name: str
+    id: str
+    configuration: Configuration
+    printed: datetime
+    queues: tuple[Object, ...] = field(repr=False)
+    workloads: tuple[Object, ...] = field(repr=False)
+    expected: frozenset[Decision]
+    later: frozenset[str]
+    names: Mapping[str, str] = field(repr=False)
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """The table and the name of the case."""
+        return f"{self.table}: {self.name}"
+
+    @property
+    def gate(self) -> Object:
+        """The flavor that activates the queues."""
+        return _object("ResourceFlavor", f"{self.id}-{GATE}", spec={})
+
+
+@cache
+def cases() -> tuple[TableCase, ...]:
+    """The cases of the compared tables."""
+    chosen = [table for table in sorted(tables(), key=lambda table: str(table["test"])) if table["test"] in COMPARED]
+    numbered = enumerate((table, name) for table in chosen for name in sorted(table["cases"]))
+    return tuple(_Reader(f"t{number:03}", table, name).case() for number, (table, name) in numbered)
+
+
+def namespaces() -> Iterator[Object]:
+    """The namespaces of all cases."""
+    for name in ("default", *DEPARTMENTS):
+        labels = {"dep": DEPARTMENTS[name]} if name in DEPARTMENTS else {}
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"table-{name}", "labels": labels}}
+
+
+def _object(kind: str, name: str, namespace: str = "", **content: Any) -> Object:
+    place = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name, **place}, **content}
+
+
+def _plain(name: str) -> str:
+    """A name as Kubernetes accepts it. The tests of a table need no API server that checks names."""
+    return name.lower().replace("_", "-")
+
+
+def key_of(workload: Object) -> str:
+    """Namespace and name of a workload in a table, as `workload.Key` in Kueue writes them."""
+    return f"{workload['metadata'].get('namespace', '')}/{workload['metadata']['name']}"
+
+
+class _Reader:
+    """Reads one case."""
+
+    def __init__(self, id_: str, table: Table, name: str) -> None:
+        self._id, self._table, self._name = id_, str(table["test"]), name
+        self._shared: Object = table["shared"].get("cfg") or table["shared"]
+        self._case: Object = table["cases"][name]
+        self._printed = datetime.fromisoformat(table["printed"])
+        self._incoming = self._case.get("incoming")
+        self._before: list[Object] = [*(self._case.get("admitted") or self._case.get("workloads") or ())]
+        whole = [*self._before, *([self._incoming] if self._incoming else [])]
+        self._local_queues = [*(self._shared.get("queues") or ()), *(self._case.get("additionalLocalQueues") or ())]
+        self._cluster_queues = self._used_queues()
+        ordered = sorted(
+            whole, key=lambda item: (item["metadata"].get("uid") or item["metadata"]["name"], key_of(item))
+        )
+        # Kueue orders equal workloads by uid. A uid in a cluster is a UUID: these have the order of the table's.
+        number = int(id_[1:])
+        self._uids = {key_of(item): str(uuid.UUID(int=number << 96 | at)) for at, item in enumerate(ordered, 1)}
+
+    def case(self) -> TableCase:
+        return TableCase(
+            self._table,
+            self._name,
+            self._id,
+            self._configuration(),
+            self._printed,
+            tuple(self._queues()),
+            tuple(self._workloads()),
+            frozenset(self._expected()),
+            frozenset(self._later()),
+            {uid: key for key, uid in self._uids.items()},
+            self._reason(),
+        )
+
+    def _reason(self) -> str:
+        if self._case.get("objects"):
+            return "an object that no snapshot has"
+        if self._case.get("admissionError"):
+            return "an error of the API that the table injects"
+        if any(item["metadata"].get("ownerReferences") for item in self._before):
+            return "owners that are not in the table"
+        if any(map(is_refused_workload, self._before)) or any(map(is_refused_queue, self._cluster_queues)):
+            return "a workload or queue that the API refuses"
+        return ""
+
+    def _configuration(self) -> Configuration:
+        fair = self._case.get("enableFairSharing") or self._table == "TestFairPreemptions"
+        stated = (self._case.get("featureGates") or {}).items()
+        gates = tuple(sorted((gate, on) for gate, on in stated if not (on and gate in ENABLED_BY_DEFAULT)))
+        strategies = tuple(self._case.get("strategies") or STRATEGIES)
+        return Configuration(strategies if fair else None, gates)
+
+    # ------------------------------------------------------------------------------------------------------- queues
+    def _used_queues(self) -> list[Object]:
+        """The cluster queues of workloads, and those of the same trees of cohorts."""
+        whole = self._case.get("clusterQueues") or [
+            *(self._shared.get("clusterQueues") or ()),
+            *(self._case.get("additionalClusterQueues") or ()),
+        ]
+        incoming = [self._incoming] if self._incoming else []
+        used = {of(workload) for workload in (*self._before, *incoming) for of in (self._queue_of, self._target)}
+        trees = {self._tree(item) for item in whole if item["metadata"]["name"] in used}
+        return [item for item in whole if self._tree(item) in trees]
+
+    def _tree(self, queue: Object) -> str:
+        """The root of a queue's tree of cohorts, or the queue if it has no cohort."""
+        parents = {item["metadata"]["name"]: item["spec"].get("parentName") for item in self._case.get("cohorts") or ()}
+        seen = [queue["spec"].get("cohortName")]
+        while (parent := parents.get(seen[-1])) and parent not in seen:
+            seen.append(parent)
+        return f"cohort {min(seen) if parent else seen[-1]}" if seen[0] else f"queue {queue['metadata']['name']}"
+
+    def _queues(self) -> Iterator[Object]:
+        flavors = self._case.get("flavors") or self._shared.get("flavors") or self._shared["resourceFlavors"]
+        for flavor in flavors:
+            yield _object("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=flavor.get("spec", {}))
+        for cohort in self._case.get("cohorts") or ():
+            spec = {**cohort["spec"], "resourceGroups": self._groups(cohort["spec"])}
+            if spec.get("parentName"):
+                spec["parentName"] = self._named(spec["parentName"])
+            yield _object("Cohort", self._named(cohort["metadata"]["name"]), spec=spec)
+        for queue in self._cluster_queues:
+            gate = {"name": f"{self._id}-{GATE}", "resources": [{"name": GATE_RESOURCE, "nominalQuota": "0"}]}
+            groups = [
+                *self._groups(queue["spec"], bool(queue["spec"].get("cohortName"))),
+                {"coveredResources": [GATE_RESOURCE], "flavors": [gate]},
+            ]
+            spec = {**queue["spec"], "resourceGroups": groups}
+            if spec.get("cohortName"):
+                spec["cohortName"] = self._named(spec["cohortName"])
+            yield _object("ClusterQueue", self._named(queue["metadata"]["name"]), spec=spec)
+        kept = {queue["metadata"]["name"] for queue in self._cluster_queues}
+        for queue in self._local_queues:
+            if queue["spec"]["clusterQueue"] not in kept:
+                continue
+            spec = {**queue["spec"], "clusterQueue": self._named(queue["spec"]["clusterQueue"])}
+            name, namespace = queue["metadata"]["name"], queue["metadata"]["namespace"]
+            yield _object("LocalQueue", self._named(name), f"table-{namespace}", spec=spec)
+        for namespace, queue_name in sorted(self._entrances()):
+            spec = {"clusterQueue": self._named(queue_name)}
+            yield _object("LocalQueue", self._entrance(queue_name), namespace, spec=spec)
+
+    def _groups(self, spec: Object, in_cohort: bool = True) -> list[Object]:
+        """Resource groups as the API accepts them.
+
+        A flavor without resources has a quota of 0 of all that is requested. A queue outside a cohort has no limits of
+        borrowing and lending, where they mean nothing.
+        """
+        kept = ("name", "nominalQuota", *(("borrowingLimit", "lendingLimit") if in_cohort else ()))
+        groups = []
+        for group in spec.get("resourceGroups") or ():
+            resources = group.get("coveredResources") or sorted(self._requested())
+            empty = [{"name": name, "nominalQuota": "0"} for name in resources]
+            flavors = [
+                {
+                    "name": self._named(flavor["name"]),
+                    "resources": [
+                        {key: value for key, value in resource.items() if key in kept}
+                        for resource in flavor.get("resources") or empty
+                    ],
+                }
+                for flavor in group.get("flavors") or ()
+            ]
+            if flavors:
+                groups.append({"coveredResources": resources, "flavors": flavors})
+        return groups
+
+    def _of_cohorts(self) -> list[Object]:
+        """The groups of a queue that states none: 0 of what its cohorts have, or no workload could have a flavor."""
+        groups = [group for cohort in self._case.get("cohorts") or () for group in self._groups(cohort["spec"])]
+        flavors = dict.fromkeys(flavor["name"] for group in groups for flavor in group["flavors"])
+        resources = sorted(self._requested())
+        empty = [{"name": name, "nominalQuota": "0"} for name in resources]
+        listed = [{"name": name, "resources": empty} for name in flavors]
+        return [{"coveredResources": resources, "flavors": listed}] if listed else []
+
+    def _requested(self) -> set[str]:
+        return {
+            resource
+            for workload in (*self._before, self._incoming or {"spec": {"podSets": []}})
+            for pod_set in workload["spec"]["podSets"]
+            for container in pod_set["template"]["spec"]["containers"]
+            for resource in container.get("resources", {}).get("requests", {})
+        }
+
+    def _entrances(self) -> set[tuple[str, str]]:
+        """Namespace and cluster queue of workloads for which the table has no local queue."""
+        return {
+            (_namespace(workload), queue)
+            for workload in (*self._before, *([self._incoming] if self._incoming else []))
+            if not workload["spec"].get("queueName") and (queue := self._queue_of(workload))
+        }
+
+    def _queue_of(self, workload: Object) -> str:
+        if workload is self._incoming:
+            return str(self._case["targetCQ"])
+        return str((workload["status"].get("admission") or {}).get("clusterQueue", ""))
+
+    def _target(self, workload: Object) -> str:
+        """The cluster queue of a workload's local queue, or that of its quota."""
+        place = workload["metadata"].get("namespace", ""), workload["spec"].get("queueName", "")
+        queues = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in self._local_queues}
+        return str(queues[place]["spec"]["clusterQueue"]) if place in queues else self._queue_of(workload)
+
+    def _entrance(self, queue: str) -> str:
+        return self._named(f"to-{queue}")
+
+    # ---------------------------------------------------------------------------------------------------- workloads
+    def _workloads(self) -> Iterator[Object]:
+        for workload in self._before:
+            yield self._workload(workload, self._status(workload))
+        if self._incoming:
+            yield self._workload(self._incoming, {})
+
+    def _workload(self, workload: Object, status: Object) -> Object:
+        metadata, spec = workload["metadata"], {**workload["spec"]}
+        queue = spec.get("queueName")
+        spec["queueName"] = self._named(queue) if queue else self._entrance(self._queue_of(workload))
+        made = _object("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
+        labels = {key: value for key, value in metadata.get("labels", {}).items() if key != JOB_LABEL}
+        made["metadata"] |= {
+            "labels": labels,
+            "annotations": metadata.get("annotations", {}),
+            "uid": self._uids[key_of(workload)],
+            "generation": 1,
+            "creationTimestamp": metadata.get("creationTimestamp") or OLDEST,
+        }
+        return made
+
+    def _status(self, workload: Object) -> Object:
+        status = {**workload["status"]}
+        if "conditions" in status:
+            # The API demands a reason.
+            status["conditions"] = [{**item, "reason": item["reason"] or "Unknown"} for item in status["conditions"]]
+        if "admission" in status:
+            status["admission"] = self._in_cluster(status["admission"])
+        return status
+
+    def _in_cluster(self, admitted: Object) -> Object:
+        sets = [
+            {**item, "flavors": {name: self._named(flavor) for name, flavor in (item.get("flavors") or {}).items()}}
+            for item in admitted["podSetAssignments"]
+        ]
+        return {**admitted, "clusterQueue": self._named(admitted["clusterQueue"]), "podSetAssignments": sets}
+
+    def _named(self, name: str) -> str:
+        return f"{self._id}-{_plain(name)}"
+
+    # ---------------------------------------------------------------------------------------------------- decisions
+    def _expected(self) -> Iterator[Decision]:
+        if self._table == "TestFairPreemptions":
+            for target in self._case["wantPreempted"]:
+                key, _, reason = target.rpartition(":")
+                yield Decision(key, "preempted", reason=reason, preemptor=key_of(self._case["incoming"]))
+            return
+        already = {key_of(item): item for item in self._before}
+        for key, admitted in (self._case.get("wantAssignments") or {}).items():
+            if key not in already or not already[key]["status"].get("admission"):
+                yield admission(key, self._in_cluster(admitted))
+        for workload in self._case["wantWorkloads"]:
+            key = key_of(workload)
+            if is_preempted(workload) and not (key in already and is_preempted(already[key])):
+                yield preemption(key, workload, self._preemptors(conditions(workload)["Preempted"]["message"]))
+
+    def _preemptors(self, message: str) -> dict[str, str]:
+        """Workloads by uid. Of those that share a uid in a table, the one in the queue that a message names."""
+        path = re.search(r"preemptor path: /(?:[^;]*/)?([^;/]+)", message)
+        whole = [*self._before, *([self._incoming] if self._incoming else [])]
+        of_queue = [item for item in whole if path and self._target(item) == path[1]]
+        return {item["metadata"].get("uid", ""): key_of(item) for item in (*whole, *of_queue)}
+
+    def _later(self) -> Iterator[str]:
+        for keys in (self._case.get("wantLeft") or {}).values():
+            yield from keys
+
+
+def _namespace(workload: Object) -> str:
+    return f"table-{workload['metadata'].get('namespace') or 'default'}"
+
+
+def at(case: TableCase, now: datetime) -> list[Object]:
+    """The workloads of a case, with times as if its table had been printed now."""
+    return [shift(workload, now - case.printed) for workload in case.workloads]

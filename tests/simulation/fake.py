@@ -1,0 +1,79 @@
+"""A simple decider in place of Kueue, which shows the replay by itself: first come, first served, in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from catalog.objects import holds
+from rehearse.simulate.kueue import Counts
+
+Object = dict[str, Any]
+
+
+class FirstComeFirstServed:
+    """Admits the oldest Workloads that fit into a number of pods. A higher priority evicts the newest lower ones."""
+
+    def __init__(self, pods: int, queue: str) -> None:
+        self._pods = pods
+        self._queue = queue
+        self._present: dict[str, Object] = {}
+        self._changes: list[Object] = []
+        self.written: list[Object] = []
+
+    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
+        for item in deletes:
+            del self._present[item["metadata"]["name"]]
+        for item in puts:
+            self.written.append(item)
+            self._present[item["metadata"]["name"]] = item
+        self._decide()
+
+    def counts(self) -> Counts:
+        waiting = [item for item in self._present.values() if not self._reserves(item)]
+        held = len(self._present) - len(waiting)
+        return Counts({self._queue: 0}, {self._queue: len(waiting)}, {self._queue: held})
+
+    def changes(self, seconds: float) -> Iterator[Object]:
+        changes, self._changes = self._changes, []
+        yield from changes
+
+    @staticmethod
+    def _reserves(item: Mapping[str, Any]) -> bool:
+        return "admission" in item.get("status", {})
+
+    def _free(self) -> int:
+        held = (item for item in self._present.values() if self._reserves(item))
+        return self._pods - sum(int(item["spec"]["podSets"][0]["count"]) for item in held)
+
+    def _decide(self) -> None:
+        waiting = [item for item in self._present.values() if not self._reserves(item)]
+        waiting.sort(key=lambda item: (-item["spec"]["priority"], item["metadata"]["creationTimestamp"]))
+        for item in waiting:
+            wanted = item["spec"]["podSets"][0]["count"]
+            if wanted <= self._free():
+                self._set(item, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="False")
+                continue
+            lower = [
+                other
+                for other in self._present.values()
+                if self._reserves(other)
+                and other["spec"]["priority"] < item["spec"]["priority"]
+                and not holds(other, "Evicted")
+            ]
+            lower.sort(key=lambda other: _reserved_at(other), reverse=True)
+            for other in lower[:1]:
+                self._set(other, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="True")
+
+    def _set(self, item: Object, status: Object, **conditions: str) -> None:
+        entries = [
+            {"type": name, "status": value, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+            for name, value in conditions.items()
+        ]
+        changed = {**item, "status": {**status, "conditions": entries}}
+        self._present[item["metadata"]["name"]] = changed
+        self._changes.append(changed)
+
+
+def _reserved_at(item: Mapping[str, Any]) -> str:
+    return next(str(c["lastTransitionTime"]) for c in item["status"]["conditions"] if c["type"] == "QuotaReserved")

@@ -1,0 +1,70 @@
+"""Queues whose waiting times are known, and the configurations that have them."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import settings
+from rehearse.simulate.objects import Queues
+from rehearse.simulate.trace import Submission
+
+Object = dict[str, Any]
+
+
+def configuration(queues: Mapping[str, Object], classes: Mapping[str, int] | None = None) -> Queues:
+    """The queues of a configuration: cluster queues by name with their `gpus` and more keys, each with a local one."""
+    section = {
+        "flavors": [{"name": "l4", "accelerator": "nvidia-l4"}],
+        "clusterQueues": [
+            {
+                "name": name,
+                "flavors": [
+                    {"flavor": "l4", "quota": {"cpu": "1000", "memory": "1000Gi", "nvidia.com/gpu": str(queue["gpus"])}}
+                ],
+                **{key: value for key, value in queue.items() if key != "gpus"},
+            }
+            for name, queue in queues.items()
+        ],
+        "localQueues": [{"name": name, "namespace": "team", "clusterQueue": name} for name in queues],
+        "priorityClasses": [{"name": name, "value": value} for name, value in (classes or {}).items()],
+    }
+    return Queues(settings.ResolvedStack(settings.Settings.model_validate({"queues": section})))
+
+
+def run(time: float, duration: float, queue: str = "one", **more: Any) -> Submission:
+    """A run of one pod with one GPU."""
+    fields = {"priority": "", "pods": 1, "accelerators": 1, "cpu": 0.1, "memory": 0.1, **more}
+    return Submission(time=time, queue=f"team/{queue}", duration=duration, **fields)
+
+
+def poisson(seed: int, jobs: int, rate: float, mean: float, queue: str = "one") -> list[Submission]:
+    """Arrivals of a Poisson process, with exponential durations: M/M/c in a queue with c GPUs."""
+    chance = random.Random(seed)
+    time, runs = 0.0, []
+    for _ in range(jobs):
+        time += chance.expovariate(rate)
+        runs.append(run(time, max(0.001, chance.expovariate(1 / mean)), queue))
+    return runs
+
+
+def starts(trace: Sequence[Submission], servers: int) -> list[float]:
+    """When each run of a trace with runs of equal size starts, first come, first served: Kiefer and Wolfowitz, 1955."""
+    free = [0.0] * servers
+    found = []
+    for row in trace:
+        start = max(row.time, heapq.heappop(free))
+        heapq.heappush(free, start + row.duration)
+        found.append(start)
+    return found
+
+
+def mean_wait(servers: int, rate: float, mean: float) -> float:
+    """The mean waiting time of M/M/c: Erlang's C formula divided by the free rate."""
+    load = rate * mean
+    last = load**servers / math.factorial(servers) * servers / (servers - load)
+    waits = last / (sum(load**n / math.factorial(n) for n in range(servers)) + last)
+    return waits / (servers / mean - rate)

@@ -1,0 +1,209 @@
+"""Kueue's own test tables are read whole, and a difference from them is found."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from emulator.paths import ROOT
+from ops.snapshot.format import build
+from ops.snapshot.format import read as read_snapshot
+from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
+from tests.rehearsal.tables.cases import COMPARED, NOT_COMPARED, Configuration, TableCase, at, cases
+from tests.rehearsal.tables.clusters import Result
+from tests.rehearsal.tables.decisions import Decision, decisions
+from tests.rehearsal.tables.source import TESTS, tables
+
+Object = dict[str, Any]
+# Kueue's test packages compile in half a minute, once for a version.
+compiled = pytest.mark.slow
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+# ------------------------------------------------------------------------------------------------------ the tables
+@compiled
+def test_every_table_is_printed_and_compared_or_left_out_for_a_reason() -> None:
+    assert {table["test"] for table in tables()} == set(TESTS) == {*COMPARED, *NOT_COMPARED}
+    assert all(table["cases"] for table in tables())
+
+
+@compiled
+def test_cases_share_no_object() -> None:
+    assert len({case.id for case in cases()}) == len({case.title for case in cases()}) == len(cases())
+    for case in cases():
+        names = [item["metadata"]["name"] for item in (*case.queues, *case.workloads, case.gate)]
+        assert {name.partition("-")[0] for name in names} == {case.id}
+
+
+@compiled
+def test_no_queue_of_a_case_is_active_before_its_gate_opens() -> None:
+    for case in cases():
+        gate = case.gate["metadata"]["name"]
+        for queue in (item for item in case.queues if item["kind"] == "ClusterQueue"):
+            flavors = [flavor["name"] for group in queue["spec"]["resourceGroups"] for flavor in group["flavors"]]
+            assert flavors[-1] == gate
+        assert gate not in {item["metadata"]["name"] for item in case.queues}
+
+
+@compiled
+def test_uids_order_workloads_as_in_the_table() -> None:
+    case = _case("TestFairPreemptions: reclaim nominal from user using the most")
+    assert [case.names[uid] for uid in sorted(case.names)][:4] == ["/a1", "/a2", "/a3", "/b1"]
+
+
+@compiled
+def test_a_case_says_who_is_preempted_for_whom_and_why() -> None:
+    case = _case("TestFairPreemptions: reclaim nominal from user using the most")
+    assert case.expected == {Decision("/b1", "preempted", reason="InCohortReclamation", preemptor="/c_incoming")}
+    case = _case("TestPreemption: preempt lowest priority")
+    assert case.expected == {Decision("/low", "preempted", reason="InClusterQueue", preemptor="/in")}
+
+
+@compiled
+def test_a_case_says_who_is_admitted_to_which_flavors() -> None:
+    case = _case("TestSchedule: admit in different cohorts")
+    assert case.expected == {
+        Decision("sales/new", "admitted", f"one×1: cpu {case.id}-default"),
+        Decision("eng-alpha/new", "admitted", f"one×51: cpu {case.id}-on-demand"),
+    }
+
+
+@compiled
+def test_a_snapshot_can_hold_the_workloads_of_every_case() -> None:
+    for case in cases():
+        workloads = at(case, case.printed)
+        snapshot = build("test", {"Workload": workloads, "ClusterQueue": list(_of(case, "ClusterQueue"))}, case.printed)
+        assert len(read_snapshot(snapshot.to_json()).of("Workload")) == len(workloads)
+
+
+@compiled
+def test_the_quick_cases_cover_every_table_and_every_kind_of_decision() -> None:
+    by_title = {case.title: case for case in cases()}
+    quick = [by_title[title] for title in listed()["quick"]]
+    comparable = [case for case in cases() if not case.reason]
+    assert len(set(listed()["quick"])) == 20
+    assert not set(listed()["quick"]) & set(exceptions())
+    assert {case.table for case in quick} == {case.table for case in comparable}
+    assert {decision.reason for case in quick for decision in case.expected} == {
+        decision.reason for case in comparable for decision in case.expected
+    }
+    assert any(not case.expected for case in quick), "Kueue decides nothing"
+    assert any(case.later for case in quick), "a workload stays in a queue"
+    assert any(";" in decision.flavors for case in quick for decision in case.expected), "several pod sets"
+    assert any(item["kind"] == "Cohort" for case in quick for item in case.queues)
+
+
+@compiled
+def test_every_exception_names_a_case_and_a_reason_in_words() -> None:
+    titles = {case.title for case in cases() if not case.reason}
+    listed_titles = [title for group in listed()["exceptions"].values() for title in group]
+    assert set(listed_titles) <= titles
+    assert max(Counter(listed_titles).values(), default=1) == 1
+    assert set(listed()["exceptions"]) == set(listed()["reasons"])
+    assert all(text.endswith(".") for text in listed()["reasons"].values())
+
+
+def _case(title: str) -> TableCase:
+    (case,) = (case for case in cases() if case.title == title)
+    return case
+
+
+def _of(case: TableCase, kind: str) -> list[Object]:
+    return [item for item in case.queues if item["kind"] == kind]
+
+
+# ----------------------------------------------------------------------------------------- differences, planted by hand
+UIDS = {"1": "/victim", "2": "/other", "9": "/in"}
+BY_IN = "Preempted to accommodate a workload (UID: 9, JobUID: UNKNOWN) due to prioritization; preemptor path: /q"
+TAKEN = Decision("/victim", "preempted", reason="InClusterQueue", preemptor="/in")
+ADMITTED = Decision("/in", "admitted", "main×1: cpu t000-spot")
+
+
+def workload(uid: str, flavor: str = "", preempted: str = "", reason: str = "InClusterQueue") -> Object:
+    """A Workload that has quota in a flavor, is preempted with a message, or waits."""
+    assigned = {"podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": flavor}}]}
+    condition = {"type": "Preempted", "status": "True", "reason": reason, "message": preempted}
+    status = {**({"admission": assigned} if flavor else {}), "conditions": [condition] if preempted else []}
+    return {"metadata": {"uid": uid}, "status": status}
+
+
+def test_a_preemption_is_read_with_its_reason_and_preemptor() -> None:
+    before = [workload("1", "t000-spot"), workload("9")]
+    after = [workload("1", "t000-spot", BY_IN), workload("9")]
+    assert decisions(before, after, UIDS) == {TAKEN}
+
+
+def test_an_admission_is_read_with_its_flavors_and_counts_of_pods() -> None:
+    assert decisions([workload("9")], [workload("9", "t000-spot")], UIDS) == {ADMITTED}
+
+
+def test_what_was_decided_before_is_no_decision() -> None:
+    state = [workload("1", "t000-spot", BY_IN), workload("2", "t000-spot")]
+    assert decisions(state, state, UIDS) == frozenset()
+
+
+CASE = TableCase(
+    "TestSchedule", "made up", "t000", Configuration(), NOW, (), (), frozenset({TAKEN}), frozenset({"/in", "/next"}), {}
+)
+
+
+def test_what_the_table_says_is_no_difference() -> None:
+    assert list(differences(Result(CASE, frozenset({TAKEN}), frozenset()))) == []
+
+
+def test_what_a_later_cycle_decides_for_a_workload_in_a_queue_is_no_difference() -> None:
+    later = {Decision("/next", "admitted", "main×1: cpu t000-spot"), TAKEN._replace(workload="/x", preemptor="/next")}
+    assert list(differences(Result(CASE, frozenset({TAKEN, *later}), frozenset()))) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(frozenset[Decision](), id="nobody is preempted"),
+        pytest.param(frozenset({TAKEN._replace(workload="/other")}), id="another victim"),
+        pytest.param(frozenset({TAKEN, TAKEN._replace(workload="/other")}), id="one victim too many"),
+        pytest.param(frozenset({TAKEN._replace(reason="InCohortReclamation")}), id="another reason"),
+        pytest.param(frozenset({TAKEN._replace(preemptor="/next")}), id="another preemptor"),
+        pytest.param(frozenset({TAKEN, ADMITTED}), id="the preemptor starts at once"),
+        pytest.param(frozenset({TAKEN, ADMITTED._replace(workload="/idle")}), id="an inadmissible workload starts"),
+    ],
+)
+def test_a_wrong_decision_is_found(wrong: frozenset[Decision]) -> None:
+    assert list(differences(Result(CASE, wrong, wrong)))
+
+
+def test_another_flavor_is_found() -> None:
+    case = replace(CASE, expected=frozenset({ADMITTED}))
+    other = frozenset({ADMITTED._replace(flavors="main×1: cpu t000-on-demand")})
+    assert list(differences(Result(case, other, other)))
+
+
+def test_a_copy_that_decides_otherwise_in_any_cycle_is_found() -> None:
+    more = TAKEN._replace(workload="/x", preemptor="/next")
+    assert list(copy_differences(Result(CASE, frozenset({TAKEN, more}), frozenset({TAKEN})))) == [
+        f"only in the original: {more}"
+    ]
+    assert list(copy_differences(Result(CASE, frozenset({TAKEN}), frozenset({TAKEN})))) == []
+
+
+def test_a_case_that_the_api_server_refuses_is_a_difference() -> None:
+    assert list(differences(Result(CASE, CASE.expected, CASE.expected, refused="no such quota")))
+
+
+@compiled
+def test_the_page_says_how_many_cases_are_compared_and_how_many_are_not_by_reason() -> None:
+    page = (ROOT / "docs" / "rehearsal.md").read_text()
+    left_out = Counter(case.reason for case in cases() if case.reason)
+    for table in tables():
+        left_out[NOT_COMPARED.get(table["test"], "")] += len(table["cases"]) if table["test"] in NOT_COMPARED else 0
+    compared, all_cases = sum(not case.reason for case in cases()), sum(len(table["cases"]) for table in tables())
+    assert f"| {compared} | {compared - len(exceptions())} as the table says; all {compared} in a fork" in page
+    assert f"In {len(exceptions())} cases Kueue decides otherwise" in page
+    assert f"Of the {all_cases} cases, {all_cases - compared} are not compared: " in page
+    numbers = page.partition(" are not compared: ")[2].partition("\n\n")[0]
+    assert sorted(map(int, re.findall(r"\d+", numbers))) == sorted(number for number in left_out.values() if number)

@@ -1,0 +1,407 @@
+"""A change of manifests: what is read, what is refused, what is compared, and how it is applied."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.versions import KUEUE_VERSION
+from emulator.cluster import programs
+from ops.snapshot.format import Snapshot
+from ops.snapshot.values import MAX_PODS
+from ops.stack import Answer, Stop
+from rehearse import applied, command, plain
+from rehearse.applied import Applied
+from rehearse.kustomization import render
+from rehearse.manifests import MAX_BYTES, MAX_DEPTH, MAX_FILES, Change, Manifest, compare, parse, read
+from rehearse.scratch import Scratch
+from tests.actions import commit
+from tests.repository import ROOT
+
+SAMPLE = ROOT / "examples" / "manifests" / "cluster"
+
+
+def item(kind: str, name: str = "one", api: str = "batch/v1", **more: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "research"}, **more}
+
+
+def queue(name: str = "queue", quota: int = 9) -> dict[str, Any]:
+    return {**item("ClusterQueue", name, "kueue.x-k8s.io/v1beta2"), "spec": {"quota": quota}}
+
+
+def manifests(*items: Mapping[str, Any]) -> list[Manifest]:
+    return parse(yaml.safe_dump_all(items), "a.yaml")
+
+
+def pod(image: str) -> dict[str, Any]:
+    return {"template": {"spec": {"containers": [{"name": "main", "image": image}]}}}
+
+
+def write(folder: Path, **files: Any) -> Path:
+    """A folder with files by name, with `__` for a slash."""
+    for name, content in files.items():
+        file = folder / f"{name.replace('__', '/')}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return folder
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+def test_the_sample_has_kinds_of_kubernetes_and_kueue() -> None:
+    kinds = {manifest.kind for manifest in read(SAMPLE, SAMPLE)}
+    assert kinds == {"Namespace", "ResourceFlavor", "ClusterQueue", "LocalQueue", "WorkloadPriorityClass", "Job"}
+    assert all(manifest.is_rehearsed for manifest in read(SAMPLE, SAMPLE))
+
+
+def test_all_documents_of_all_files_in_all_subfolders_are_read(tmp_path: Path) -> None:
+    write(tmp_path, a="---\n" + yaml.safe_dump_all([item("Job", "a"), item("Job", "b")]), team__c=item("Job", "c"))
+    (tmp_path / "d.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [item("Job", "d")]}))
+    (tmp_path / "README.md").write_text("no manifest")
+    write(tmp_path / ".github", values="a: 1")
+    assert [manifest.name for manifest in read(tmp_path, tmp_path)] == ["a", "b", "d", "c"]
+
+
+def test_texts_that_look_like_dates_and_booleans_are_read_as_kubectl_does() -> None:
+    text = (
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {since: 2026-01-01, power: on}}, spec: {x: true}}"
+    )
+    (manifest,) = parse(text, "a.yaml")
+    assert manifest.content["metadata"]["annotations"] == {"since": "2026-01-01", "power": "on"}
+    assert manifest.content["spec"] == {"x": True}
+
+
+BOMB = "a: &a [x, x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)
+)
+NO_MANIFEST = "Move it out of the folder"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, r"a.yaml has 8e\+06 values with its aliases"),
+        ("a: &a [*a]", "an alias contains itself"),
+        ("[" * 100_000, "nested too deeply"),
+        ("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, "nested too deeply"),
+        ("a: [", "is not valid YAML"),
+        ("a: !!python/object/apply:os.system [id]", "is not valid YAML"),
+        ("a: \x00", "is not valid YAML"),
+        ("x" * (MAX_BYTES + 1), "more than 4 MiB"),
+        ("replicas: 3", NO_MANIFEST),
+        ("- kind: Job", NO_MANIFEST),
+        ("just text", NO_MANIFEST),
+        ("{kind: [Job], apiVersion: batch/v1, metadata: {name: a}}", NO_MANIFEST),
+        ("{kind: Job, apiVersion: batch/v1}", r"metadata\.name: Job has no name"),
+        ("{kind: Job, apiVersion: batch/v1, metadata: {name: [a]}}", "has no name"),
+        ("{kind: Job, apiVersion: batch/v1, metadata: {name: ../../secrets/a}}", r"metadata\.name is not a DNS name"),
+        (
+            "{kind: Job, apiVersion: batch/v1, metadata: {name: a, namespace: a/b}}",
+            r"metadata\.namespace is not a name",
+        ),
+        ("{kind: Job, apiVersion: batch/v1/x, metadata: {name: a}}", None),
+        ("{kind: Job, apiVersion: batch/.., metadata: {name: a}}", "is no version of an API"),
+        (
+            "{kind: Job, apiVersion: batch/v1, metadata: {name: a}, spec: {parallelism: 4000000}}",
+            "parallelism is 4000000",
+        ),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_hostile_or_broken_files_are_refused_with_the_file_and_the_cause(text: str, message: str | None) -> None:
+    if message is None:  # a kind of another group: left out
+        assert not parse(text, "a.yaml")[0].is_rehearsed
+        return
+    with pytest.raises(Stop, match=message) as refused:
+        parse(text, "a.yaml")
+    assert str(refused.value).startswith("a.yaml")
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("token")
+    folder = write(tmp_path / "folder", a=item("Job"))
+    for target in (tmp_path / "secret", tmp_path):
+        link = folder / "b.yaml"
+        link.symlink_to(target)
+        with pytest.raises(Stop, match=r"b\.yaml is a link"):
+            read(folder, folder)
+        link.unlink()
+
+
+def test_only_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    assert read(tmp_path, tmp_path) == []
+
+
+def test_too_many_files_objects_or_pods_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = write(tmp_path / "many", **{f"f{n}": "" for n in range(MAX_FILES + 1)})
+    with pytest.raises(Stop, match="A rehearsal reads 1000"):
+        read(many, many)
+    servers = [item("Deployment", f"a{n}", "apps/v1", spec={"replicas": MAX_PODS}) for n in range(2)]
+    with pytest.raises(Stop, match="want 40000 pods"):
+        read(write(tmp_path / "pods", a=yaml.safe_dump_all(servers)), tmp_path)
+    monkeypatch.setattr("rehearse.manifests.MAX_OBJECTS", 1)
+    with pytest.raises(Stop, match="has 2 objects"):
+        read(write(tmp_path / "two", a=item("Job", "a"), b=item("Job", "b")), tmp_path)
+
+
+def test_an_object_in_two_files_is_refused_with_both(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match=r"b\.yaml, document 1: Job research/one is in a\.yaml, document 1 too"):
+        read(write(tmp_path, a=item("Job"), b=item("Job")), tmp_path)
+
+
+def test_no_image_of_a_manifest_is_one_whose_program_the_emulator_runs() -> None:
+    images = [program.image.rstrip("*") + "x" * program.image.endswith("*") + ":v1" for program in programs.PROGRAMS]
+    assert all(programs.known(image) for image in images)
+    (before, *_) = contents = [item("Job", spec=pod(image)) for image in images]
+    for manifest in manifests(*contents):
+        (container,) = manifest.content["spec"]["template"]["spec"]["containers"]
+        assert programs.known(container["image"]) is None
+    (same, other) = manifests(before, item("Job", spec=pod(images[0] + "-new")))
+    assert manifests(before)[0].content == same.content
+    assert same.content != other.content, "another image is still a change"
+
+
+# ----------------------------------------------------------------------------------------------------------- comparing
+def titles(side: tuple[Manifest, ...]) -> list[str]:
+    return [manifest.title for manifest in side]
+
+
+def test_new_and_changed_objects_are_applied_and_removed_ones_deleted() -> None:
+    before = manifests(queue(), item("Job", "stays"), item("Job", "goes"), item("Job", "differs"))
+    after = manifests(queue(quota=3), item("Job", "stays"), item("Job", "differs", spec={}), item("Job", "new"))
+    change = compare(before, after)
+    assert titles(change.apply) == ["ClusterQueue queue", "Job research/differs", "Job research/new"]
+    assert titles(change.delete) == ["Job research/goes"]
+    assert change.notes == ()
+
+
+def test_an_object_that_moves_to_another_file_is_no_change() -> None:
+    text = yaml.safe_dump(item("Job"))
+    assert compare(parse(text, "a.yaml"), parse(text, "b.yaml")) == Change()
+
+
+def test_namespaces_and_queues_come_first_and_deletions_in_the_opposite_order() -> None:
+    namespace = item("Namespace", "research", "v1")
+    local = item("LocalQueue", "local", "kueue.x-k8s.io/v1beta1")
+    items = manifests(item("Job"), item("Deployment", "server", "apps/v1"), local, queue(), namespace)
+    kinds = ["Namespace", "ClusterQueue", "LocalQueue", "Deployment", "Job"]
+    assert [manifest.kind for manifest in compare([], items).apply] == kinds
+    assert [manifest.kind for manifest in compare(items, []).delete] == kinds[::-1]
+
+
+def test_objects_that_would_break_the_rehearsal_are_left_out_and_named() -> None:
+    others = [
+        item("ValidatingWebhookConfiguration", "all", "admissionregistration.k8s.io/v1"),
+        item("APIService", "v1.x", "apiregistration.k8s.io/v1"),
+        item("RayJob", "train", "ray.io/v1"),
+        item("Node", "node", "v1"),
+        item("CronJob", "nightly"),
+        item("ConfigMap", "code", "v1"),
+        item("Job", "other", "example.com/v1"),
+    ]
+    controller = item("Deployment", "kueue-controller-manager", "apps/v1")
+    controller["metadata"]["namespace"] = "kueue-system"
+    change = compare([], manifests(*others, controller, item("Namespace", "kube-system", "v1")))
+    assert change.apply == ()
+    kinds, system = change.notes
+    assert kinds.endswith("1 APIService, 1 CronJob, 1 Job, 1 Node, 1 RayJob and 1 ValidatingWebhookConfiguration.")
+    assert "Deployment kueue-system/kueue-controller-manager and Namespace kube-system" in system
+
+
+def test_a_manifest_without_a_name_creates_an_object_when_it_is_new_or_changes() -> None:
+    sample = item("Job")
+    sample["metadata"] = {"generateName": "sample-job-", "namespace": "research"}
+    changed = {**sample, "spec": {"parallelism": 2}}
+    assert compare(manifests(sample), manifests(sample)) == Change()
+    change = compare(manifests(sample), manifests(changed))
+    assert [manifest.path for manifest in change.apply] == ["/apis/batch/v1/namespaces/research/jobs"]
+    assert change.delete == ()
+    assert change.notes == (
+        "The manifest of Job research/sample-job- is removed or changed, but names no object, so none is deleted.",
+    )
+
+
+def test_a_change_of_many_objects_is_shortened() -> None:
+    names = compare([], manifests(*(item("Job", f"job-{n:02}") for n in range(12)))).names()
+    assert names[-2:] == ["Job research/job-07", "4 more"]
+
+
+# ------------------------------------------------------------------------------------------------------- Kustomizations
+def test_a_local_kustomization_is_rendered_with_its_base(tmp_path: Path) -> None:
+    write(tmp_path / "base", job=item("Job"), kustomization={"resources": ["job.yaml"]})
+    overlay = write(tmp_path / "overlay", kustomization={"resources": ["../base"], "namePrefix": "prod-"})
+    assert titles(tuple(read(overlay, tmp_path))) == ["Job research/prod-one"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"resources": ["https://example.com/base.yaml"]}, "resources: 'https://example.com/base.yaml' is not a local"),
+        ({"resources": ["github.com/example/base?ref=v1"]}, "a rehearsal fetches nothing"),
+        ({"components": ["git@github.com:example/base"]}, "components: "),
+        ({"resources": ["../../outside"]}, "is outside"),
+        ({"resources": ["link"]}, "is outside"),
+        ({"patches": [{"path": "../../outside/job.yaml"}]}, "patches: "),
+        (
+            {"configMapGenerator": [{"name": "a", "files": ["key=/etc/passwd"]}]},
+            "configMapGenerator: '/etc/passwd' is out",
+        ),
+        ({"generators": ["plugin.yaml"]}, "generators: a rehearsal does not use this key"),
+        ({"transformers": ["plugin.yaml"]}, "transformers: "),
+        ({"helmCharts": [{"name": "kueue"}]}, "helmCharts: "),
+        ({"resources": ["../nested"]}, "nested/kustomization.yaml: resources: 'https://example.com/x' is not a local"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_remote_bases_plugins_and_files_outside_are_refused(
+    tmp_path: Path, content: dict[str, Any], message: str
+) -> None:
+    root = tmp_path / "checkout"
+    write(tmp_path / "outside", job=item("Job"), kustomization={"resources": ["job.yaml"]})
+    write(root / "nested", kustomization={"resources": ["https://example.com/x"]})
+    folder = write(root / "folder", kustomization=content)
+    (folder / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(Stop, match=message):
+        render(folder, root)
+
+
+def test_kustomizations_that_include_themselves_or_grow_without_end_are_refused(tmp_path: Path) -> None:
+    for number in range(9):
+        twice = [f"../k{number + 1}", f"../k{number + 1}"]
+        write(tmp_path / f"k{number}", kustomization={"resources": twice, "namePrefix": "a-"})
+    write(tmp_path / "k9", kustomization={"resources": []})
+    write(tmp_path / "self", kustomization={"resources": ["../self"]})
+    for name in ("k0", "self"):
+        with pytest.raises(Stop, match="included more than 200 times"):
+            render(tmp_path / name, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- both sides
+def snapshot(**more: Any) -> Snapshot:
+    return Snapshot.model_validate({"takenAt": "2026-11-22T10:00:00Z", "stack": "prod", "objects": {}, **more})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose branch changes a Job, removes one and adds one; the last is not committed."""
+    folder = write(tmp_path / "repository" / "cluster", a=item("Job", "a"), b=item("Job", "b"))
+    top = folder.parent
+    commit(top, "init --initial-branch=main", "add .", "commit --message=base", "switch --create=change")
+    (folder / "b.yaml").unlink()
+    commit(top, "add .", "commit --message=change")
+    write(folder, c=item("Job", "c"))
+    return top
+
+
+def source(folder: Path, base: Path | None = None, **more: Any) -> plain.Manifests:
+    return plain.source(folder, base, snapshot(kueueVersion=KUEUE_VERSION, **more), "snapshot.json")
+
+
+def test_the_base_is_the_folder_where_the_branch_left_main(checkout: Path) -> None:
+    change = source(checkout / "cluster").change
+    assert (titles(change.apply), titles(change.delete)) == (["Job research/c"], ["Job research/b"])
+
+
+def test_a_new_folder_has_an_empty_base(checkout: Path) -> None:
+    assert titles(source(write(checkout / "new", a=item("Job", "z"))).change.apply) == ["Job research/z"]
+
+
+def test_the_base_of_a_kustomization_has_the_other_folders_of_the_checkout(checkout: Path) -> None:
+    write(checkout / "cluster", kustomization={"resources": ["a.yaml"]})
+    write(checkout / "overlay", kustomization={"resources": ["../cluster"], "namePrefix": "prod-"})
+    commit(checkout, "switch main", "add .", "commit --message=overlay", "switch --create=another")
+    write(checkout / "overlay", kustomization={"resources": ["../cluster"], "namePrefix": "next-"})
+    change = source(checkout / "overlay").change
+    assert (titles(change.apply), titles(change.delete)) == (["Job research/next-a"], ["Job research/prod-a"])
+
+
+def test_a_stated_base_replaces_that_of_git(checkout: Path, tmp_path: Path) -> None:
+    base = write(tmp_path / "base", c=item("Job", "c"))
+    assert titles(source(checkout / "cluster", base).change.apply) == ["Job research/a"]
+
+
+def test_a_base_that_git_does_not_know_is_to_be_named(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match=r"does not know where .* left main.*BASE=folder"):
+        source(write(tmp_path / "folder", a=item("Job")))
+
+
+def test_a_link_of_the_base_is_not_followed(checkout: Path) -> None:
+    (checkout / "cluster" / "d.yaml").symlink_to("/etc/hostname")
+    commit(checkout, "switch main", "add cluster/d.yaml", "commit --message=link", "switch --create=without")
+    (checkout / "cluster" / "d.yaml").unlink()
+    assert titles(source(checkout / "cluster").change.apply) == ["Job research/c"]
+
+
+def test_another_version_of_kueue_is_refused_with_the_one_that_is_built() -> None:
+    with pytest.raises(
+        Stop, match=rf"snapshot\.json: kueueVersion: the cluster runs Kueue 0\.9\.1, .* {KUEUE_VERSION}\."
+    ):
+        plain.source(SAMPLE, None, snapshot(kueueVersion="0.9.1"), "snapshot.json")
+
+
+def test_an_unknown_version_of_kueue_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("client_of", "_apply_base", "take", "adopt"):
+        monkeypatch.setattr(plain, name, lambda *_: None)
+    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
+    monkeypatch.setattr(Scratch, "run", lambda *_, **__: "")
+    said = [
+        plain.source(SAMPLE, SAMPLE, snapshot(kueueVersion=version), "snapshot.json").restored(Scratch(tmp_path))[1]
+        for version in (None, KUEUE_VERSION)
+    ]
+    assert ["lacks Kueue's version" in " ".join(notes) for notes in said] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"), [((), "SNAPSHOT=snapshot.json"), (("--config", "x.yaml"), "MANIFESTS and CONFIG are two")]
+)
+def test_manifests_need_a_snapshot_and_no_configuration(more: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(snapshot().to_json())
+    words = ["--manifests", str(SAMPLE), *more, *(("--snapshot", str(file)) if more else ())]
+    with pytest.raises(Stop, match=message):
+        command.rehearse(command.parser().parse_args(words))
+
+
+def test_the_same_manifests_are_no_change(tmp_path: Path) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(snapshot(kueueVersion=KUEUE_VERSION).to_json())
+    words = ("--manifests", str(SAMPLE), "--base", str(SAMPLE), "--snapshot", str(file))
+    assert command.rehearse(command.parser().parse_args(words)) is None
+
+
+# ----------------------------------------------------------------------------------------------------------- a cluster
+def test_a_refused_object_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[str, str, Any]] = []
+    refusal = json.dumps({"message": f"spec.template: Invalid value: {'x' * 5000}: field is immutable"})
+
+    def send(_: Any, method: str, path: str, query: Any, *more: Any) -> Answer:
+        assert len(more) == 2, "body and headers"
+        sent.append((method, path, query))
+        return (
+            Answer(422, refusal) if path.endswith("/refused") else Answer(201 if path.endswith("/new") else 200, "{}")
+        )
+
+    monkeypatch.setattr(applied, "send", send)
+    before = manifests(item("Job", "gone"), item("Job", "changed"))
+    after = manifests(item("Job", "refused"), item("Job", "changed", spec={}), item("Job", "new"))
+    update: Any = Applied(None, compare(before, after))  # type: ignore[arg-type]
+    assert update.done() == ["updated Job research/changed", "created Job research/new", "deleted Job research/gone"]
+    assert not update.succeeded()
+    assert update.errors().startswith("a.yaml, document 1: Job research/refused: spec.template: Invalid value: xxx")
+    assert update.errors().endswith("xxx: field is immutable"), "the cause stands at the end of a long message"
+    assert len(update.errors()) < 600
+    assert [method for method, _, _ in sent] == ["PATCH", "PATCH", "PATCH", "DELETE"]
+    assert all(query["fieldManager"] == applied.MANAGER for method, _, query in sent if method == "PATCH")
+
+
+def test_a_webhook_that_does_not_answer_at_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [Answer(500, "{}"), Answer(201, "{}")]
+    monkeypatch.setattr(applied, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(applied, "send", lambda *_: answers.pop(0))
+    assert Applied(None, compare([], manifests(item("Job")))).done() == ["created Job research/one"]  # type: ignore[arg-type]

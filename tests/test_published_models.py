@@ -1,0 +1,91 @@
+"""The sizes of models that the program computes, beside logs of vLLM, sizes of files and the functions of vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.model import Model
+from catalog.model_memory import kv_cache_bytes, weights_bytes
+from catalog.models import find_model
+from catalog.quantities import GI
+from catalog.vllm import CONCURRENT_BATCHES
+from settings import load, model_memory
+from settings.model_memory import Load, load_of
+from tests.recorder import PROJECT
+from tests.test_model_memory import vllm
+
+Row = Mapping[str, Any]
+ROWS: list[Row] = yaml.safe_load(Path(__file__).with_name("published_models.yaml").read_text())
+TOLERANCE = 0.02
+# How the rows differ: what each of them must have among the models
+KINDS = ("AWQ", "FP8", "GPTQ", "gpt-oss", "gemma", "Llama", "Llama-4", "Qwen", "DeepSeek", "mistralai", "Kimi", "phi")
+
+
+def model_of(row: Row) -> Model:
+    model = find_model(row["model"])
+    assert model is not None, row["model"]
+    return model if row.get("windows", True) else replace(model, sliding_window=None)
+
+
+def figures(row: Row) -> dict[str, tuple[float, float]]:
+    """The figures of a row: what was published, and what the program computes, in bytes."""
+    model, gpus = model_of(row), row.get("gpus", 1)
+    result: dict[str, tuple[float, float]] = {}
+    if "weights" in row:
+        result["weights"] = row["weights"] * GI, weights_bytes(model, gpus)
+    if cache := row.get("cache"):
+        in_flight = CONCURRENT_BATCHES * cache.get("batch", 0)
+        size = kv_cache_bytes(model, cache["tokens"], gpus, in_flight=in_flight)
+        result["KV cache"] = cache.get("bytes", cache.get("gib", 0) * GI), size
+    if free := row.get("free"):
+        share = f"--gpu-memory-utilization={free['utilization']}"
+        values = vllm(model=row["model"], accelerator=row["gpu"], gpus=gpus, maxModelLen=4096, arguments=[share])
+        (server,) = load(values, PROJECT).servers
+        loaded, (place, *_) = load_of(server), model_memory.places(server)
+        assert isinstance(loaded, Load)
+        need = loaded.need(place)
+        result["free for the KV cache"] = free["gib"] * GI, loaded.available(place) - need.weights - need.margin
+    return result
+
+
+def table() -> str:
+    """The figures of all rows, with their differences: `python -m tests.test_published_models`."""
+    lines = []
+    for row in ROWS:
+        for subject, (published, computed) in figures(row).items():
+            where = f"{row.get('gpus', 1)} x {row['gpu']}" if "gpu" in row else "files"
+            unit, size = ("GiB", GI) if published > 2**20 else ("bytes a token", 1)
+            sizes = (
+                f"{published / size:,.6g} | {computed / size:,.6g} {unit} | {100 * (computed / published - 1):+.1f} %"
+            )
+            lines.append(f"| {row['model']} | {where} | {subject} | {sizes} | {row['source']} |")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['model']} {row['kind']}")
+def test_computed_size_is_the_published_one(row: Row) -> None:
+    for subject, (published, computed) in figures(row).items():
+        assert computed == pytest.approx(published, rel=row.get("tolerance", TOLERANCE)), subject
+
+
+def test_rows_have_a_source_and_a_reason_for_more_tolerance() -> None:
+    for row in ROWS:
+        assert row["source"].startswith("https://"), row
+        assert ("tolerance" in row) == ("reason" in row), row
+
+
+def test_rows_cover_the_families_and_the_kinds_of_weights() -> None:
+    models = {row["model"] for row in ROWS}
+    assert len(models - {row["model"] for row in ROWS if row.get("given")}) >= 20
+    for kind in KINDS:
+        assert any(kind in model for model in models), kind
+
+
+if __name__ == "__main__":
+    print(table())

@@ -1,0 +1,130 @@
+"""The parts of a rehearsed upgrade that need no cluster: what is upgraded, and for how long nothing is admitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from ops.stack import Stop
+from rehearse.standstill import conversions, leaderless, refused
+from rehearse.upgrades import Upgrade, parse
+
+
+def configuration(folder: Path, **queues: Any) -> Path:
+    """A stack with these keys of its queues."""
+    path = folder / "Pulumi.prod.yaml"
+    path.write_text(yaml.safe_dump({"config": {"gke-ai:queues": queues, "gke-ai:serving": []}}))
+    return path
+
+
+def pins(path: Path) -> dict[str, Any]:
+    """The keys of a configuration's queues."""
+    content: dict[str, Any] = yaml.safe_load(path.read_text())["config"]["gke-ai:queues"]
+    return content
+
+
+# ---------------------------------------------------------------------------------------------------- what is upgraded
+def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool() -> None:
+    assert parse("") is None
+    assert parse("kueue") == Upgrade(("kueue",))
+    assert parse("jobset,kueue") == Upgrade(("kueue", "jobset"))
+    assert parse("pool/gpu-l4") == Upgrade(pool="gpu-l4")
+    assert parse("pool/gpu,maxSurge=2,maxUnavailable=0") == Upgrade(pool="gpu", settings="maxSurge=2,maxUnavailable=0")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("helm", r"helm is no upgrade\. Use kueue, jobset, kueue,jobset or pool/NAME"),
+        ("pool/", "pool/ is no upgrade"),
+        ("kueue,pool/gpu", "is no upgrade"),
+        ("pool/gpu,surge=2", "surge=2 is no upgrade setting"),
+        ("pool/gpu,maxSurge=0", "could upgrade no node"),
+    ],
+)
+def test_another_upgrade_is_refused_with_what_to_write(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse(text)
+
+
+def test_an_upgrade_has_a_title_with_its_releases() -> None:
+    both = Upgrade(("kueue", "jobset")).title
+    kueue, jobset = (
+        f"Kueue from {EARLIER_KUEUE_VERSION} to {KUEUE_VERSION}",
+        f"{EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}",
+    )
+    assert both == f"the upgrade of {kueue} and JobSet from {jobset}"
+    assert Upgrade(pool="gpu").title == "the upgrade of pool gpu"
+
+
+def test_the_configuration_before_has_the_earlier_release_and_the_one_after_the_pinned(tmp_path: Path) -> None:
+    own = configuration(tmp_path, flavors=[], kueueVersion=KUEUE_VERSION, jobsetVersion=JOBSET_VERSION)
+    before, after = Upgrade(("kueue",)).configurations(own, tmp_path)
+    assert pins(before) == {"flavors": [], "kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": JOBSET_VERSION}
+    assert pins(after) == {"flavors": [], "jobsetVersion": JOBSET_VERSION}
+
+
+def test_a_stack_that_is_pinned_to_the_earlier_release_is_upgraded_from_it(tmp_path: Path) -> None:
+    own = configuration(tmp_path, kueueVersion=EARLIER_KUEUE_VERSION)
+    before, after = Upgrade(("kueue",)).configurations(own, tmp_path)
+    assert (pins(before), pins(after)) == ({"kueueVersion": EARLIER_KUEUE_VERSION}, {})
+
+
+def test_a_release_that_the_emulator_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        Stop, match=rf"kueueVersion 0\.17\.3\. .* To rehearse from {EARLIER_KUEUE_VERSION}, remove the key"
+    ):
+        Upgrade(("kueue",)).configurations(configuration(tmp_path, kueueVersion="0.17.3"), tmp_path)
+
+
+def test_a_stack_without_queues_has_no_kueue_to_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "Pulumi.prod.yaml"
+    path.write_text(yaml.safe_dump({"config": {"gke-ai:serving": []}}))
+    with pytest.raises(Stop, match="has no Kueue to upgrade"):
+        Upgrade(("kueue",)).configurations(path, tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------------------- standstill
+def test_a_webhook_refuses_from_its_last_answer_to_its_next() -> None:
+    assert refused([(0, True), (1, True), (2, False), (3, False), (5, True), (6, True)]) == 4
+    assert refused([(0, True), (1, True)]) == 0
+    assert refused([]) == 0
+
+
+def test_kueue_has_no_leader_from_the_last_sign_of_one_to_the_first_of_the_next() -> None:
+    def lease(holder: str, acquired: int, renewed: int) -> dict[str, str]:
+        time = "2026-11-23T10:00:{:02}.000000Z"
+        return {"holderIdentity": holder, "acquireTime": time.format(acquired), "renewTime": time.format(renewed)}
+
+    first, second = lease("a", 0, 10), lease("b", 17, 17)
+    assert leaderless([first, first, second, lease("b", 17, 19)]) == 7
+    assert leaderless([first, lease("", 0, 12), second]) == 5, "the first leader resigned"
+    assert leaderless([first]) == 0
+
+
+def crd(kind: str, stored: str, *served: str) -> dict[str, Any]:
+    """A CRD with its stored and its other served versions."""
+    versions = [{"name": name, "served": True, "storage": name == stored} for name in sorted({stored, *served})]
+    return {"spec": {"names": {"kind": kind}, "versions": versions}}
+
+
+def test_stored_objects_are_converted_if_the_stored_version_changes() -> None:
+    before = [crd("Workload", "v1beta1", "v1beta2"), crd("Cohort", "v1beta2")]
+    after = [crd("Workload", "v1beta2"), crd("Cohort", "v1beta2")]
+    assert list(conversions("Kueue", before, after)) == [
+        "Kueue now stores Workload in another version, v1beta1 to v1beta2. "
+        "An object is converted when it is next written.",
+        "Kueue no longer serves Workload in v1beta1.",
+    ]
+
+
+def test_nothing_is_converted_if_both_releases_store_the_same_version() -> None:
+    same = [crd("Workload", "v1beta2", "v1beta1")]
+    added = [*same, crd("Topology", "v1beta2")]
+    assert list(conversions("Kueue", same, added)) == [
+        "Both releases of Kueue store v1beta2, so no stored object is converted."
+    ]

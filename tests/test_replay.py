@@ -1,0 +1,110 @@
+"""A replay keeps its own clock: who starts when, what an eviction costs, and what the day of a queue shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.objects import condition
+from rehearse.simulate import replay as module
+from rehearse.simulate.objects import second
+from rehearse.simulate.replay import Replay, Run
+from rehearse.simulate.result import day, percentile, queue_day
+from rehearse.simulate.trace import Submission
+from tests.simulation.fake import FirstComeFirstServed
+from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decider of these tests decides at once, so nobody waits for it."""
+    monkeypatch.setattr(module, "REQUEUE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
+
+
+def replayed(trace: list[Submission], pods: int, **classes: int) -> tuple[Replay, FirstComeFirstServed]:
+    kueue = FirstComeFirstServed(pods, "one")
+    replay = Replay(kueue, configuration({"one": {"gpus": pods}}, classes), tuple(trace))
+    replay.run()
+    return replay, kueue
+
+
+def test_runs_start_when_the_theory_says() -> None:
+    trace = poisson(seed=1, jobs=200, rate=1 / 100, mean=250.0)
+    replay, _ = replayed(trace, 3)
+    assert [run.spans[0][0] for run in replay.runs] == pytest.approx(starts(trace, 3))
+    assert all(run.ended for run in replay.runs)
+    assert replay.late == 0
+
+
+def test_waiting_of_the_reference_approaches_erlangs_formula() -> None:
+    trace = poisson(seed=1, jobs=200_000, rate=1 / 100, mean=250.0)
+    waits = [start - row.time for row, start in zip(trace, starts(trace, 3), strict=True)]
+    assert sum(waits) / len(waits) == pytest.approx(mean_wait(3, 1 / 100, 250.0), rel=0.05)
+
+
+def test_an_evicted_run_goes_on_from_its_last_checkpoint() -> None:
+    low = run(0, 1000, priority="low", checkpoint=300)
+    high = run(700, 50, priority="high")
+    replay, _ = replayed([low, high], 1, low=1, high=2)
+    evicted, preemptor = replay.runs
+    assert preemptor.spans == [(700, 750)]
+    # It had 600 of its 1000 seconds in a checkpoint, so 400 are left.
+    assert evicted.spans == [(0, 700), (750, 1150)]
+    assert (evicted.lost, evicted.evictions, evicted.ended) == (100, 1, True)
+
+
+def test_an_evicted_run_without_checkpoints_starts_again() -> None:
+    replay, _ = replayed([run(0, 1000, priority="low"), run(700, 50, priority="high")], 1, low=1, high=2)
+    assert replay.runs[0].spans == [(0, 700), (750, 1750)]
+    assert replay.runs[0].lost == 700
+
+
+def test_a_second_eviction_keeps_the_checkpoints_before_the_first() -> None:
+    trace = [run(0, 1000, priority="low", checkpoint=300), run(700, 50, priority="high"), run(800, 50, priority="high")]
+    replay, _ = replayed(trace, 1, low=1, high=2)
+    assert replay.runs[0].spans == [(0, 700), (750, 800), (850, 1250)]
+    assert replay.runs[0].lost == 150
+
+
+def test_the_newest_reservation_on_the_simulated_clock_is_evicted_first() -> None:
+    trace = [run(0, 1000, priority="low"), run(10, 1000, priority="low"), run(20, 50, priority="high")]
+    replay, kueue = replayed(trace, 2, low=1, high=2)
+    assert [run.evictions for run in replay.runs] == [0, 1, 0]
+    # Each admission has a second of its own, after those of the submissions.
+    reserved = [condition(item, "QuotaReserved") for item in kueue.written if "admission" in item.get("status", {})]
+    assert [entry["lastTransitionTime"] for entry in reserved] == [second(number) for number in range(4, 8)]
+
+
+def test_a_run_that_never_fits_is_reported_and_stops_nothing() -> None:
+    replay, _ = replayed([run(0, 10, pods=5), run(1, 10)], 2)
+    assert [run.ended for run in replay.runs] == [False, True]
+    result = queue_day("one", 2, replay.runs, 11)
+    assert (result.submitted, result.never_started, result.waited["longest"]) == (2, 1, 0.0)
+
+
+def test_runs_at_the_same_moment_start_in_their_order_and_after_ends() -> None:
+    replay, kueue = replayed([run(0, 100), run(100, 10), run(100, 10)], 1)
+    assert [run.spans for run in replay.runs] == [[(0, 100)], [(100, 110)], [(110, 120)]]
+    created = [item["metadata"]["creationTimestamp"] for item in kueue.written if "status" not in item]
+    assert created == sorted({*created})
+
+
+def test_the_day_of_a_queue_has_its_use_by_hour_and_its_waiting() -> None:
+    first = Run(0, run(0, 5400, pods=2), "one", spans=[(0, 5400)], ended=True)
+    second_run = Run(1, run(0, 1800), "one", spans=[(5400, 7200)], ended=True)
+    result = queue_day("one", 2, [first, second_run], 7200)
+    assert result.use == [2.0, 1.5]
+    assert result.used_hours == 3.5
+    assert result.waited == {"p50": 0, "p90": 5400, "p99": 5400, "longest": 5400}
+
+
+@pytest.mark.parametrize(("percent", "value"), [(50, 2), (75, 3), (90, 4), (99, 4)])
+def test_a_percentile_is_a_value_that_occurred(percent: float, value: float) -> None:
+    assert percentile([1, 2, 3, 4], percent) == value
+
+
+def test_lost_work_counts_accelerators() -> None:
+    lost = Run(0, run(0, 7200, pods=2), "one", lost=3600, evictions=1, spans=[(0, 3600)])
+    result = day("prod", "t.csv", configuration({"one": {"gpus": 2}}), [lost], 0, 1.0)
+    assert (result.queues[0].lost_hours, result.queues[0].preemptions) == (2.0, 1)
+    assert '"ran": [' in result.to_json([lost])

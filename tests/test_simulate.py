@@ -1,0 +1,149 @@
+"""A simulation uses the queues that the program registers, and refuses a trace or a configuration that it can't use."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ops.stack import Stop
+from rehearse.simulate.command import duration, parser, print_imported, queues_of, show
+from rehearse.simulate.kueue import configuration as manager
+from rehearse.simulate.objects import Queues, workload
+from rehearse.simulate.replay import Run
+from rehearse.simulate.result import day
+from tests.recorder import configuration, load_stack, shared_record
+from tests.repository import ROOT
+from tests.simulation.theory import configuration as queues_with
+from tests.simulation.theory import run
+
+STACKS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", "examples/mixed-training-inference.yaml"]
+COMPARED = ("ResourceFlavor", "ClusterQueue", "LocalQueue")
+
+
+@pytest.mark.parametrize("path", STACKS)
+def test_queues_are_those_that_the_program_registers(path: str) -> None:
+    registered = shared_record(configuration(path)).resources.values()
+    expected = {
+        (inputs["kind"], inputs["metadata"].get("namespace"), inputs["metadata"]["name"]): inputs.get("spec") or {}
+        for resource in registered
+        if (inputs := resource.inputs).get("kind") in COMPARED
+    }
+    objects = [item for _, item in Queues(load_stack(configuration(path))).objects()]
+    found = {
+        (item["kind"], item["metadata"].get("namespace"), item["metadata"]["name"]): item["spec"]
+        for item in objects
+        if item["kind"] in COMPARED
+    }
+    assert len(found) >= 3
+    assert found == expected
+
+
+def test_kueue_has_the_configuration_of_the_program_but_for_three_settings() -> None:
+    queues = queues_of(ROOT / "Pulumi.prod.yaml")
+    values = next(
+        resource.inputs["values"]
+        for resource in shared_record(configuration("Pulumi.prod.yaml")).resources.values()
+        if resource.name == "kueue" and "values" in resource.inputs
+    )
+    program = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    changed = {key for key in program if program[key] != manager(queues).get(key)}
+    assert changed == {"leaderElection", "clientConnection", "metrics"} | ({"waitForPodsReady"} & program.keys())
+
+
+def test_queues_that_share_quota_are_one_group() -> None:
+    queues = queues_with({"a": {"gpus": 1, "cohort": "x"}, "b": {"gpus": 1, "cohort": "x"}, "c": {"gpus": 1}})
+    assert sorted(map(sorted, queues.groups)) == [["a", "b"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("preemption", "priorities", "possible"),
+    [
+        ({"withinClusterQueue": "Never", "reclaimWithinCohort": "Never"}, {1, 2}, False),
+        ({}, {1}, False),
+        ({}, {1, 2}, True),
+        ({"reclaimWithinCohort": "Any"}, {1}, True),
+        ({"withinClusterQueue": "LowerOrNewerEqualPriority"}, {1}, True),
+    ],
+)
+def test_preemption_is_possible_if_the_policies_allow_it(
+    preemption: dict[str, str], priorities: set[int], possible: bool
+) -> None:
+    assert queues_with({"a": {"gpus": 1, "preemption": preemption}}).can_preempt(["a"], priorities) == possible
+
+
+def test_a_workload_asks_for_the_accelerators_of_its_queue() -> None:
+    queues = queues_of(ROOT / "Pulumi.prod.yaml")
+    resources = {name: queues.accelerator(name) for name in queues.cluster_queues}
+    assert resources == dict.fromkeys(("serving", "training"), "nvidia.com/gpu") | dict.fromkeys(
+        ("slices", "v5e"), "google.com/tpu"
+    )
+    item = workload(3, run(0, 10, pods=2, accelerators=4), 20, "google.com/tpu")
+    (pods,) = item["spec"]["podSets"]
+    requests = pods["template"]["spec"]["containers"][0]["resources"]["requests"]
+    assert (pods["count"], requests["google.com/tpu"], item["spec"]["priority"]) == (2, "4", 20)
+
+
+def test_generated_runs_fit_the_queues_of_every_stack() -> None:
+    for path in STACKS:
+        queues = queues_of(ROOT / path)
+        for source in queues.sources():
+            name = queues.by_local[source.queue]
+            (limits,) = [total for _, total in queues.cluster_queues[name].limits()]
+            wanted = {"cpu": source.cpu, "memory": source.memory * 2**30, queues.accelerator(name): source.accelerators}
+            for resource, amount in wanted.items():
+                assert amount * source.most_pods <= limits.get(resource, 0), (path, source, resource)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [({"queue": "other"}, "submits to team/other"), ({"priority": "top"}, "priority class top, but")],
+)
+def test_a_trace_of_another_stack_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(Stop, match=message):
+        queues_with({"one": {"gpus": 1}}, {"low": 1}).check((run(0, 1, **fields),))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "There is no configuration"),
+        ("config: {gke-ai:cluster: {name: c}}", "no local queues"),
+        ("config: {gke-ai:queues: {clusterQueue: []}}", "gke-ai:queues"),
+        ("[1]", "not a stack's configuration"),
+    ],
+)
+def test_a_configuration_without_queues_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "stack.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(Stop, match=message):
+        queues_of(file)
+
+
+def test_the_table_shows_every_queue(capsys: pytest.CaptureFixture[str]) -> None:
+    queues = queues_with({"one": {"gpus": 2}, "idle": {"gpus": 2}})
+    ran = Run(0, run(0, 7200), "one", spans=[(600, 7800)], ended=True)
+    show(day("prod", "trace.csv", queues, [ran], 2, 3.0))
+    output = capsys.readouterr().out
+    assert "one" in output
+    assert "idle" in output
+    assert "10.0 min" in output
+    assert "decided 2 times after the clock had moved on" in output
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])
+def test_a_duration_has_the_unit_that_suits_it(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_an_imported_trace_is_printed_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "cluster_log.csv"
+    header = "vc,gpu_num,cpu_num,node_num,submit_time,start_time,duration"
+    file.write_text(f"{header}\nvcX,1,4,1,2020-06-09 18:41:27,2020-06-09 18:41:27,249\n")
+    options: argparse.Namespace = parser().parse_args(["import", "helios", str(file), "--queue", "vcX=team/gpus"])
+    print_imported(options)
+    assert capsys.readouterr().out.splitlines()[1] == "0,team/gpus,,1,1,4,16,249,0,no"
