@@ -13,12 +13,10 @@ from settings.rules import check
 from settings.rules.api_key import api_key_problems, missing_api_key
 from settings.rules.provider import project_problems, region_problems
 from settings.rules.token import token_problems
+from settings.secrets import API_KEY, HF_TOKEN, SECRETS
 from settings.stack import ResolvedStack
 
 __all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
-
-# Keys outside the settings. The program reads them as Pulumi secrets instead.
-_NOT_SECTIONS = ("hfToken", "gatewayApiKey")
 
 
 def load(
@@ -44,15 +42,16 @@ def load(
     wrong_project = list(project_problems(project))
     # Without a valid project, check names with a substitute.
     project_id = "project-id" if wrong_project else project
-    sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in _NOT_SECTIONS}
+    secrets = {secret.key for secret in SECRETS}
+    sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in secrets}
     settings, problems = read(sections)
     problems += wrong_project
     problems += region_problems(region)
     problems += token_problems
     problems += _calibrate(settings)
-    problems += _token_problems(ResolvedStack(settings), "hfToken" in values, token_given)
+    problems += _token_problems(ResolvedStack(settings), HF_TOKEN.key in values, token_given)
     if not settings.unresolved.overlaps(f"{PREFIX}gateway"):
-        problems += missing_api_key(settings.gateway, "gatewayApiKey" in values, api_key_given)
+        problems += missing_api_key(settings.gateway, API_KEY.key in values, api_key_given)
     problems += check(settings)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]

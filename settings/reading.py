@@ -105,7 +105,7 @@ class _Reader:
         """Reads an item of a list of several section types, which a key such as `engine` distinguishes."""
         if len(sections) == 1 or not isinstance(value, Mapping):
             return self._section(sections[0], value, path)
-        key, by_name = _discriminator(sections)
+        key, by_name = discriminator(sections)
         name = str(value.get(key, next(iter(by_name))))
         if name not in by_name:
             self.problems.append(
@@ -156,7 +156,7 @@ def _plain_keys(model: type[Section]) -> type[Section]:
     return create_model(model.__name__, __base__=Section, **fields)
 
 
-def _discriminator(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
+def discriminator(sections: list[type[Section]]) -> tuple[str, dict[str, type[Section]]]:
     """The key whose value distinguishes these sections, and the section for each value."""
     for key, field in sections[0].model_fields.items():
         if get_origin(field.annotation) is Literal and len(get_args(field.annotation)) == 1:
@@ -266,7 +266,7 @@ def _unknown_key(path: str, key: str, model: type[Section]) -> Problem:
     cause = f"{key} is not a key of {model.noun}. It would have no effect"
     for other in _alternatives(model):
         if key in _keys(other) and not closest(key, _keys(model)):
-            tag, values = _discriminator([other])
+            tag, values = discriminator([other])
             return Problem(path, cause, f"Remove it, or set {tag}: {next(iter(values))}, which has this key")
     return Problem(path, cause, nearest(key, _keys(model)))
 

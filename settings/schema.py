@@ -9,6 +9,7 @@ from typing import Any
 
 from settings.model import Settings
 from settings.reading import PREFIX
+from settings.secrets import SECRETS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,9 +22,10 @@ def schema() -> dict[str, Any]:
     """
     sections = plain(Settings.model_json_schema(by_alias=True))
     keys = {f"{PREFIX}{key}": value for key, value in sections["properties"].items()}
-    for key, title in (("hfToken", "Hugging Face token"), ("gatewayApiKey", "API key of the gateway's clients")):
-        keys[f"{PREFIX}{key}"] = {
-            "description": f"{title}, as `pulumi config set --secret {PREFIX}{key}` writes it",
+    for secret in SECRETS:
+        key = f"{PREFIX}{secret.key}"
+        keys[key] = {
+            "description": f"{secret.description} Set it with `pulumi config set --secret {key}`.",
             "type": "object",
             "properties": {"secure": {"type": "string"}},
             "required": ["secure"],

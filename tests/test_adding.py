@@ -46,7 +46,7 @@ engine = ENGINES["sglang"]
 print("RESULT" + json.dumps({
     "containers": {name: inputs["spec"]["template"]["spec"]["containers"][0] for name, inputs in deployments.items()},
     "ports": record.one("Service", "sglang").inputs["spec"]["ports"],
-    "generated": [json.dumps(schema()), settings_page.page(), json.dumps(served)],
+    "generated": [json.dumps(schema()), "".join(page() for page in settings_page.pages().values()), json.dumps(served)],
     "inputs": list(served["resources"]["gke-ai:index:SglangServer"]["inputProperties"]),
     "pool": dict(record.one("NodePool", "prepare").inputs),
     "refusal": refusal,

@@ -10,12 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
-from settings.model import Settings
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests import repository
 from tests.pages.__main__ import FOLDER, PAGES
-from tests.pages.settings_page import CONFIGURATIONS, page, sections
+from tests.pages.settings_keys import CONFIGURATIONS
 from tests.recorder import run_program
 from tests.repository import ROOT
 from tests.test_bad_configuration import MISTAKES
@@ -39,37 +38,6 @@ def test_generated_page_is_up_to_date(name: str) -> None:
 
 def test_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(schema())
-
-
-def test_each_section_of_the_page_leads_to_all_its_keys() -> None:
-    parts = {
-        part.partition("\n")[0]: (
-            set(re.findall(r"^\| `(?:gke-ai:)?(\w+)` \|", part, re.M)),
-            re.findall(r"\]\(#(\w+)\)", "".join(re.findall(r"^Also takes the keys of .*", part, re.M))),
-        )
-        for part in page().split("\n## ")[1:]
-    }
-    by_anchor = {title.lower(): title for title in parts}
-
-    def keys(title: str) -> set[str]:
-        own, parents = parts[title]
-        return own.union(*(keys(by_anchor[parent]) for parent in parents))
-
-    for section in sections():
-        if section is not Settings:
-            assert keys(section.__name__) == {field.alias for field in section.model_fields.values()}, section
-
-
-def test_every_key_has_a_description_and_an_example() -> None:
-    for line in PAGES["settings.md"]().splitlines():
-        if line.startswith("| `"):
-            key, value_type, _, meaning, example = (cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1])
-            assert meaning, key
-            assert example or "](#" in value_type, key
-
-
-def test_every_class_of_settings_is_on_the_page() -> None:
-    assert set(schema()["$defs"]) <= {section.__name__ for section in sections()}
 
 
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)

@@ -11,6 +11,7 @@ import pulumi
 
 import settings
 from settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, warnings
+from settings.secrets import API_KEY, HF_TOKEN, StackSecret
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
     """The resolved stack, the project and the secrets of the stack. Raises RunError with everything that is wrong."""
     google = pulumi.Config("gcp")
     project = google.get("project") or ""
-    secrets = Secrets(secret("hfToken", "HF_TOKEN"), secret("gatewayApiKey", "GATEWAY_API_KEY"))
+    secrets = Secrets(value_of(HF_TOKEN), value_of(API_KEY))
     try:
         stack = settings.load(
             configuration(),
@@ -36,8 +37,8 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
             api_key_given=secrets.api_key is not None,
             region=google.get("region") or "",
             token_problems=[
-                *problems(settings.token_problems, "hfToken", "HF_TOKEN"),
-                *problems(settings.api_key_problems, "gatewayApiKey", "GATEWAY_API_KEY"),
+                *problems(settings.token_problems, HF_TOKEN),
+                *problems(settings.api_key_problems, API_KEY),
             ],
         )
     except BadConfiguration as bad:
@@ -69,15 +70,15 @@ def parsed(text: str) -> object:
         return text
 
 
-def secret(key: str, variable: str) -> pulumi.Output[str] | None:
-    """A secret: the key of the stack, or else the environment variable."""
-    if configured := pulumi.Config().get_secret(key):
+def value_of(secret: StackSecret) -> pulumi.Output[str] | None:
+    """The value of a secret: of its key, or else of its environment variable."""
+    if configured := pulumi.Config().get_secret(secret.key):
         return configured
-    value = os.environ.get(variable, "").strip()
+    value = os.environ.get(secret.variable, "").strip()
     return pulumi.Output.secret(value) if value else None
 
 
-def problems(check: Callable[..., Iterable[Problem]], key: str, variable: str) -> list[Problem]:
+def problems(check: Callable[..., Iterable[Problem]], secret: StackSecret) -> list[Problem]:
     """What is wrong with a secret, or with the place where it is set."""
-    encrypted = pulumi.runtime.is_config_secret(f"{pulumi.get_project()}:{key}")
-    return list(check(pulumi.Config().get(key), encrypted, os.environ.get(variable)))
+    encrypted = pulumi.runtime.is_config_secret(f"{pulumi.get_project()}:{secret.key}")
+    return list(check(pulumi.Config().get(secret.key), encrypted, os.environ.get(secret.variable)))

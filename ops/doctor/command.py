@@ -28,6 +28,7 @@ from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, No
 from ops.stack import ROOT, Stop
 from ops.terminal import new_console
 from settings import BadConfiguration
+from settings.secrets import API_KEY, HF_TOKEN, SECRETS
 
 PREFIX = "gke-ai:"
 
@@ -111,14 +112,13 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
             token_given=True,
             region=str(config.get("gcp:region") or ""),
             token_problems=[
-                *settings.token_problems(*secret_of(values, "hfToken"), os.environ.get("HF_TOKEN")),
-                *settings.api_key_problems(*secret_of(values, "gatewayApiKey"), os.environ.get("GATEWAY_API_KEY")),
+                *settings.token_problems(*secret_of(values, HF_TOKEN.key), os.environ.get(HF_TOKEN.variable)),
+                *settings.api_key_problems(*secret_of(values, API_KEY.key), os.environ.get(API_KEY.variable)),
             ],
         )
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    given = ("hfToken", "HF_TOKEN"), ("gatewayApiKey", "GATEWAY_API_KEY")
-    token_given, key_given = (key in values or bool(os.environ.get(variable)) for key, variable in given)
+    token_given, key_given = (secret.key in values or bool(os.environ.get(secret.variable)) for secret in SECRETS)
     return Doctor(stack, project, loaded, token_given, call, key_given)
 
 

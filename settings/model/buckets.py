@@ -45,7 +45,7 @@ class Bucket(Section):
     versioning: bool = Field(default=False, description="Keep overwritten and deleted objects as older versions.")
     on_destroy: Literal["keep", "delete"] = Field(
         default="keep",
-        description="What happens to the bucket when the stack is destroyed. keep: it stays; delete: it is deleted "
+        description="Effect of the deletion of the stack on the bucket. keep: it stays; delete: it is deleted "
         "with its data.",
     )
     adopt: bool = Field(

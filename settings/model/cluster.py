@@ -85,7 +85,7 @@ class MaintenanceExclusion(Section):
 
 
 class Maintenance(Section):
-    """When GKE upgrades the cluster and its nodes."""
+    """The times at which GKE upgrades the cluster and its nodes."""
 
     noun: ClassVar[str] = "the maintenance"
 
@@ -106,8 +106,8 @@ class Cluster(Section):
     name: GkeName = Field(default="llm-cluster", description="Name of the cluster.")
     mode: Literal["standard", "autopilot", "existing"] = Field(
         default="autopilot",
-        description="Who manages the nodes. autopilot: GKE; standard: this stack; existing: the stack uses a cluster "
-        "that already exists.",
+        description="Mode of the cluster. autopilot: GKE manages the nodes; standard: the stack manages them; "
+        "existing: the stack uses a cluster that already exists.",
     )
     existing_mode: Literal["standard", "autopilot"] = Field(
         default="standard", description="Mode of the existing cluster. Read only with mode: existing."
@@ -150,9 +150,9 @@ class Cluster(Section):
     public_endpoint: bool = Field(default=True, description="Give the control plane an IP address on the Internet.")
     authorized_networks: list[Cidr] = Field(
         default=[],
-        description="IPv4 ranges that can reach the control plane by its IP address. Default: all. Google's provider "
-        "cannot remove them: if you empty the list, the cloud keeps the last ranges until you run `gcloud "
-        "container clusters update NAME --location LOCATION --no-enable-master-authorized-networks`.",
+        description="IPv4 ranges that can reach the control plane by its IP address. Google's provider cannot remove "
+        "them: if you empty the list, the cloud keeps the last ranges until you run `gcloud container clusters update "
+        "NAME --location LOCATION --no-enable-master-authorized-networks`. Default: all addresses.",
         examples=[["8.8.8.0/24"]],
     )
     dns_endpoint: bool = Field(
@@ -161,14 +161,14 @@ class Cluster(Section):
     node_service_account: str | None = Field(
         default=None,
         description="Google service account of the nodes. If you set a name, the stack creates the account with the "
-        "roles that nodes need and no others. If you set an e-mail address, the account must exist. "
-        "Default: the default account of Compute Engine. A change replaces every node pool of the stack "
-        "before the old account is deleted. Nodes that GKE created itself (Autopilot, compute classes) "
-        "keep the old account: delete them after the update.",
+        "roles that nodes need and no others. If you set an e-mail address, the account must exist. A change "
+        "replaces every node pool of the stack before the old account is deleted. Nodes that GKE created itself "
+        "(Autopilot, compute classes) keep the old account: delete them after the update. Default: the default "
+        "account of Compute Engine.",
         examples=["gke-nodes"],
     )
     maintenance: Maintenance | None = Field(
-        default=None, description="When GKE upgrades the cluster and its nodes. Default: at any time."
+        default=None, description="Times at which GKE upgrades the cluster and its nodes. Default: at any time."
     )
     labels: Labels = Field(default={}, description="Google Cloud resource labels of the cluster.")
     protect: bool = Field(

@@ -55,7 +55,7 @@ class ComputeClass(Section):
     priorities: list[Priority] = Field(min_length=1, description="Choices, in order of preference.")
     when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = Field(
         default="DoNotScaleUp",
-        description="What GKE does if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any "
+        description="Behavior of GKE if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any "
         "machine type.",
     )
     auto_create_pools: bool = Field(

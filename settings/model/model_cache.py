@@ -23,17 +23,17 @@ class ModelCache(Section):
     )
     reader: Literal["fuse", "streamer"] = Field(
         default="fuse",
-        description="How replicas read the bucket. fuse: as a folder, with a file cache on the node; streamer: vLLM's "
+        description="Reader of the bucket. fuse: a folder, with a file cache on the node; streamer: vLLM's "
         "Run:ai Model Streamer, from the bucket into the accelerators.",
     )
     file_cache: Request | None = Field(
         default=None,
-        description="Size of a replica's file cache, in bytes. Default: a tenth more than the model in the catalog.",
+        description="Size of a replica's file cache, in bytes. Default: the size of the model, plus a tenth.",
         examples=["20Gi"],
     )
     file_cache_medium: Literal["disk", "memory"] = Field(
         default="disk",
-        description="Where the file cache is. disk: on the disk or the Local SSDs of the node; memory: in the memory "
+        description="Medium of the file cache. disk: on the disk or the Local SSDs of the node; memory: in the memory "
         "of the sidecar, in addition to `sidecarMemory`.",
     )
     sidecar_cpu: Request = Field(default="2", description="CPU request and limit of the FUSE sidecar, in cores.")

@@ -44,7 +44,8 @@ class ModelShape(Section):
     kv_bytes: float = Field(default=2, ge=0.25, le=4, description="Size of a cached value, in bytes.", examples=[1])
     architecture: str = Field(
         default="",
-        description="Entry of `architectures`. Default: whether the engine supports the model is not checked.",
+        description="Entry of `architectures`. Without it, the program does not check that the engine supports the "
+        "model.",
         examples=["LlamaForCausalLM"],
     )
     expert_size: int | None = Field(

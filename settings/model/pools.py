@@ -65,7 +65,8 @@ class Pool(Section):
     image_streaming: bool | None = Field(
         default=None,
         description="Start containers before their images are downloaded, with Image streaming. It needs images in "
-        "Artifact Registry, in the region of the nodes. Default: false in a new pool; an existing one keeps its value.",
+        "Artifact Registry, in the region of the nodes. Default: `false` in a new pool; an existing one keeps its "
+        "value.",
         examples=[True],
     )
     protect: bool = Field(
@@ -292,8 +293,8 @@ class TpuPool(Pool):
     )
     auto_repair: bool | None = Field(
         default=None,
-        description="Let GKE repair nodes. Default: false with flex-start, where a repair would end the run; else "
-        "true.",
+        description="Let GKE repair nodes. With flex-start, a repair would end the run. Default: `true`, or `false` "
+        "with flex-start.",
         examples=[False],
     )
     workload_policy: str | None = Field(

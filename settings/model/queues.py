@@ -96,7 +96,7 @@ class ClusterQueue(Section):
     )
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = Field(
         default=None,
-        description="Whether a workload that does not fit blocks later ones. Default: Kueue's own, BestEffortFIFO.",
+        description="Whether a workload that does not fit blocks later ones. Default: Kueue's, `BestEffortFIFO`.",
     )
 
 
@@ -131,7 +131,7 @@ class Queues(Section):
         ge=1,
         le=5,
         description="Pods of Kueue's manager. While none runs, no pod starts in the namespaces that Kueue manages. 2 "
-        "or more pods get a disruption budget and are spread over zones and nodes. Default: 1.",
+        "or more pods get a disruption budget and are spread over zones and nodes.",
     )
     pods_ready_timeout_seconds: int | None = Field(
         default=None,

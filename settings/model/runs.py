@@ -64,30 +64,30 @@ class FineTune(GpuWorkload):
         default=None,
         ge=0,
         description="Number of failed pods after which the Job fails. A pod that fails or is disrupted makes the "
-        "others fail, and these count. Default: 4 for each pod; with `fixedName` 4.",
+        "others fail, and these count. Default: 4 for each pod, or 4 with `fixedName`.",
         examples=[8],
     )
     ignore_disruptions: bool | None = Field(
         default=None,
         description="Do not count node maintenance, eviction and preemption as failures. A failed pod is then "
-        "replaced, not restarted in place. Default: true; with `fixedName` false.",
+        "replaced, not restarted in place. Default: `true`, or `false` with `fixedName`.",
         examples=[False],
     )
     remove_incomplete_checkpoints: bool | None = Field(
         default=None,
         description="Delete checkpoints without `trainer_state.json` when the run starts. They were not written "
-        "completely, and the run cannot continue from them. Default: true; with `fixedName` false.",
+        "completely, and the run cannot continue from them. Default: `true`, or `false` with `fixedName`.",
         examples=[False],
     )
     termination_grace_period_seconds: int = Field(
         default=60,
         ge=0,
         description="Time in which a preempted or evicted pod can finish, in seconds. The default image writes no "
-        "checkpoint then: the work since the last one is lost. Default: 60.",
+        "checkpoint then: the work since the last one is lost.",
     )
     fixed_name: bool = Field(
         default=False,
-        description="Use exactly `name` as the name of the Job. A changed Job then needs a new name. Otherwise the "
+        description="Use exactly `name` as the name of the Job. A changed Job then needs a new name. If false, the "
         "name ends in a hash of the content, and a changed Job runs beside the old one.",
     )
 
@@ -150,7 +150,7 @@ class TpuRun(TpuWorkload):
     )
     volume: FuseVolume | None = Field(
         default=None,
-        description="Bucket to mount, for data and checkpoints. Default: none.",
+        description="Bucket to mount, for data and checkpoints.",
         examples=[{"bucket": "checkpoints"}],
     )
     shared_memory: Request | None = Field(
@@ -167,19 +167,19 @@ class TpuRun(TpuWorkload):
     ignore_disruptions: bool | None = Field(
         default=None,
         description="Do not count node maintenance, eviction and preemption as failures. A failed pod is then "
-        "replaced, not restarted in place. Default: true; with `fixedName` false.",
+        "replaced, not restarted in place. Default: `true`, or `false` with `fixedName`.",
         examples=[False],
     )
     termination_grace_period_seconds: int | None = Field(
         default=None,
         ge=0,
-        description="Time in which a preempted or evicted pod can finish, in seconds. Default: 60; with `fixedName` "
-        "Kubernetes' own, 30.",
+        description="Time in which a preempted or evicted pod can finish, in seconds. Default: 60, or 30 with "
+        "`fixedName`.",
         examples=[300],
     )
     fixed_name: bool = Field(
         default=False,
-        description="Use exactly `name` as the name of the run. A changed run then needs a new name. Otherwise the "
+        description="Use exactly `name` as the name of the run. A changed run then needs a new name. If false, the "
         "name ends in a hash of the content, and a changed run runs beside the old one.",
     )
 
@@ -277,9 +277,9 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
     backoff_limit: int | None = Field(
         default=None,
         ge=0,
-        description="Number of failed pods after which the Job fails. Default: on a multi-host slice 4 for each pod, "
-        "as a pod that fails or is disrupted makes the others fail, and with `fixedName` 0; on a "
-        "single-host slice Kubernetes' own, 6.",
+        description="Number of failed pods after which the Job fails. On a multi-host slice, a pod that fails or is "
+        "disrupted makes the others fail, and these count. Default: 4 for each pod of a multi-host slice, or 0 with "
+        "`fixedName`; 6 on a single-host slice.",
         examples=[0],
     )
     max_run_duration_seconds: int | None = Field(

@@ -77,7 +77,11 @@ class Server(Workload):
         default=None, description="Value of the label `app`, by which the Service selects the pods. Default: `name`."
     )
     container: DnsLabel = Field(default="inference-server", description="Name of the container.")
-    image: str | None = Field(default=None, description="Container image. Default: the pinned image of the engine.")
+    image: str | None = Field(
+        default=None,
+        description="Container image. Default: the pinned image of the engine.",
+        examples=["us-docker.pkg.dev/my-project/serving/server:1.0.0"],
+    )
     replicas: int = Field(default=1, ge=0, description="Number of pods. Cannot be set with an autoscaler.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port of the container and of the Service.")
     service: DnsLabel | None = Field(default=None, description="Name of the Service. Default: `name`.")
@@ -100,22 +104,22 @@ class Server(Workload):
     )
     surge: bool = Field(
         default=True,
-        description="How a rollout replaces pods. true: it first creates one more pod, which needs free quota; false: "
-        "it first deletes a pod.",
+        description="Create one more pod before a rollout deletes one. It needs free quota. If false, a rollout "
+        "first deletes a pod.",
     )
     drain_seconds: int = Field(
         default=15,
         ge=0,
         le=600,
         description="Time for which a terminating pod still answers requests, until no more are sent to it, in "
-        "seconds. 0: not at all. Default: 15.",
+        "seconds. 0: not at all.",
     )
     termination_grace_period_seconds: int = Field(
         default=120,
         ge=1,
         description="Time in which a terminating pod can finish its requests, including `drainSeconds`, in seconds. "
         "Longer answers are cut. vLLM gets `--shutdown-timeout` for it, less 10 seconds to end. On Spot nodes GKE "
-        "allows less. Default: 120.",
+        "allows less.",
     )
     ready_timeout_seconds: int = Field(
         default=3600, ge=1, description="Time that `up` waits for the first replica to be ready, in seconds."

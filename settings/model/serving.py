@@ -32,9 +32,7 @@ class GpuServer(Server, GpuWorkload):
 
     model: str = Field(description="Model id on Hugging Face.")
     gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
-    quantize: str | None = Field(
-        default=None, description="Quantization method, as the engine names it. Default: none."
-    )
+    quantize: str | None = Field(default=None, description="Quantization method, as the engine names it.")
     max_model_len: int | None = Field(
         default=None,
         ge=1,

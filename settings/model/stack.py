@@ -29,9 +29,9 @@ class Tenant(Section):
     name: DnsLabel = Field(description="Name of the namespace.", examples=["team-a"])
     members: list[str] = Field(
         default=[],
-        description="Who may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL. "
-        "Google's provider cannot turn off Google Groups: if you remove the last group, first run `gcloud container "
-        'clusters update NAME --location LOCATION --security-group=""` and `pulumi refresh`.',
+        description="Identities that may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or "
+        "serviceAccount:E-MAIL. Google's provider cannot turn off Google Groups: if you remove the last group, first "
+        'run `gcloud container clusters update NAME --location LOCATION --security-group=""` and `pulumi refresh`.',
         examples=[["group:team-a@example.com"]],
     )
     service_account: DnsLabel = Field(
@@ -43,7 +43,8 @@ class Tenant(Section):
     )
     priority_classes: list[str] = Field(
         default=[],
-        description="Priority classes that the tenant may use. Default: only pods without one are allowed.",
+        description="Priority classes that the tenant's pods may use. A pod without a priority class is always "
+        "allowed.",
         examples=[["training"]],
     )
     quota: dict[str, Quantity] = Field(
@@ -143,8 +144,7 @@ class Settings(Section):
     enable_apis: bool = Field(default=False, description="Enable the Google Cloud APIs that the stack needs.")
     policies: Literal["advisory", "mandatory"] = Field(
         default="advisory",
-        description="What a violation of the policy pack does. advisory: it is reported; mandatory: it stops the "
-        "deployment.",
+        description="Effect of a violation of a policy. advisory: it is reported; mandatory: it stops the deployment.",
     )
     waivers: list[Waiver] = Field(default=[], description="Exceptions from policies.")
     hf_token_secret: str | None = Field(

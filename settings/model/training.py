@@ -42,7 +42,7 @@ class BucketVolume(Section):
 
 
 class RunCheckpoints(Section):
-    """Where a training run writes its checkpoints: a directory of its own in a bucket."""
+    """The directory in a bucket to which a training run writes its checkpoints."""
 
     noun: ClassVar[str] = "a directory of checkpoints"
 
@@ -99,7 +99,7 @@ class TrainingRun(GpuWorkload):
         examples=["16Gi"],
     )
     checkpoints: RunCheckpoints | None = Field(
-        default=None, description="Directory for the checkpoints. Default: none; a restarted run begins again."
+        default=None, description="Directory for the checkpoints. Without it, a restarted run begins again."
     )
     resume_from: str | None = Field(
         default=None,
@@ -112,7 +112,7 @@ class TrainingRun(GpuWorkload):
     )
     ignore_disruptions: bool | None = Field(
         default=None,
-        description="Do not count node maintenance, eviction and preemption as failures. Default: true.",
+        description="Do not count node maintenance, eviction and preemption as failures. Default: `true`.",
         examples=[False],
     )
     termination_grace_period_seconds: int = Field(

@@ -18,7 +18,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "outputs.md": outputs_page.page,
     "policies.md": policies_page.page,
     "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),
-    "settings.md": settings_page.page,
+    **{f"settings/{name}": page for name, page in settings_page.pages().items()},
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }
 

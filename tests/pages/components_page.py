@@ -15,6 +15,7 @@ from components.base import Component
 from components.plugin.__main__ import Package
 from components.plugin.inputs import ComponentInputs
 from components.plugin.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
+from tests.pages.settings_page import link_to
 
 HEAD = """# Components
 
@@ -27,9 +28,9 @@ options and keyword arguments:
 VllmServer("chat", Vllm(engine="vllm", name="chat", model="google/gemma-3-4b-it"), opts, kubeconfig=cluster.kubeconfig)
 ```
 
-The section is the class of `settings.model` that also describes the component in the configuration of a stack:
-[settings.md](settings.md) lists its keys. In Python, keys are in snake_case. The section refuses unknown keys and wrong
-values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program is
+The section is the class of `settings.model` that also describes the component in the configuration of a stack: the
+[settings](settings/README.md) list its keys. In Python, keys are in snake_case. The section refuses unknown keys and
+wrong values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program is
 [examples/python](../examples/python/__main__.py).
 
 In other languages, through the [package](package.md) `gke-ai`, the keys of the section and the keyword arguments are
@@ -38,7 +39,7 @@ one set of inputs in camelCase.
 An argument in **bold** is required. An argument marked *output* accepts the output of another resource. All other
 arguments need values that are known before Pulumi creates anything.
 """
-SIMPLE_TYPES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+SIMPLE_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def page() -> str:
@@ -88,7 +89,7 @@ def _type(annotation: Any) -> str:
     if get_origin(annotation) in (list, Sequence):
         return f"list of {_type(arguments[0])}"
     if get_origin(annotation) in (dict, Mapping):
-        return f"mapping of names to {_type(arguments[1])}"
+        return f"map of string to {_type(arguments[1])}"
     return " or ".join(map(_type, arguments))
 
 
@@ -102,7 +103,7 @@ def _dataclasses(component: type[Component]) -> set[type]:
 
 
 def _link(cls: type) -> str:
-    return f"[{cls.__name__}]({'settings.md' if is_section(cls) else ''}#{cls.__name__.lower()})"
+    return f"[{cls.__name__}]({link_to(cls) if is_section(cls) else f'#{cls.__name__.lower()}'})"
 
 
 def _summary(cls: type) -> str:

@@ -14,7 +14,7 @@ HEAD = f"""# Outputs
 A stack exports these outputs for other programs. They are a contract. The output `version` has its version,
 MAJOR.MINOR, currently `{VERSION}`. The minor number increases when keys are added. A key is removed, renamed or given
 another meaning only with a new major number. *Since* is the version that added a key. An output without a value is an
-empty text, list or mapping, so a missing key means that an older version deployed the stack.
+empty string, list or map, so a missing key means that an older version deployed the stack.
 
 No output is a secret, because everybody who can read a stack's outputs can read all of them. `kubeconfig` contains no
 credential: IAM and RBAC decide what its user is allowed to do in the cluster.
@@ -59,7 +59,7 @@ def _type(annotation: Any) -> str:
     """The type of a value in plain words."""
     inner = get_args(annotation)
     if not inner:
-        return {str: "text", int: "whole number", bool: "true or false"}[annotation]
+        return {str: "string", int: "integer", bool: "boolean"}[annotation]
     if annotation == dict[str, str]:
-        return "mapping of texts"
-    return "list of texts" if inner[0] is str else f"list of {inner[0].__name__}"
+        return "map of string to string"
+    return "list of string" if inner[0] is str else f"list of {inner[0].__name__}"

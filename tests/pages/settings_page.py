@@ -1,208 +1,280 @@
-"""`docs/settings.md`: every key of a stack's configuration, from the classes of `settings.model` and their schema."""
+"""`docs/settings/`: a page for each section of a stack's configuration, from the classes of `settings.model`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 import yaml
+from pydantic.fields import FieldInfo
 
-import settings
-from settings.model import OnDemand, Section, Settings
-from settings.reading import PREFIX
-from settings.schema import plain
-from tests import repository
+from settings.model import Section, Settings
+from settings.reading import PREFIX, discriminator, section_types
+from settings.secrets import SECRETS
+from tests.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
+from tests.repository import ROOT
 
-# The examples on the page come from these files.
-CONFIGURATIONS = repository.configurations()
-_UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB", "PerZone": "nodes", "Nodes": "nodes"}
-_MAX_EXAMPLE_LENGTH = 60
+NOTE = "<!-- Written by `make docs` from settings/model. -->"
+# The example of a page is the one whose length is closest to this, in lines.
+_EXAMPLE_LINES = 10
+# Pages that explain a section, relative to the folder.
+GUIDES: Mapping[str, str] = {
+    "buckets": "[keep the model in a bucket](../model-cache.md), [checkpoints](../checkpoints.md)",
+    "queues": "[concepts](../concepts.md)",
+    "serving": "[keep the model in a bucket](../model-cache.md)",
+    "training": "[training jobs](../training-jobs.md), [checkpoints](../checkpoints.md)",
+    "autoscaling": "[tutorial 7](../tutorials/7-vllm-autoscaling.md)",
+    "gateway": "[inference gateway](../gateway.md)",
+    "tenants": "[tenants](../tenants.md)",
+    "waivers": "[policies](../policies.md)",
+}
 
-HEAD = f"""# Settings
-
-<!-- Written by `make docs` from settings/model. -->
-
-This page lists every key of `Pulumi.STACK.yaml`, under `config:`. Keys of the stack itself start with `{PREFIX}`. All
-other keys belong to a section. An omitted key has its default. The program refuses a key that is not on this page.
-In any text, `{{project}}` is replaced by the id of the Google Cloud project. A *quantity* is a Kubernetes quantity:
-`4`, `500m`, `30Gi`.
-
-Editors with a YAML language server complete and check these keys with the JSON Schema in
-[stack.schema.json](stack.schema.json), which the first line of each configuration in this project names. The schema
-checks each key by itself. `make preview` also checks that keys match each other, and reports every mistake at once.
-"""
-
-
-def page() -> str:
-    """The page as Markdown."""
-    examples = examples_of_keys()
-    return HEAD + "".join(_section(section, examples) for section in sections())
+# A section of a page: its path below the section of the page, and its class, or the classes of its forms.
+Part = tuple[str, tuple[type[Section], ...]]
 
 
-def sections() -> list[type[Section]]:
-    """Every class with keys of its own: the stack first, then each class where a key first needs it."""
-    order: dict[type[Section], None] = {}
-
-    def visit(annotation: Any) -> None:
-        if inspect.isclass(annotation) and issubclass(annotation, Section):
-            if annotation in order:
-                return
-            order.update(dict.fromkeys(cls for cls in reversed(annotation.__mro__) if issubclass(cls, Section)))
-            for field in annotation.model_fields.values():
-                visit(field.annotation)
-        for argument in get_args(annotation):
-            visit(argument)
-
-    visit(Settings)
-    return [section for section in order if own_keys(section)]
+def pages() -> dict[str, Callable[[], str]]:
+    """Every page by its name in the folder: the front page, and one for each section."""
+    sections = {
+        f"{slug(key)}.md": partial(section_page, key) for key, field in _keys() if section_types(field.annotation)
+    }
+    return {"README.md": front_page, **sections}
 
 
-def own_keys(section: type[Section]) -> list[str]:
-    """Keys that the class itself defines, as written in YAML."""
-    return [
-        field.alias or name for name, field in section.model_fields.items() if name in inspect.get_annotations(section)
+def slug(key: str) -> str:
+    """A key as the name of a file: `gpu-pools`."""
+    return re.sub(r"(?=[A-Z])", "-", key).lower()
+
+
+def link_to(section: type[Section]) -> str:
+    """The link from the folder `docs/` to the keys of a class, or to the page that has them first."""
+    for key, field in _keys():
+        roots = section_types(field.annotation)
+        if section in roots:
+            anchor = f"#{_anchor(_form(roots, section))}" if len(roots) > 1 else ""
+            return f"settings/{slug(key)}.md{anchor}"
+        for path, classes in parts_below(roots):
+            if section in classes:
+                return f"settings/{slug(key)}.md#{_anchor(path)}"
+    raise LookupError(f"{section} is on no page")
+
+
+def parts_below(roots: Sequence[type[Section]]) -> list[Part]:
+    """The sections inside others, in the order in which a reader of their page meets them."""
+    parts: dict[Part, None] = {}
+
+    def visit(section: type[Section], prefix: str) -> None:
+        below: list[Part] = []
+        for name, field in section.model_fields.items():
+            if classes := tuple(section_types(field.annotation)):
+                below.append((f"{prefix}{field.alias or name}{_brackets(field)}", classes))
+        for path, classes in below:
+            if (path, classes) not in parts:
+                parts[path, classes] = None
+                for inner in classes:
+                    visit(inner, f"{path}.")
+
+    for root in roots:
+        visit(root, "")
+    return list(parts)
+
+
+def section_page(key: str) -> str:
+    """The page of a section."""
+    field = dict(_keys())[key]
+    roots = section_types(field.annotation)
+    parts = parts_below(roots)
+    anchors = {classes: f"#{_anchor(path)}" for path, classes in parts}
+
+    def link(classes: Sequence[type[Section]]) -> str:
+        return anchors[tuple(classes)]
+
+    text = f"# {PREFIX}{key}\n\n{NOTE}\n\n"
+    guides = f"\nSee also: {GUIDES[key]}.\n" if key in GUIDES else ""
+    if len(roots) == 1:
+        shape = "a list of such objects" if _brackets(field) else "an object"
+        text += f"{_doc(roots[0])} The value is {shape}.\n{guides}{example(key)}\n{table(roots, link)}\n"
+    else:
+        text += f"{split(field.description or '')[0]} The value is a list. Each item has one of these forms:\n"
+        for root in roots:
+            text += f"\n- [`{_form(roots, root)}`](#{_anchor(_form(roots, root))}): {_summary(root)}"
+        text += f"\n{guides}"
+        for root in roots:
+            text += f"\n## `{_form(roots, root)}`\n\n{_doc(root)}\n{example(key, root)}\n{table([root], link)}\n"
+    return text + "".join(f"\n## `{path}`\n{_part(classes, link)}" for path, classes in parts)
+
+
+def _part(classes: Sequence[type[Section]], link: Link) -> str:
+    if len(classes) == 1:
+        return f"\n{_doc(classes[0])}\n\n{table(classes, link)}\n"
+    _, by_form = discriminator(list(classes))
+    forms = "\n".join(f"- `{form}`: {_doc(section)}" for form, section in by_form.items())
+    return f"\n{forms}\n\n{table(classes, link)}\n"
+
+
+def front_page() -> str:
+    """The page about the configuration as a whole."""
+    rows = {row.key: row for row in rows_of([Settings], lambda _: "")}
+    plain = [row for key, row in rows.items() if not section_types(dict(_keys())[key].annotation)]
+    sections = [
+        f"| [`{PREFIX}{key}`]({slug(key)}.md) | {split(field.description or '')[0]} |"
+        for key, field in _keys()
+        if section_types(field.annotation)
     ]
+    keys = [f"| `{PREFIX}{row.key}` | {row.type} | {row.default} | {row.meaning} | `{row.example}` |" for row in plain]
+    secrets = [f"| `{PREFIX}{secret.key}` | `{secret.variable}` | {secret.description} |" for secret in SECRETS]
+    shown = ("gcp:project", "gcp:region", f"{PREFIX}policies", f"{PREFIX}cluster", f"{PREFIX}serving")
+    blocks = _blocks(ROOT / "Pulumi.dev.yaml")
+    return FRONT.format(
+        note=NOTE,
+        prefix=PREFIX,
+        example="".join(f"  {line}\n" for name in shown for line in blocks[name]),
+        sections="\n".join(sections),
+        keys="\n".join(keys),
+        secrets="\n".join(secrets),
+    )
 
 
-def examples_of_keys() -> dict[tuple[str, str], str]:
-    """An example for each class and key: from the model, otherwise from a configuration of this project."""
-    examples: dict[tuple[str, str], str] = {}
-    for section_type in sections():
-        for field in section_type.model_fields.values():
-            if field.examples:
-                examples[section_type.__name__, field.alias or ""] = _as_yaml(field.examples[0])
-    for path in CONFIGURATIONS:
-        config = yaml.safe_load(path.read_text())["config"]
-        values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-        for section, key, value in _used(settings.load(values, "my-project").settings):
-            for base in type(section).__mro__:
-                if issubclass(base, Section) and base is not Section and key in own_keys(base):
-                    examples.setdefault((base.__name__, key), _as_yaml(value))
-    return examples
-
-
-def _used(section: Section) -> Iterator[tuple[Section, str, object]]:
-    """Every key that the section or a section below it sets, with its value."""
-    for name in sorted(section.model_fields_set):
-        value = getattr(section, name)
-        yield section, type(section).model_fields[name].alias or name, value
-        for part in value if isinstance(value, list) else [value]:
-            if isinstance(part, Section):
-                yield from _used(part)
-
-
-def _as_yaml(value: object) -> str:
-    if isinstance(value, Section) or (isinstance(value, list) and any(isinstance(part, Section) for part in value)):
+def example(key: str, form: type[Section] | None = None) -> str:
+    """A block of a configuration of this project with the key, or with an item of one form. Empty if none has it."""
+    candidates = [(path, lines) for path in CONFIGURATIONS for lines in _uses(path, key, form)]
+    if not candidates:
         return ""
-    text = yaml.safe_dump(value, default_flow_style=True, width=1000, allow_unicode=True, sort_keys=False)
-    text = text.removesuffix("\n").removesuffix("\n...")
-    return text if len(text) <= _MAX_EXAMPLE_LENGTH else f"{text[: _MAX_EXAMPLE_LENGTH - 1]}…"
+    path, lines = min(candidates, key=lambda candidate: abs(len(candidate[1]) - _EXAMPLE_LINES))
+    name = path.relative_to(ROOT)
+    return f"\nFrom [{name}](../../{name}):\n\n```yaml\n" + "\n".join(lines) + "\n```\n"
 
 
-def _section(section: type[Section], examples: Mapping[tuple[str, str], str]) -> str:
-    keys = own_keys(section)
-    parents = list(dict.fromkeys(_parents(section)))
-    schema = plain(section.model_json_schema(by_alias=True))
-    lines = [f"\n## {_title(section)}\n", _doc(section)]
-    if parents:
-        lines.append(f"\nAlso takes the keys of {' and '.join(_link(base.__name__) for base in parents)}.")
-    if keys:
-        lines += ["", "| key | type | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
-    prefix = PREFIX if section is Settings else ""
-    for key in keys:
-        of_key = schema["properties"][key]
-        required = key in schema.get("required", [])
-        name = next(name for name, field in section.model_fields.items() if field.alias == key)
-        default = (
-            "**required**" if required else _default(section.model_fields[name].get_default(call_default_factory=True))
-        )
-        example = examples.get((section.__name__, key)) or _other(of_key)
-        cells = [
-            f"`{prefix}{key}`",
-            _type(of_key, key),
-            default,
-            of_key.get("description", ""),
-            f"`{example}`" if example else "",
-        ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
+def _uses(path: Path, key: str, form: type[Section] | None) -> Iterator[list[str]]:
+    """The key in a configuration: once for each item of a list, or as a whole."""
+    block = _blocks(path).get(f"{PREFIX}{key}")
+    if block is None:
+        return
+    document = yaml.compose("\n".join(block))
+    assert isinstance(document, yaml.MappingNode)
+    ((_, value),) = document.value
+    if not isinstance(value, yaml.SequenceNode):
+        yield block
+        return
+    starts = [item.start_mark.line for item in value.value]
+    roots = section_types(dict(_keys())[key].annotation)
+    for index, (start, item) in enumerate(zip(starts, yaml.safe_load("\n".join(block))[f"{PREFIX}{key}"], strict=True)):
+        if form and form is not _class_of(item, roots):
+            continue
+        end = starts[index + 1] if index + 1 < len(starts) else len(block)
+        yield [block[0], *block[start:end]] if start else block
 
 
-def _parents(section: type[Section]) -> Iterator[type[Section]]:
-    """The nearest classes above with keys of their own."""
-    for base in section.__bases__:
-        if issubclass(base, Section):
-            if own_keys(base):
-                yield base
-            else:
-                yield from _parents(base)
+def _class_of(item: Mapping[str, object], roots: Sequence[type[Section]]) -> type[Section]:
+    key, by_form = discriminator(list(roots))
+    return by_form[str(item.get(key, next(iter(by_form))))]
+
+
+def _blocks(path: Path) -> dict[str, list[str]]:
+    """The lines of each key under `config` in a file, with their comments, as if the key were at the top."""
+    blocks: dict[str, list[str]] = {}
+    key = ""
+    for line in path.read_text().partition("\nconfig:\n")[2].splitlines():
+        if named := re.match(r"  ([\w-]+:\w+):", line):
+            key = named[1]
+        if line.strip() and not line.startswith("  #"):
+            blocks.setdefault(key, []).append(line.removeprefix("  "))
+    return blocks
+
+
+def _keys() -> list[tuple[str, FieldInfo]]:
+    return [(field.alias or name, field) for name, field in Settings.model_fields.items()]
+
+
+def _brackets(field: FieldInfo) -> str:
+    return "[]" if "list[" in str(field.annotation) else ""
+
+
+def _form(roots: Sequence[type[Section]], section: type[Section]) -> str:
+    """What a reader writes for one of several forms: `engine: vllm`."""
+    key, by_form = discriminator(list(roots))
+    return next(f"{key}: {form}" for form, of_form in by_form.items() if of_form is section)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def _doc(section: type[Section]) -> str:
-    return " ".join(inspect.getdoc(section).split()) if section.__doc__ else ""  # type: ignore[union-attr]
+    return f"{_summary(section)} In Python: `{section.__name__}`."
 
 
-def _title(section: type[Section]) -> str:
-    return "The stack" if section is Settings else section.__name__
+def _summary(section: type[Section]) -> str:
+    return " ".join((inspect.getdoc(section) or "").split())
 
 
-def _link(name: str) -> str:
-    return f"[{name}](#{name.lower()})"
+FRONT = """# Settings
 
+{note}
 
-def _default(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, Section):
-        return "its defaults" if not isinstance(value, OnDemand) else "`{mode: onDemand}`"
-    return f"`{_as_yaml(value)}`"
+The configuration of a stack is the file `Pulumi.STACK.yaml`. It has the keys of the program, which start with
+`{prefix}`, and those of Google's Pulumi provider, which start with `gcp:`. Some keys of
+[Pulumi.dev.yaml](../../Pulumi.dev.yaml):
 
+```yaml
+config:
+{example}```
 
-def _type(schema: Mapping[str, Any], key: str) -> str:
-    """The type of a value in plain words, with its unit and its bounds."""
-    if "$ref" in schema:
-        return _link(str(schema["$ref"]).rpartition("/")[2])
-    if choices := schema.get("anyOf", schema.get("oneOf")):
-        return " or ".join(_type(choice, key) for choice in choices if choice.get("type") != "null")
-    if "const" in schema:
-        return f"`{schema['const']}`"
-    if "enum" in schema:
-        return " or ".join(f"`{value}`" for value in schema["enum"])
-    if schema.get("format") == "quantity":
-        return "quantity"
-    if schema.get("format") == "ipv4-range":
-        return "IPv4 range"
-    match schema["type"]:
-        case "array":
-            return f"list of {_type(schema['items'], key)}"
-        case "object":
-            return f"mapping of names to {_type(schema['additionalProperties'], key)}"
-        case "boolean":
-            return "true or false"
-        case "integer":
-            return f"whole number{_unit(key)}{_range(schema)}"
-        case "number":
-            return f"number{_range(schema)}"
-    return "name" if "pattern" in schema else "text"
+- Every key of the program is on these pages. The program refuses other keys that start with `{prefix}`.
+- The column *default* has the value of an omitted key. `–` means that you can omit the key and it has no default.
+- A *quantity* is a Kubernetes quantity, such as `4`, `500m` or `30Gi`. An *IPv4 range* is written as `10.0.0.0/20`.
+- In any text, `{{project}}` is replaced by the id of the Google Cloud project.
+- `make preview` checks the whole configuration, also that keys match each other, and reports every mistake at once.
 
+## Sections
 
-def _other(schema: Mapping[str, Any]) -> str:
-    """A value other than the default, if the type lists its values."""
-    if schema.get("type") == "boolean":
-        return _as_yaml(not schema.get("default"))
-    choices = [value for value in schema.get("enum", []) if value != schema.get("default")]
-    minimum = next((part["minimum"] for part in [schema, *schema.get("anyOf", [])] if "minimum" in part), None)
-    value = next(iter(choices), schema.get("const", schema.get("default", minimum)))
-    return "" if value is None else _as_yaml(value)
+| key | contents |
+| --- | --- |
+{sections}
 
+## Keys of the stack
 
-def _unit(key: str) -> str:
-    return next((f" of {unit}" for suffix, unit in _UNITS.items() if key.endswith(suffix)), "")
+| key | type | default | meaning | example |
+| --- | --- | --- | --- | --- |
+{keys}
 
+## Keys of the provider
 
-def _range(schema: Mapping[str, Any]) -> str:
-    minimum, maximum = schema.get("minimum"), schema.get("maximum")
-    if minimum is None and maximum is None:
-        return ""
-    return f", {minimum} to {maximum}" if maximum is not None else f", {minimum} or more"
+- `gcp:project` is the id of the Google Cloud project. The program requires it. It refuses an id with a domain, such as
+  `example.com:my-project`.
+- `gcp:region` is the default region of the provider. You can omit it, because each resource of the program has a
+  location of its own. The program refuses a region that does not exist. The key `location` of
+  [`{prefix}cluster`](cluster.md) sets where the cluster is.
+
+The program does not read other keys of the provider, such as `gcp:zone`.
+
+## Secrets
+
+| key | variable | meaning |
+| --- | --- | --- |
+{secrets}
+
+Pulumi encrypts these values in the configuration and in the state:
+
+```
+pulumi config set --secret {prefix}hfToken
+openssl rand -hex 32 | pulumi config set --secret {prefix}gatewayApiKey
+```
+
+The first command asks for the token. Without the key, the program reads the environment variable. It refuses a secret
+that is not encrypted. If the token is in Secret Manager, set `{prefix}hfTokenSecret` instead of `{prefix}hfToken`.
+
+## Keys in an editor
+
+Editors with a YAML language server complete and check the keys with the JSON Schema in
+[stack.schema.json](../stack.schema.json). Each configuration of this project names it in its first line:
+
+```yaml
+# yaml-language-server: $schema=docs/stack.schema.json
+```
+
+The schema checks each key by itself.
+"""
