@@ -91,8 +91,6 @@ def test_schema_accepts_keys_of_providers(validator: jsonschema.protocols.Valida
 
 
 PAGES_OF_PEOPLE = repository.tracked("**/*.md")
-# Every file of the repository, and every folder that has one.
-TRACKED = {path for file in repository.tracked("**/*") for path in (file, *file.parents) if path.is_relative_to(ROOT)}
 
 
 @pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
@@ -112,26 +110,6 @@ def anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub generates them."""
     titles = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
-
-
-@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_make_targets_that_a_page_names_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    named = re.findall(r"(?:^|[`$] ?)make ([a-z-]+)", page.read_text(), re.M)
-    assert set(named) <= targets
-
-
-@pytest.mark.parametrize("page", PAGES_OF_PEOPLE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
-    text = page.read_text()
-    for module in set(re.findall(r"python3? -m ([a-z_.]*[a-z_])", text)) - {"venv", "pip", "ops"}:
-        path = ROOT / module.replace(".", "/")
-        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
-    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", text):
-        placeholder = re.search(r"\b[A-Z]{3,}\b", name)
-        # Names that begin with a folder of the repository, or with one beside the page.
-        paths = [base / name for base in (ROOT, page.parent) if base / name.partition("/")[0] in TRACKED]
-        assert placeholder or not paths or TRACKED.intersection(paths), name
 
 
 def test_the_configuration_in_the_readme_builds_what_the_readme_lists(

@@ -41,7 +41,7 @@ that covers no violation is a violation itself.
 gke-ai:waivers:
   - policy: no-privileged-pods
     resource: JobSet default/multislice-*
-    reason: The image needs it until its next release. Owner: the research team.
+    reason: The image needs it until its next release. The research team is responsible.
 ```
 
 | policy | what it ensures |
