@@ -1,4 +1,4 @@
-"""What pages say about commands, paths, keys, counts and durations is true of the code."""
+"""What pages say about commands, paths, keys, names, counts and durations is true of the code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests import repository
 from tests.pages.statements import CHECKS, DURATION, DURATIONS, Page
 from tests.recorded import versions
+from tests.recorder import configuration, run_program
 from tests.repository import ROOT
 
 PAGES = repository.tracked("**/*.md")
@@ -31,6 +32,7 @@ PLANTED = [
     ("keys", "Set `mode: auto-pilot`.", "mode: auto-pilot"),
     ("keys", "```yaml\ngke-ai:cluster: {nam: dev}\n```", "Additional properties"),
     ("keys", "```yaml\ngke-ai:cluster: a: b\n```", "no YAML"),
+    ("names", "Set `scaleInPodz`.", "scaleInPodz"),
     ("counts", "See the eleven tutorials.", "the eleven tutorials: there are"),
     ("counts", "It has all 3 components.", "all 3 components: there are"),
     ("counts", "## Deploy with three commands\n\n```\nmake up\nmake test\n```", "the block has 2"),
@@ -44,7 +46,7 @@ PLANTED = [
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page_is_true(path: Path, check: str) -> None:
-    if check != "keys" or path not in HISTORY:
+    if check not in ("keys", "names") or path not in HISTORY:
         assert list(CHECKS[check](Page(path, path.read_text()))) == []
 
 
@@ -70,6 +72,14 @@ def test_a_page_states_each_duration(command: str) -> None:
     for words in DURATIONS[command]:
         assert DURATION.fullmatch(words)
         assert any(command in text and words in text for text in texts), words
+
+
+def test_limits_state_the_size_of_the_largest_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = re.search(r"`Pulumi.prod.yaml`, about (\d+) resources", (ROOT / "docs" / "limits.md").read_text())
+    record = run_program(configuration("Pulumi.prod.yaml"), preview=True, monkeypatch=monkeypatch)
+    plugins = [resource for resource in record.resources.values() if resource.type.startswith(("gcp:", "kubernetes:"))]
+    assert stated
+    assert abs(len(plugins) - int(stated[1])) <= 0.1 * int(stated[1])
 
 
 def test_upgrading_names_the_recorded_versions() -> None:

@@ -227,7 +227,7 @@ config:
 - The column *default* has the value of an omitted key. `–` means that you can omit the key and it has no default.
 - A *quantity* is a Kubernetes quantity, such as `4`, `500m` or `30Gi`. An *IPv4 range* is written as `10.0.0.0/20`.
 - In any text, `{{project}}` is replaced by the id of the Google Cloud project.
-- `make preview` checks the whole configuration, also that keys match each other, and reports every mistake at once.
+- `make preview` checks the whole configuration, including how keys fit together, and reports every mistake at once.
 
 ## Sections
 

@@ -1,4 +1,4 @@
-"""Statements of pages that the code can confirm or refute: commands, paths, keys, counts and durations."""
+"""Statements of pages that the code can confirm or refute: commands, paths, keys, names, counts and durations."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import yaml
 from pydantic import TypeAdapter, ValidationError
+from pydantic.alias_generators import to_snake
 
 from catalog.engines import ENGINES
 from components import every_component
@@ -33,6 +34,7 @@ FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
 # Dotted names that begin like a key and are none: a role.
 FOREIGN_PATHS = {"monitoring.editor"}
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
 # How long commands take on two cores, in the words that pages use. The figures of `make test` are the last record in
 # CONTRIBUTING.md.
 DURATIONS: Mapping[str, Sequence[str]] = {
@@ -214,8 +216,8 @@ def _refused(content: str) -> Iterator[str]:
         yield f"no YAML: {getattr(error, 'problem_mark', '')} {getattr(error, 'problem', error)}"
         return
     document = loaded if "config" in loaded else {"config": loaded}
-    for error in _validator().iter_errors(document):
-        yield f"{'.'.join(map(str, error.absolute_path))}: {error.message[:100]}"
+    for refusal in _validator().iter_errors(document):
+        yield f"{'.'.join(map(str, refusal.absolute_path))}: {refusal.message[:100]}"
 
 
 @cache
@@ -225,22 +227,27 @@ def _validator() -> jsonschema.protocols.Validator:
 
 def counts(page: Page) -> Iterator[str]:
     """Numbers of things that differ from what there is."""
-    number = rf"\b(\d+|{'|'.join(NUMBERS)})"
     for noun, count in _totals().items():
-        total = rf"\b(?:the|all|all the) {number[2:]} {noun}\b(?! (?:of|that|which|with|in|for)\b)"
+        total = rf"\b(?:the|all|all the) {NUMBER} {noun}\b(?! (?:of|that|which|with|in|for)\b)"
         for match in re.finditer(total, FENCE.sub("", page.text), re.I):
             if _value(match[1]) != count:
                 yield f"{match[0]}: there are {count}"
     paragraphs = [paragraph for paragraph in re.split(r"\n\n+", page.text) if paragraph]
-    for title, *rest in (paragraphs[index : index + 4] for index in range(len(paragraphs))):
-        block = next((part for part in rest if part.startswith("```")), "")
-        if (stated := re.search(rf"^#+ .*{number} commands$", title, re.I)) and block:
-            lines = len(block.splitlines()) - 2
-            yield from [f"{title}: the block has {lines}"] * (lines != _value(stated[1]))
-        stated = re.search(rf"{number} ([a-z]+s)\b[^.:]*:$", title, re.I)
-        items = len(re.findall(r"^(?:\d+\.|-) ", rest[0], re.M)) if rest else 0
-        if stated and items and items != _value(stated[1]):
-            yield f"{stated[0]} the list has {items}"
+    for index, paragraph in enumerate(paragraphs):
+        yield from _wrong_length(paragraph, paragraphs[index + 1 : index + 4])
+
+
+def _wrong_length(paragraph: str, following: Sequence[str]) -> Iterator[str]:
+    """A heading "… with two commands" before a block of three, or "four steps:" before a list of five."""
+    block = next((part for part in following if part.startswith("```")), "")
+    if (stated := re.search(rf"^#+ .*\b{NUMBER} commands$", paragraph, re.I)) and block:
+        lines = len(block.splitlines()) - 2
+        if lines != _value(stated[1]):
+            yield f"{stated[0]}: the block has {lines}"
+    items = len(re.findall(r"^(?:\d+\.|-) ", following[0], re.M)) if following else 0
+    stated = re.search(rf"\b{NUMBER} ([a-z]+s)\b[^.:]*:$", paragraph, re.I)
+    if stated and items and items != _value(stated[1]):
+        yield f"{stated[0]} the list has {items}"
 
 
 @cache
@@ -275,10 +282,26 @@ def _timed(line: str) -> Iterator[tuple[str, Sequence[str]]]:
         yield named[0], DURATIONS.get(named[0], ())
 
 
+def names(page: Page) -> Iterator[str]:
+    """Names such as `nodesPerZone` that no file of code or configuration has, as written or in snake_case."""
+    for span in page.spans:
+        if re.fullmatch(r"[a-z]+[A-Z][a-zA-Z]*", span) and not {span, to_snake(span)} & _words():
+            yield span
+
+
+@cache
+def _words() -> frozenset[str]:
+    files = [path for path in repository.tracked("**/*") if path.suffix not in (".md", ".svg")]
+    # A test of a name that must not exist has it.
+    texts = [path.read_text(errors="ignore") for path in files if not path.name.startswith("test_")]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
 CHECKS: Mapping[str, Callable[[Page], Iterator[str]]] = {
     "commands": commands,
     "paths": paths,
     "keys": keys,
+    "names": names,
     "counts": counts,
     "durations": durations,
 }
