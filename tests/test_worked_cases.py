@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.rehearsal.fates import Fate, fates
+from tests.rehearsal.scenario import Scenario, queue_objects
 from tests.rehearsal.worked_cases import Case, cases
-from tests.rehearsal.world import World, queue_objects
 
 Object = dict[str, Any]
 T0, T1, T2 = (f"2026-01-01T00:00:0{second}Z" for second in range(3))
@@ -29,17 +29,20 @@ def test_a_case_names_its_source_and_the_fate_of_every_workload(case: Case) -> N
         # An eviction is an additional fate of a workload that waits or starts.
         return Counter(fate.workload for fate in expected.elements() if fate.outcome != "evicted")
 
-    def workloads(world: World) -> Counter[str]:
-        return Counter({f"{case.namespace}/{run.name}": run.replicas for run in world.runs})
+    def workloads(scenario: Scenario) -> Counter[str]:
+        return Counter({f"{case.namespace}/{run.name}": run.replicas for run in scenario.runs})
 
-    assert final(case.before) == workloads(case.world)
+    assert final(case.before) == workloads(case.scenario)
     assert final(case.expected) == workloads(case.changed)
-    assert case.world != case.changed
+    assert case.scenario != case.changed
 
 
 def test_cases_cover_every_policy_that_the_configuration_can_set() -> None:
     sections = [
-        queue for case in cases() for world in (case.world, case.changed) for queue in world.queues["clusterQueues"]
+        queue
+        for case in cases()
+        for scenario in (case.scenario, case.changed)
+        for queue in scenario.queues["clusterQueues"]
     ]
     policies = {(key, value) for queue in sections for key, value in queue.get("preemption", {}).items()}
     within = {"Never", "LowerOrNewerEqualPriority"}  # LowerPriority is the default
@@ -54,7 +57,7 @@ def test_worlds_in_one_cluster_share_no_object() -> None:
     first, second = (
         {
             (obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"])
-            for obj in queue_objects(case.world, case.namespace)
+            for obj in queue_objects(case.scenario, case.namespace)
         }
         for case in cases()[:2]
     )

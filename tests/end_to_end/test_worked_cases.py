@@ -1,6 +1,6 @@
 """Only here: the real Kueue decides as worked out by hand from its documentation, and so does a restored copy.
 
-It is the outcome in the real Kueue of a world, in that of a fork restored from the world's snapshot, and in a forecast.
+It is the outcome in the original, in a copy that was restored from the original's snapshot, and in a forecast.
 All cases run at the same time. Each has its own queues, flavors and cohorts, so none affects another.
 """
 
@@ -26,24 +26,24 @@ Outcomes = Sequence[Mapping[str, Outcome]]
 
 @pytest.fixture(scope="module")
 def outcomes() -> Outcomes:
-    """What happens in the world and in the fork, by namespace."""
+    """What happens in the original and in the copy, by namespace."""
     with fresh() as first, fresh() as second:
-        world, fork = places.create([first, second], [POOL])
-        return places.hold(world, [fork], cases(), print)
+        original, copy = places.create([first, second], [POOL])
+        return places.compare(original, [copy], cases(), print)
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_real_kueue_decides_as_its_documentation_says(case: Case, outcomes: Outcomes) -> None:
-    world = outcomes[0][case.namespace]
-    assert world.before == case.before, "the state before the change"
-    assert world.fates == case.expected, f"{case.reasoning} See {case.source}"
+    original = outcomes[0][case.namespace]
+    assert original.before == case.before, "the state before the change"
+    assert original.fates == case.expected, f"{case.reasoning} See {case.source}"
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_a_fork_restored_from_a_snapshot_decides_the_same(case: Case, outcomes: Outcomes) -> None:
-    fork = outcomes[1][case.namespace]
-    assert fork.before == case.before, "the state after the restore"
-    assert fork.fates == case.expected
+def test_a_copy_restored_from_a_snapshot_decides_the_same(case: Case, outcomes: Outcomes) -> None:
+    copy = outcomes[1][case.namespace]
+    assert copy.before == case.before, "the state after the restore"
+    assert copy.fates == case.expected
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)

@@ -20,7 +20,7 @@ from components.kueue import NAMESPACE, RELEASE, chart_values, manager_configura
 from emulator.tests.harness import Emulator, eventually
 from forecast.timeline import Timeline
 from rehearse.watching import Recorder
-from tests.rehearsal.world import ACCELERATOR, Object, World, path_of
+from tests.rehearsal.scenario import ACCELERATOR, Object, Scenario, path_of
 
 NAME = "queues"
 MAKE = f"""
@@ -135,9 +135,9 @@ def remove_pools(emulator: Emulator, pools: Iterable[Object]) -> None:
     emulator.run("python", "-c", REMOVE_POOLS, json.dumps([pool["name"] for pool in pools]))
 
 
-def pools_of(world: World, namespace: str) -> Iterator[Object]:
-    """The pools of a world, with the namespace as a prefix."""
-    for pool in world.pools:
+def pools_of(scenario: Scenario, namespace: str) -> Iterator[Object]:
+    """The pools of a scenario, with the namespace as a prefix."""
+    for pool in scenario.pools:
         limits = {"min_nodes": 0, "max_nodes": pool.max_nodes, "capacity": pool.capacity}
         yield {"name": f"{namespace}-{pool.name}", "machine_type": "g2-standard-24", **limits}
 

@@ -6,18 +6,18 @@ from collections import Counter
 
 from forecast.comparison import Fact
 from tests.rehearsal.fates import Fate
-from tests.rehearsal.world import World
+from tests.rehearsal.scenario import Scenario
 
 
-def as_facts(fates: Counter[Fate], world: World) -> Counter[Fact]:
+def as_facts(fates: Counter[Fate], scenario: Scenario) -> Counter[Fact]:
     """The facts of a forecast with these fates. A forecast does not list workloads that keep running.
 
-    A forecast names the kind of a workload, and the flavor that an evicted workload had. In the worlds of this test
+    A forecast names the kind of a workload, and the flavor that an evicted workload had. In the scenarios of this test
     every evicted workload had the first flavor of its queue.
     """
-    kinds = {run.name: run.kind.lower() for run in world.runs}
-    queues = {queue["name"]: queue["flavors"][0]["flavor"] for queue in world.queues["clusterQueues"]}
-    flavors = {run.name: queues[run.queue] for run in world.runs}
+    kinds = {run.name: run.kind.lower() for run in scenario.runs}
+    queues = {queue["name"]: queue["flavors"][0]["flavor"] for queue in scenario.queues["clusterQueues"]}
+    flavors = {run.name: queues[run.queue] for run in scenario.runs}
 
     def named(workload: str | None) -> str:
         namespace, _, name = (workload or "").partition("/")

@@ -1,6 +1,6 @@
-"""Clusters for a world and its forks: the same change in a world, and in forks restored from its snapshot.
+"""Clusters for the same change: an original, and copies that are restored from its snapshot.
 
-Many worlds share each cluster. They share no queue, cohort, flavor, pool or namespace, so none affects another.
+Many scenarios share each cluster. They share no queue, cohort, flavor, pool or namespace, so none affects another.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rehearse.restore import lasting_differences, restore
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
 from tests.rehearsal.fates import fates, name_of
+from tests.rehearsal.scenario import Change, Object, Scenario, queue_objects, run_object
 from tests.rehearsal.verdicts import Outcome
-from tests.rehearsal.world import Change, Object, World, queue_objects, run_object
 
 # Longer than the emulator keeps an idle node.
 NODES_SETTLE = 18.0
@@ -40,8 +40,8 @@ class Place:
         return queue_cluster.kubeconfig(self.emulator).read_text()
 
     def prepare(self, cases: Iterable[Change]) -> None:
-        """Create the pools and queues of worlds."""
-        pools = [pool for case in cases for pool in queue_cluster.pools_of(case.world, case.namespace)]
+        """Create the pools and queues of scenarios."""
+        pools = [pool for case in cases for pool in queue_cluster.pools_of(case.scenario, case.namespace)]
         queue_cluster.set_pools(self.emulator, pools)
 
     def snapshot(self) -> Snapshot:
@@ -56,47 +56,49 @@ class Place:
         return [str(difference) for difference in lasting_differences(restored, self.snapshot, QUEUES_SETTLE)]
 
     def change(self, cases: Sequence[Change]) -> dict[str, Outcome]:
-        """Apply the changes, and return what happens to each world, by namespace."""
+        """Apply the changes, and return what happens to each scenario, by namespace."""
         with queue_cluster.connect(self.emulator) as cluster:
             cluster.settle()
             before = {case.namespace: cluster.workloads(case.namespace) for case in cases}
             cluster.recorder.begin()
-            changed = [case for case in cases if case.changed.pools != case.world.pools]
+            changed = [case for case in cases if case.changed.pools != case.scenario.pools]
             pools = [pool for case in changed for pool in queue_cluster.pools_of(case.changed, case.namespace)]
             if pools:
                 queue_cluster.set_pools(self.emulator, pools)
             for case in cases:
                 apply_change(cluster, case)
-            # A world that never settles must not hide the others: its fates say what goes on.
-            cluster.recorder.settle(NODES_SETTLE if any(case.world.pools for case in cases) else SETTLED_SECONDS, 150)
+            # A scenario that never settles must not hide the others: its fates say what goes on.
+            cluster.recorder.settle(
+                NODES_SETTLE if any(case.scenario.pools for case in cases) else SETTLED_SECONDS, 150
+            )
             return {case.namespace: _outcome(cluster, case, before[case.namespace]) for case in cases}
 
     def clear(self, cases: Sequence[Change]) -> None:
-        """Delete worlds with their pools, once the emulator has removed their idle nodes."""
+        """Delete scenarios with their pools, once the emulator has removed their idle nodes."""
         with queue_cluster.connect(self.emulator) as cluster:
             cluster.clear([case.namespace for case in cases])
             cluster.settle(NODES_SETTLE, 300)
-        pools = [pool for case in cases for pool in queue_cluster.pools_of(case.world, case.namespace)]
+        pools = [pool for case in cases for pool in queue_cluster.pools_of(case.scenario, case.namespace)]
         queue_cluster.remove_pools(self.emulator, pools)
 
 
 def populate(place: Place, cases: Sequence[Change]) -> None:
-    """Create worlds: one workload of each at a time, because Kueue orders workloads by times in whole seconds."""
+    """Create scenarios: one workload of each at a time, because Kueue orders workloads by times in whole seconds."""
     place.prepare(cases)
     with queue_cluster.connect(place.emulator) as cluster:
         for case in cases:
-            running = replace(case.world, stopped={})  # in a stopped queue nothing would start
+            running = replace(case.scenario, stopped={})  # in a stopped queue nothing would start
             cluster.apply(queue_objects(running, case.namespace))
-        for number in range(max(len(case.world.runs) for case in cases)):
-            runs = [(case.namespace, run) for case in cases for run in case.world.runs[number : number + 1]]
+        for number in range(max(len(case.scenario.runs) for case in cases)):
+            runs = [(case.namespace, run) for case in cases for run in case.scenario.runs[number : number + 1]]
             cluster.apply(run_object(run, namespace) for namespace, run in runs)
             names = {f"{namespace}/{run.name}" for namespace, run in runs if run.replicas}
             eventually(partial(_has_workloads, cluster, names), "Kueue has the workloads")
             cluster.settle(2)
         for case in cases:
-            if case.world.stopped:
-                cluster.apply(queue_objects(case.world, case.namespace))
-        cluster.settle(NODES_SETTLE if any(case.world.pools for case in cases) else 2, 300)
+            if case.scenario.stopped:
+                cluster.apply(queue_objects(case.scenario, case.namespace))
+        cluster.settle(NODES_SETTLE if any(case.scenario.pools for case in cases) else 2, 300)
 
 
 def _has_workloads(cluster: QueueCluster, names: set[str]) -> bool:
@@ -108,21 +110,23 @@ def deploy_base(place: Place, cases: Sequence[Change]) -> None:
     place.prepare(cases)
     with queue_cluster.connect(place.emulator) as cluster:
         for case in cases:
-            cluster.apply(queue_objects(case.world, case.namespace))
-            cluster.apply(run_object(run, case.namespace) for run in case.world.runs if run.kind == "Deployment")
+            cluster.apply(queue_objects(case.scenario, case.namespace))
+            cluster.apply(run_object(run, case.namespace) for run in case.scenario.runs if run.kind == "Deployment")
 
 
 def apply_change(cluster: QueueCluster, case: Change) -> None:
     """Apply a change: new and changed objects in the program's order, then deletes."""
-    old, new = ({_key(obj): obj for obj in objects(world, case.namespace)} for world in (case.world, case.changed))
+    old, new = (
+        {_key(obj): obj for obj in objects(scenario, case.namespace)} for scenario in (case.scenario, case.changed)
+    )
     cluster.apply(obj for key, obj in new.items() if obj != old.get(key))
     cluster.delete(obj for key, obj in reversed(old.items()) if key not in new)
 
 
-def objects(world: World, namespace: str) -> Iterator[Object]:
-    """All objects of a world."""
-    yield from queue_objects(world, namespace)
-    yield from (run_object(run, namespace) for run in world.runs)
+def objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
+    """All objects of a scenario."""
+    yield from queue_objects(scenario, namespace)
+    yield from (run_object(run, namespace) for run in scenario.runs)
 
 
 def _key(obj: Object) -> tuple[str, str]:
@@ -136,12 +140,12 @@ def _outcome(cluster: QueueCluster, case: Change, before: Sequence[Object]) -> O
     return Outcome(fates([], [], before), after, outcome(timeline))
 
 
-def hold(
-    world: Place, forks: Sequence[Place], cases: Sequence[Change], log: Callable[[str], None]
+def compare(
+    original: Place, copies: Sequence[Place], cases: Sequence[Change], log: Callable[[str], None]
 ) -> list[dict[str, Outcome]]:
-    """Populate the world, restore the forks from its snapshot, and apply the changes everywhere.
+    """Populate the original, restore the copies from its snapshot, and apply the changes everywhere.
 
-    Returns what happens in the world and in each fork, by namespace.
+    Returns what happens in the original and in each copy, by namespace.
     """
     begun = time.monotonic()
 
@@ -149,27 +153,27 @@ def hold(
         log(f"{time.monotonic() - begun:4.0f} s: {text}")
 
     with ThreadPoolExecutor() as threads:
-        bases = [threads.submit(deploy_base, fork, cases) for fork in forks]
-        populate(world, cases)
+        bases = [threads.submit(deploy_base, copy, cases) for copy in copies]
+        populate(original, cases)
         for base in bases:
             base.result()
-        step("the worlds have settled")
-        snapshot = world.snapshot()
-        for found in threads.map(lambda fork: fork.restore(snapshot), forks):
-            step(f"a fork is restored, with {len(found)} differences: {'; '.join(found[:3])}")
-        outcomes = list(threads.map(lambda place: place.change(cases), [world, *forks]))
+        step("the scenarios have settled")
+        snapshot = original.snapshot()
+        for found in threads.map(lambda copy: copy.restore(snapshot), copies):
+            step(f"a copy is restored, with {len(found)} differences: {'; '.join(found[:3])}")
+        outcomes = list(threads.map(lambda place: place.change(cases), [original, *copies]))
         step("the changes have settled")
         return outcomes
 
 
 def clear(places: Sequence[Place], cases: Sequence[Change]) -> None:
-    """Delete worlds with their pools everywhere."""
+    """Delete scenarios with their pools everywhere."""
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda place: place.clear(cases), places))
 
 
 def create(emulators: Sequence[Emulator], pools: Sequence[Object] = ()) -> list[Place]:
-    """Clusters for a world and its forks, with pools for all worlds."""
+    """An original and its copies, with pools for all scenarios."""
 
     def make(emulator: Emulator) -> Place:
         queue_cluster.create(emulator)

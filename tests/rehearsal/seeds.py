@@ -1,4 +1,4 @@
-"""Random worlds, each with a random valid change: pure, and the same for the same seed."""
+"""Random scenarios, each with a random valid change: pure, and the same for the same seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
+from tests.rehearsal.scenario import Change, Pool, Run, Scenario
 from tests.rehearsal.stack import problems
-from tests.rehearsal.world import Change, Pool, Run, World
 
 GPUS = NVIDIA_GPU
 PRIORITIES = ("low", "middle", "high")
@@ -30,13 +30,13 @@ class SeededCase(Change):
     @property
     def is_configured(self) -> bool:
         """Whether the change is one of the configuration. Tenants submit and delete runs by themselves."""
-        old, new = ([run for run in world.runs if run.kind == "Job"] for world in (self.world, self.changed))
+        old, new = ([run for run in scenario.runs if run.kind == "Job"] for scenario in (self.scenario, self.changed))
         return old == new
 
 
 @cache
 def random_case(seed: int) -> SeededCase:
-    """The world and the change of a seed. The rules of the program allow both."""
+    """The scenario and the change of a seed. The rules of the program allow both."""
     return generate(seed)
 
 
@@ -44,15 +44,15 @@ def generate(seed: int) -> SeededCase:
     """The same, generated again."""
     dice = random.Random(f"rehearsal {seed}")
     while True:
-        world = _world(dice)
-        changed, text = _change(dice, world)
-        case = SeededCase(f"seed-{seed}", world, changed, seed, text)
-        if changed != world and not any(problems([(case.namespace, stage)]) for stage in (world, changed)):
+        scenario = _scenario(dice)
+        changed, text = _change(dice, scenario)
+        case = SeededCase(f"seed-{seed}", scenario, changed, seed, text)
+        if changed != scenario and not any(problems([(case.namespace, stage)]) for stage in (scenario, changed)):
             return case
 
 
-# -------------------------------------------------------------------------------------------------------------- worlds
-def _world(dice: random.Random) -> World:
+# ------------------------------------------------------------------------------------------------------------ scenarios
+def _scenario(dice: random.Random) -> Scenario:
     flavors = ["l4", "spot"][: dice.choice((1, 2))]
     pools = tuple(Pool(flavor, dice.randint(3, 8), "spot" if flavor == "spot" else "onDemand") for flavor in flavors)
     cohort = {"cohort": "c"} if dice.random() < 0.75 else {}
@@ -67,7 +67,7 @@ def _world(dice: random.Random) -> World:
     runs = [_run(dice, number, names) for number in range(dice.randint(3, 6))]
     submitted = [*servers, *runs]
     dice.shuffle(submitted)
-    return World(section, tuple(submitted), pools=pools)
+    return Scenario(section, tuple(submitted), pools=pools)
 
 
 def _queue(dice: random.Random, name: str, flavors: list[str], cohort: Section) -> Section:
@@ -97,8 +97,8 @@ def _server(dice: random.Random, number: int) -> Run:
 
 
 # ------------------------------------------------------------------------------------------------------------- changes
-def _change(dice: random.Random, world: World) -> tuple[World, str]:
-    changes: list[tuple[int, Callable[[random.Random, World], tuple[World, str]]]] = [
+def _change(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    changes: list[tuple[int, Callable[[random.Random, Scenario], tuple[Scenario, str]]]] = [
         (4, _change_quota),
         (2, _change_limit),
         (2, _change_preemption),
@@ -114,24 +114,24 @@ def _change(dice: random.Random, world: World) -> tuple[World, str]:
         (2, _change_pool),
     ]
     (change,) = dice.choices([change for _, change in changes], [weight for weight, _ in changes])
-    return change(dice, world)
+    return change(dice, scenario)
 
 
-def _with_queues(world: World, edit: Callable[[list[Section]], None]) -> World:
-    section = copy.deepcopy(dict(world.queues))
+def _with_queues(scenario: Scenario, edit: Callable[[list[Section]], None]) -> Scenario:
+    section = copy.deepcopy(dict(scenario.queues))
     edit(section["clusterQueues"])
-    return replace(world, queues=section)
+    return replace(scenario, queues=section)
 
 
-def _pick(dice: random.Random, world: World) -> tuple[int, int]:
+def _pick(dice: random.Random, scenario: Scenario) -> tuple[int, int]:
     """The position of a queue, and of one of its flavors."""
-    queues = world.queues["clusterQueues"]
+    queues = scenario.queues["clusterQueues"]
     queue = dice.randrange(len(queues))
     return queue, dice.randrange(len(queues[queue]["flavors"]))
 
 
-def _change_quota(dice: random.Random, world: World) -> tuple[World, str]:
-    (queue, flavor), quota = _pick(dice, world), dice.randint(0, 8)
+def _change_quota(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    (queue, flavor), quota = _pick(dice, scenario), dice.randint(0, 8)
 
     def edit(queues: list[Section]) -> None:
         own = queues[queue]["flavors"][flavor]
@@ -139,14 +139,16 @@ def _change_quota(dice: random.Random, world: World) -> tuple[World, str]:
         if "lendingLimit" in own:  # Kueue refuses to lend more than the quota
             own["lendingLimit"] = {GPUS: min(quota, own["lendingLimit"][GPUS])}
 
-    return _with_queues(world, edit), f"{_name(world, queue)}: quota {_old(world, queue, flavor)} becomes {quota}"
+    return _with_queues(
+        scenario, edit
+    ), f"{_name(scenario, queue)}: quota {_old(scenario, queue, flavor)} becomes {quota}"
 
 
-def _change_limit(dice: random.Random, world: World) -> tuple[World, str]:
-    (queue, flavor), kind = _pick(dice, world), dice.choice(("borrowingLimit", "lendingLimit"))
-    own = world.queues["clusterQueues"][queue]
+def _change_limit(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    (queue, flavor), kind = _pick(dice, scenario), dice.choice(("borrowingLimit", "lendingLimit"))
+    own = scenario.queues["clusterQueues"][queue]
     if "cohort" not in own:
-        return _change_quota(dice, world)
+        return _change_quota(dice, scenario)
     most = 4 if kind == "borrowingLimit" else own["flavors"][flavor]["quota"][GPUS]
     limit = dice.choice((None, *range(most + 1)))
 
@@ -155,54 +157,54 @@ def _change_limit(dice: random.Random, world: World) -> tuple[World, str]:
         if limit is not None:
             queues[queue]["flavors"][flavor][kind] = {GPUS: limit}
 
-    return _with_queues(world, edit), f"{own['name']}: {kind} becomes {limit}"
+    return _with_queues(scenario, edit), f"{own['name']}: {kind} becomes {limit}"
 
 
-def _change_preemption(dice: random.Random, world: World) -> tuple[World, str]:
-    queue, _ = _pick(dice, world)
+def _change_preemption(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    queue, _ = _pick(dice, scenario)
     key, values = dice.choice((("withinClusterQueue", WITHIN), ("reclaimWithinCohort", RECLAIM)))
     value = dice.choice(values)
 
     def edit(queues: list[Section]) -> None:
         queues[queue]["preemption"] = {**queues[queue]["preemption"], key: value}
 
-    return _with_queues(world, edit), f"{_name(world, queue)}: {key} becomes {value}"
+    return _with_queues(scenario, edit), f"{_name(scenario, queue)}: {key} becomes {value}"
 
 
-def _change_strategy(dice: random.Random, world: World) -> tuple[World, str]:
-    queue, _ = _pick(dice, world)
-    strict = world.queues["clusterQueues"][queue].get("queueingStrategy") == "StrictFIFO"
+def _change_strategy(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    queue, _ = _pick(dice, scenario)
+    strict = scenario.queues["clusterQueues"][queue].get("queueingStrategy") == "StrictFIFO"
     strategy = "BestEffortFIFO" if strict else "StrictFIFO"
 
     def edit(queues: list[Section]) -> None:
         queues[queue]["queueingStrategy"] = strategy
 
-    return _with_queues(world, edit), f"{_name(world, queue)} becomes {strategy}"
+    return _with_queues(scenario, edit), f"{_name(scenario, queue)} becomes {strategy}"
 
 
-def _change_priority(dice: random.Random, world: World) -> tuple[World, str]:
+def _change_priority(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     """A class gets another value, and a new run uses it. Submitted workloads keep the old value."""
     name, value = dice.choice(PRIORITIES), dice.choice((5, 15, 25, 35))
     classes = [
-        {**entry, "value": value} if entry["name"] == name else entry for entry in world.queues["priorityClasses"]
+        {**entry, "value": value} if entry["name"] == name else entry for entry in scenario.queues["priorityClasses"]
     ]
-    run = replace(_run(dice, 90, _queues(world)), priority=name)
-    changed = replace(world, queues={**world.queues, "priorityClasses": classes}, runs=(*world.runs, run))
+    run = replace(_run(dice, 90, _queues(scenario)), priority=name)
+    changed = replace(scenario, queues={**scenario.queues, "priorityClasses": classes}, runs=(*scenario.runs, run))
     return changed, f"priority class {name} becomes {value}, and {run.name} is submitted with it to {run.queue}"
 
 
-def _swap_flavors(dice: random.Random, world: World) -> tuple[World, str]:
-    queue, _ = _pick(dice, world)
+def _swap_flavors(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    queue, _ = _pick(dice, scenario)
 
     def edit(queues: list[Section]) -> None:
         queues[queue]["flavors"].reverse()
 
-    return _with_queues(world, edit), f"{_name(world, queue)}: the flavors change their order"
+    return _with_queues(scenario, edit), f"{_name(scenario, queue)}: the flavors change their order"
 
 
-def _leave_cohort(dice: random.Random, world: World) -> tuple[World, str]:
+def _leave_cohort(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     """A queue leaves its cohort, or joins it."""
-    queue, _ = _pick(dice, world)
+    queue, _ = _pick(dice, scenario)
 
     def edit(queues: list[Section]) -> None:
         if queues[queue].pop("cohort", None) is None:
@@ -211,57 +213,57 @@ def _leave_cohort(dice: random.Random, world: World) -> tuple[World, str]:
             for limit in ("borrowingLimit", "lendingLimit"):
                 flavor.pop(limit, None)
 
-    changed = _with_queues(world, edit)
+    changed = _with_queues(scenario, edit)
     verb = "joins" if "cohort" in changed.queues["clusterQueues"][queue] else "leaves"
-    return changed, f"{_name(world, queue)} {verb} the cohort"
+    return changed, f"{_name(scenario, queue)} {verb} the cohort"
 
 
-def _add_run(dice: random.Random, world: World) -> tuple[World, str]:
-    run = _run(dice, 91, _queues(world))
-    return replace(world, runs=(*world.runs, run)), f"new run of {run.gpus} GPUs in {run.queue}, {run.priority}"
+def _add_run(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    run = _run(dice, 91, _queues(scenario))
+    return replace(scenario, runs=(*scenario.runs, run)), f"new run of {run.gpus} GPUs in {run.queue}, {run.priority}"
 
 
-def _add_server(dice: random.Random, world: World) -> tuple[World, str]:
+def _add_server(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
     server = _server(dice, 92)
     text = f"new server of {server.replicas} × {server.gpus} GPUs, {server.priority}"
-    return replace(world, runs=(*world.runs, server)), text
+    return replace(scenario, runs=(*scenario.runs, server)), text
 
 
-def _remove_workload(dice: random.Random, world: World) -> tuple[World, str]:
-    gone = dice.choice(world.runs)
-    return replace(world, runs=tuple(run for run in world.runs if run != gone)), f"{gone.name} is removed"
+def _remove_workload(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    gone = dice.choice(scenario.runs)
+    return replace(scenario, runs=tuple(run for run in scenario.runs if run != gone)), f"{gone.name} is removed"
 
 
-def _scale_server(dice: random.Random, world: World) -> tuple[World, str]:
-    server, replicas = dice.choice([run for run in world.runs if run.kind == "Deployment"]), dice.randint(0, 4)
-    changed = _with_run(world, server, replace(server, replicas=replicas))
+def _scale_server(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    server, replicas = dice.choice([run for run in scenario.runs if run.kind == "Deployment"]), dice.randint(0, 4)
+    changed = _with_run(scenario, server, replace(server, replicas=replicas))
     return changed, f"{server.name}: {server.replicas} replicas become {replicas}"
 
 
-def _resize_server(dice: random.Random, world: World) -> tuple[World, str]:
-    server, gpus = dice.choice([run for run in world.runs if run.kind == "Deployment"]), dice.choice((1, 2))
-    return _with_run(world, server, replace(server, gpus=gpus)), f"{server.name}: {server.gpus} GPUs become {gpus}"
+def _resize_server(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    server, gpus = dice.choice([run for run in scenario.runs if run.kind == "Deployment"]), dice.choice((1, 2))
+    return _with_run(scenario, server, replace(server, gpus=gpus)), f"{server.name}: {server.gpus} GPUs become {gpus}"
 
 
-def _change_pool(dice: random.Random, world: World) -> tuple[World, str]:
-    pool, nodes = dice.choice(world.pools), dice.randint(1, 8)
+def _change_pool(dice: random.Random, scenario: Scenario) -> tuple[Scenario, str]:
+    pool, nodes = dice.choice(scenario.pools), dice.randint(1, 8)
     changed = replace(pool, max_nodes=nodes)
-    pools = tuple(changed if other == pool else other for other in world.pools)
-    return replace(world, pools=pools), f"pool {pool.name}: at most {pool.max_nodes} nodes become {nodes}"
+    pools = tuple(changed if other == pool else other for other in scenario.pools)
+    return replace(scenario, pools=pools), f"pool {pool.name}: at most {pool.max_nodes} nodes become {nodes}"
 
 
-def _with_run(world: World, old: Run, new: Run) -> World:
-    return replace(world, runs=tuple(new if run == old else run for run in world.runs))
+def _with_run(scenario: Scenario, old: Run, new: Run) -> Scenario:
+    return replace(scenario, runs=tuple(new if run == old else run for run in scenario.runs))
 
 
-def _queues(world: World) -> list[str]:
-    return [queue["name"] for queue in world.queues["clusterQueues"]]
+def _queues(scenario: Scenario) -> list[str]:
+    return [queue["name"] for queue in scenario.queues["clusterQueues"]]
 
 
-def _name(world: World, queue: int) -> str:
-    return _queues(world)[queue]
+def _name(scenario: Scenario, queue: int) -> str:
+    return _queues(scenario)[queue]
 
 
-def _old(world: World, queue: int, flavor: int) -> str:
-    own = world.queues["clusterQueues"][queue]["flavors"][flavor]
+def _old(scenario: Scenario, queue: int, flavor: int) -> str:
+    own = scenario.queues["clusterQueues"][queue]["flavors"][flavor]
     return f"{own['quota'][GPUS]} of {own['flavor']}"

@@ -1,4 +1,4 @@
-"""Seeded worlds as one configuration of the program: their queues, pools and servers. Tenants submit the runs."""
+"""Seeded scenarios as one configuration of the program: their queues, pools and servers. Tenants submit the runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import settings
 from catalog.nodes import NVIDIA_GPU
 from settings.reading import PREFIX
-from tests.rehearsal.world import ACCELERATOR, World
+from tests.rehearsal.scenario import ACCELERATOR, Scenario
 
 Section = dict[str, Any]
 # What a server requests besides GPUs. Quota of these is never short, so that GPUs decide.
@@ -16,24 +16,24 @@ REQUESTS = {"cpu": "2", "memory": "16Gi", "ephemeralStorage": "20Gi"}
 PLENTY = {"cpu": "1000", "memory": "4000Gi", "ephemeral-storage": "4000Gi"}
 
 
-def configuration(worlds: Iterable[tuple[str, World]]) -> Section:
-    """The stack with worlds by namespace. Everything has its namespace as a prefix."""
-    worlds = list(worlds)
-    queues = [_queues(world, namespace) for namespace, world in worlds]
+def configuration(scenarios: Iterable[tuple[str, Scenario]]) -> Section:
+    """The stack with scenarios by namespace. Everything has its namespace as a prefix."""
+    scenarios = list(scenarios)
+    queues = [_queues(scenario, namespace) for namespace, scenario in scenarios]
     return {
         "gke-ai:cluster": {"name": "seeds", "mode": "standard", "location": "us-central1-a"},
-        "gke-ai:gpuPools": [pool for namespace, world in worlds for pool in _pools(world, namespace)],
+        "gke-ai:gpuPools": [pool for namespace, scenario in scenarios for pool in _pools(scenario, namespace)],
         "gke-ai:queues": {
             "podsReadyTimeoutSeconds": 0,
             **{key: [entry for section in queues for entry in section[key]] for key in queues[0]},
         },
-        "gke-ai:serving": [server for namespace, world in worlds for server in _servers(world, namespace)],
+        "gke-ai:serving": [server for namespace, scenario in scenarios for server in _servers(scenario, namespace)],
     }
 
 
-def problems(worlds: Iterable[tuple[str, World]]) -> str:
+def problems(scenarios: Iterable[tuple[str, Scenario]]) -> str:
     """What the rules of the program refuse in the configuration; empty if it is valid."""
-    values = {key.removeprefix(PREFIX): value for key, value in configuration(worlds).items()}
+    values = {key.removeprefix(PREFIX): value for key, value in configuration(scenarios).items()}
     try:
         settings.load(values, "my-project")
     except settings.BadConfiguration as bad:
@@ -41,8 +41,8 @@ def problems(worlds: Iterable[tuple[str, World]]) -> str:
     return ""
 
 
-def _pools(world: World, namespace: str) -> Iterator[Section]:
-    for pool in world.pools:
+def _pools(scenario: Scenario, namespace: str) -> Iterator[Section]:
+    for pool in scenario.pools:
         capacity = {} if pool.capacity == "onDemand" else {"capacity": {"mode": pool.capacity}}
         yield {
             "name": f"{namespace}-{pool.name}",
@@ -54,8 +54,8 @@ def _pools(world: World, namespace: str) -> Iterator[Section]:
         }
 
 
-def _queues(world: World, namespace: str) -> Section:
-    section, prefix = world.queues, f"{namespace}-"
+def _queues(scenario: Scenario, namespace: str) -> Section:
+    section, prefix = scenario.queues, f"{namespace}-"
     return {
         "flavors": [
             {"name": prefix + flavor["name"], "pools": [prefix + flavor["name"]]} for flavor in section["flavors"]
@@ -78,8 +78,8 @@ def _cluster_queue(queue: Section, prefix: str) -> Section:
     return {**queue, **cohort, "name": prefix + queue["name"], "flavors": flavors}
 
 
-def _servers(world: World, namespace: str) -> Iterator[Section]:
-    for run in world.runs:
+def _servers(scenario: Scenario, namespace: str) -> Iterator[Section]:
+    for run in scenario.runs:
         if run.kind == "Deployment":
             yield {
                 "name": run.name,

@@ -16,7 +16,7 @@ from tests.rehearsal.seeds import SeededCase
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened to a world in one cluster: before the change, after it, and as a forecast says it."""
+    """What happened to a scenario in one cluster: before the change, after it, and as a forecast says it."""
 
     before: Counter[Fate]
     fates: Counter[Fate]
@@ -27,7 +27,7 @@ class Outcome:
 class Verdict:
     """A forecast beside what happened.
 
-    `chance`: two forks of the same snapshot differ too. `recreated`: all workloads and the nodes of each pool agree in
+    `chance`: two copies of the same snapshot differ too. `recreated`: all workloads and the nodes of each pool agree in
     the end, but in one of them an idle node was deleted and created again. The emulator deletes nodes after 15 seconds
     without pods, Google Cloud after 10 minutes.
     """
@@ -54,7 +54,7 @@ def differences(forecast: Outcome, happened: Outcome) -> Iterator[str]:
 
 
 def in_the_end(forecast: Forecast) -> tuple[Counter[Fact], Counter[tuple[str, str, str]]]:
-    """What happens to workloads, and by how many nodes each pool grows or shrinks, without nodes that come and go."""
+    """What happens to workloads, and by how many nodes each pool grows or shrinks in the end."""
     changes = {fact[:3]: fact.came - fact.went for fact in pool_facts(forecast)}
     return facts(forecast), Counter({pool: change for pool, change in changes.items() if change})
 

@@ -1,4 +1,4 @@
-"""The cases of worked_cases.yaml: worlds, changes, and their outcomes worked out by hand."""
+"""The cases of worked_cases.yaml: scenarios, changes, and their outcomes worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.rehearsal.fates import Fate
-from tests.rehearsal.world import Change, Run, World
+from tests.rehearsal.scenario import Change, Run, Scenario
 
 FILE = Path(__file__).with_suffix(".yaml")
 Object = Mapping[str, Any]
@@ -48,12 +48,12 @@ def _case(content: Object, number: int, entry: Object) -> Case:
     namespace, change = f"case-{number}", entry["change"]
     runs = tuple(Run(**run) for run in entry["submitted"])
     queues = {"flavors": content["flavors"], "priorityClasses": content["priorityClasses"]}
-    world = World({**queues, "clusterQueues": entry["queues"]}, runs, entry.get("stopped", {}))
+    scenario = Scenario({**queues, "clusterQueues": entry["queues"]}, runs, entry.get("stopped", {}))
     changes = {key: change[key] for key in ("priorityClasses",) if key in change}
     changes |= {"clusterQueues": change["queues"]} if "queues" in change else {}
     changed = replace(
-        world,
-        queues={**world.queues, **changes},
+        scenario,
+        queues={**scenario.queues, **changes},
         runs=(*runs, *(Run(**run) for run in change.get("submitted", ()))),
     )
     return Case(
@@ -61,7 +61,7 @@ def _case(content: Object, number: int, entry: Object) -> Case:
         namespace=namespace,
         source=content["documentation"] + entry["source"],
         reasoning=entry["reasoning"],
-        world=world,
+        scenario=scenario,
         changed=changed,
         before=Counter(_fates(entry["before"], namespace, changes_nothing=True)),
         expected=Counter(_fates(entry["expected"], namespace)),

@@ -1,4 +1,4 @@
-"""A world of queues and workloads as plain data, and the objects that the program and its tenants create for it."""
+"""A scenario of queues and workloads as plain data, and the objects that the program and its tenants create for it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class World:
+class Scenario:
     """Queues in the form of the section `gke-ai:queues`, and the workloads of the tenants in order of submission.
 
-    Every cluster queue has a local queue with its name in the namespace of the world.
+    Every cluster queue has a local queue with its name in the namespace of the scenario.
     """
 
     queues: Mapping[str, Any]
@@ -54,11 +54,11 @@ class World:
 
 @dataclass(frozen=True)
 class Change:
-    """A world before and after a change. Its namespace is also the prefix of everything outside the namespace."""
+    """A scenario before and after a change. Its namespace is also the prefix of everything outside the namespace."""
 
     namespace: str
-    world: World
-    changed: World
+    scenario: Scenario
+    changed: Scenario
 
 
 PATHS = {
@@ -97,12 +97,12 @@ def make(kind: str, name: str, namespace: str | None = None, **content: Any) -> 
     }
 
 
-def queue_objects(world: World, namespace: str) -> Iterator[Object]:
+def queue_objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
     """The objects that the program registers for the queues, in its order, with the specs that its components write.
 
-    What is not in a namespace has the namespace as a prefix, so that worlds share a cluster without meeting.
+    What is not in a namespace has the namespace as a prefix, so that scenarios share a cluster without meeting.
     """
-    queues = Queues.model_validate(world.queues)
+    queues = Queues.model_validate(scenario.queues)
     prefix = f"{namespace}-"
     yield make("Namespace", namespace)
     for priority in queues.priority_classes:
@@ -110,7 +110,7 @@ def queue_objects(world: World, namespace: str) -> Iterator[Object]:
         name, value = prefix + priority.name, priority.value
         yield make("PriorityClass", name, value=value, preemptionPolicy=policy, globalDefault=default)
     for flavor in queues.flavors:
-        pools = [pool for pool in world.pools if pool.name == flavor.name]
+        pools = [pool for pool in scenario.pools if pool.name == flavor.name]
         labels = {GKE_ACCELERATOR: ACCELERATOR, GKE_NODEPOOL: prefix + flavor.name} if pools else None
         yield make("ResourceFlavor", prefix + flavor.name, spec=flavor_spec(NodeFlavor(flavor.name, labels)))
     for queue in queues.cluster_queues:
@@ -120,8 +120,8 @@ def queue_objects(world: World, namespace: str) -> Iterator[Object]:
         for group in spec["resourceGroups"]:
             for flavor_quota in group["flavors"]:
                 flavor_quota["name"] = prefix + flavor_quota["name"]
-        if queue.name in world.stopped:
-            spec["stopPolicy"] = world.stopped[queue.name]
+        if queue.name in scenario.stopped:
+            spec["stopPolicy"] = scenario.stopped[queue.name]
         yield make("ClusterQueue", prefix + queue.name, spec=spec)
     for queue in queues.cluster_queues:
         yield make("LocalQueue", queue.name, namespace, spec={"clusterQueue": prefix + queue.name})

@@ -27,8 +27,8 @@ def test_a_seed_always_gives_the_same_world_and_change() -> None:
 
 def test_the_seeds_have_different_changes_of_every_kind() -> None:
     cases = [random_case(seed) for seed in range(SEEDS)]
-    assert len({(repr(case.world.queues["clusterQueues"]), case.text) for case in cases}) == SEEDS
-    assert all(case.world != case.changed for case in cases)
+    assert len({(repr(case.scenario.queues["clusterQueues"]), case.text) for case in cases}) == SEEDS
+    assert all(case.scenario != case.changed for case in cases)
     kinds = (
         "quota",
         "borrowingLimit",
@@ -51,16 +51,18 @@ def test_the_seeds_have_different_changes_of_every_kind() -> None:
 
 def test_the_worlds_of_several_seeds_are_one_valid_configuration() -> None:
     cases = [random_case(seed) for seed in range(5)]
-    worlds = [(case.namespace, case.world) for case in cases]
-    assert problems(worlds) == ""
+    scenarios = [(case.namespace, case.scenario) for case in cases]
+    assert problems(scenarios) == ""
     assert problems([(case.namespace, case.changed) for case in cases]) == ""
-    queues = configuration(worlds)["gke-ai:queues"]["clusterQueues"]
-    assert len({queue["name"] for queue in queues}) == sum(len(world.queues["clusterQueues"]) for _, world in worlds)
+    queues = configuration(scenarios)["gke-ai:queues"]["clusterQueues"]
+    assert len({queue["name"] for queue in queues}) == sum(
+        len(scenario.queues["clusterQueues"]) for _, scenario in scenarios
+    )
 
 
 def test_a_world_that_the_rules_refuse_is_found() -> None:
-    world = replace(CASE.world, queues={**CASE.world.queues, "flavors": []})
-    assert "gke-ai:queues" in problems([("seed-0", world)])
+    scenario = replace(CASE.scenario, queues={**CASE.scenario.queues, "flavors": []})
+    assert "gke-ai:queues" in problems([("seed-0", scenario)])
 
 
 # -------------------------------------------------------------------------------------------------- planted predictions
