@@ -197,12 +197,12 @@ def test_a_case_that_the_api_server_refuses_is_a_difference() -> None:
 
 @compiled
 def test_the_page_says_how_many_cases_are_compared_and_how_many_are_not_by_reason() -> None:
-    page = (ROOT / "docs" / "rehearsal.md").read_text()
+    page = (ROOT / "docs" / "evidence.md").read_text()
     left_out = Counter(case.reason for case in cases() if case.reason)
     for table in tables():
         left_out[NOT_COMPARED.get(table["test"], "")] += len(table["cases"]) if table["test"] in NOT_COMPARED else 0
     compared, all_cases = sum(not case.reason for case in cases()), sum(len(table["cases"]) for table in tables())
-    assert f"| {compared} | {compared - len(exceptions())} as the table says; all {compared} in a fork" in page
+    assert f"| {compared} | {compared - len(exceptions())} as the table says; all {compared} in a copy" in page
     assert f"In {len(exceptions())} cases Kueue decides otherwise" in page
     assert f"Of the {all_cases} cases, {all_cases - compared} are not compared: " in page
     numbers = page.partition(" are not compared: ")[2].partition("\n\n")[0]

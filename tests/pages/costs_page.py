@@ -33,7 +33,7 @@ the report shows the cost of a change per hour, before and after:
 make report STACK=dev PRICES=prices.yaml
 ```
 
-Where the table lacks the price of a Spot node, [`python -m ops.capacity`](google-cloud.md#ask-google-about-capacity)
+Where the table lacks the price of a Spot node, [`python -m ops.capacity`](capacity.md)
 can ask Google for its list price.
 
 Not counted: the [cluster fee](https://cloud.google.com/kubernetes-engine/pricing), nodes without accelerators, disks,
