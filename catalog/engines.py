@@ -28,7 +28,7 @@ HTTP_PORT, METRICS_PORT = "http", "metrics"
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
 JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
 
-# Arguments of JetStream's model server, in order. None: a key of the server sets it.
+# Arguments of JetStream's model server, in order. A key of the server sets those without a value.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
 MAXTEXT_SETTINGS: Mapping[str, str | None] = MappingProxyType(
     {

@@ -1,12 +1,17 @@
-"""Checks what people read against the rules of docs/prose.yaml: Markdown pages, docstrings, and descriptions of keys.
+"""Checks the words and the spelling of what people read: pages, code, pictures, workflows and configurations.
 
-python -m tests.pages.prose      prints every mistake, and the number per folder of code
+Of code, that is docstrings, comments, and strings with a sentence: descriptions, errors and output. docs/prose.yaml has
+words that the project does not use, and docs/words.txt words that the dictionary lacks.
+
+python -m tests.pages.prose      prints every mistake, and the number per folder
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,12 +20,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from spellchecker import SpellChecker
 
 from tests.repository import ROOT, tracked
 
 TABLE = ROOT / "docs" / "prose.yaml"
-# Arguments whose text people read: of `Field`, of an option of a command.
+WORDS = ROOT / "docs" / "words.txt"
+# Arguments whose text people read, however short: of `Field`, of an option of a command.
 DESCRIPTIONS = {"description", "help"}
+# A string with four words in a row is a sentence, or a part of one.
+SENTENCE = re.compile(r"(?<![\w-])[A-Za-z][a-z']*(?:,? [a-z']+){3}\b")
+# What people read of workflows and configurations: comments, names, and lines that are printed.
+READ = re.compile(r"(?:^|\s)#+ (.*)|^[ -]*(?:name|description): (.*)|\becho \"(.*)\"")
+PRINTED = re.compile(r"(?<=>)[^<>]+(?=<)|(?<=aria-label=\")[^\"]+")
+# A word that is not a part of a name, a path, a variable or an address.
+WORD = re.compile(r"(?<![\w./@:_{\\$-])[A-Za-z][a-z']++(?![\w_/:@{\\(\[-]|\.\w)")
 # What is not prose in Markdown and in docstrings.
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+).*?^(?P=indent)(?P=fence) *$", re.M | re.S)
 NOT_PROSE = (re.compile(r"<!--.*?-->", re.S), re.compile(r"(`+).+?\1"), re.compile(r"https?://[^\s)>\]]+"))
@@ -87,18 +101,53 @@ def code(root: Path = ROOT) -> dict[str, list[Path]]:
     return folders
 
 
+def others(root: Path = ROOT) -> dict[str, list[Path]]:
+    """Pictures, workflows and configurations."""
+    patterns = {
+        "pictures": ("docs/**/*.svg",),
+        "workflows": (".github/**/*.yml", "examples/**/*.yml", "Makefile"),
+        "configurations": ("*.yaml", "examples/**/*.yaml"),
+    }
+    return {name: [file for pattern in globs for file in tracked(pattern, root)] for name, globs in patterns.items()}
+
+
 def mistakes(file: Path, root: Path = ROOT) -> list[Mistake]:
     """Every mistake in a file."""
-    name, content = str(file.relative_to(root)), file.read_text()
-    texts = [(1, content)] if file.suffix == ".md" else python_texts(content)
-    mistakes_found = [
-        Mistake(name, line + prose[: match.start()].count("\n"), " ".join(match[0].split()), rule.use)
-        for line, text in texts
+    name = str(file.relative_to(root))
+    found = {
+        Mistake(name, line + prose[: match.start()].count("\n"), " ".join(match[0].split()), use)
+        for line, text in texts(file)
         for prose in [only_prose(text)]
-        for rule in rules()
-        for match in rule.pattern.finditer(prose)
-    ]
-    return sorted(mistakes_found, key=lambda mistake: mistake.line)
+        for match, use in [*replaced(prose), *misspelled(prose)]
+    }
+    return sorted(found, key=lambda mistake: (mistake.line, mistake.word))
+
+
+def replaced(prose: str) -> Iterator[tuple[re.Match[str], str]]:
+    """The words of a text that the project does not use, each with what to write instead."""
+    for rule in rules():
+        yield from ((match, rule.use) for match in rule.pattern.finditer(prose))
+
+
+def misspelled(prose: str) -> Iterator[tuple[re.Match[str], str]]:
+    """The words of a text that are in no list of words."""
+    for match in WORD.finditer(prose):
+        if not is_word(match[0].lower().strip("'").removesuffix("'s")):
+            yield match, "a word of the dictionary, or add it to docs/words.txt"
+
+
+@cache
+def is_word(word: str) -> bool:
+    """Whether a word is English, or in docs/words.txt."""
+    return len(word) <= 2 or word in dictionary()
+
+
+@cache
+def dictionary() -> SpellChecker:
+    """The words of English, and those of docs/words.txt."""
+    checker = SpellChecker()
+    checker.word_frequency.load_words(WORDS.read_text().split())
+    return checker
 
 
 def only_prose(text: str) -> str:
@@ -108,15 +157,43 @@ def only_prose(text: str) -> str:
     return text
 
 
+def texts(file: Path) -> Iterator[tuple[int, str]]:
+    """What people read of a file, each text with the line that it begins in."""
+    content = file.read_text()
+    if file.suffix == ".md":
+        yield 1, content
+    elif file.suffix == ".py":
+        yield from python_texts(content)
+    elif file.suffix == ".svg":
+        without_style = re.sub(r"<style>.*?</style>", "", content, flags=re.S)
+        yield from (
+            (without_style[: match.start()].count("\n") + 1, match[0]) for match in PRINTED.finditer(without_style)
+        )
+    else:
+        for number, line in enumerate(content.splitlines(), 1):
+            yield from ((number, text) for match in READ.finditer(line) for text in match.groups() if text)
+
+
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
-    """The docstrings and descriptions of a module, each with the line that it begins in."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
-        elif isinstance(node, ast.Call):
-            for keyword in node.keywords:
-                if keyword.arg in DESCRIPTIONS and (text := literal(keyword.value)):
-                    yield keyword.value.lineno, text
+    """The docstrings, comments, descriptions and sentences of a module, each with the line that it begins in."""
+    tree = ast.parse(source)
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    described = {
+        id(keyword.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg in DESCRIPTIONS
+    }
+    described |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and id(node) not in parts):
+            text = literal(node)
+            if id(node) in described or SENTENCE.search(text):
+                yield node.lineno, text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 def literal(node: ast.expr) -> str:
@@ -130,9 +207,9 @@ def literal(node: ast.expr) -> str:
 
 
 def main() -> None:
-    """Prints every mistake, and the number per folder of code."""
+    """Prints every mistake, and the number per folder."""
     counts: Counter[str] = Counter()
-    for folder, files in {"pages": pages(), **code()}.items():
+    for folder, files in {"pages": pages(), **code(), **others()}.items():
         for mistake in (mistake for file in files for mistake in mistakes(file)):
             counts[folder] += 1
             print(mistake)
