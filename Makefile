@@ -18,7 +18,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
 	registered rehearse report settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -56,6 +56,8 @@ rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CON
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [TRACE=trace.csv] [JOBS=200] [SEED=1] [JSON=out.json]
 	@emulator/run --tools stack,helm,kueue python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
 		--trace "$(TRACE)" --json "$(JSON)" $(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)")
+site:  ## build the documentation as a site in .local/site, which needs no network
+	@emulator/run python -m tests.pages.site
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m tests.pages.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
