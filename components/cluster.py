@@ -68,9 +68,9 @@ class GkeCluster(Component):
     Dataplane V2 or Calico enforces NetworkPolicies. Changing Dataplane V2 replaces the cluster. Calico can be turned on
     later; GKE then recreates the nodes of each pool, one by one. Shielded nodes are GKE's default.
 
-    The provider keeps the current value of an omitted property, so every setting has an explicit off form, but for two.
-    If the cloud keeps authorized networks that are no longer configured, the component logs a warning that says how to
-    remove them. If it keeps a `security_group`, the component refuses the change.
+    The provider keeps the current value of an omitted property, so the component states every disabled setting, but
+    for two. If the cloud keeps authorized networks that are no longer configured, the component logs a warning that
+    says how to remove them. If it keeps a `security_group`, the component refuses the change.
 
     `provider` authenticates through the `gke-gcloud-auth-plugin` exec plugin, so the state holds no credential. A
     change of its `clusterIdentifier` also replaces the cluster, so a cluster and its objects are replaced together or

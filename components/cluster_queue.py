@@ -16,7 +16,7 @@ class NodeFlavor:
     node_labels: Mapping[str, str] | None = None
     """Labels of the nodes. Default: any node."""
     queued_resource: str | None = None
-    """Accelerator resource of nodes that come through queued provisioning. Default: no queued provisioning."""
+    """Accelerator resource of nodes that queued provisioning creates. Default: no queued provisioning."""
 
 
 def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:

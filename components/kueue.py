@@ -63,7 +63,7 @@ SPREAD = {
 class KueueStack(Component):
     """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
 
-    A flavor whose nodes come through queued provisioning also gets an admission check: Kueue requests all nodes of a
+    A flavor whose nodes are created by queued provisioning also gets an admission check: Kueue requests all nodes of a
     workload at once, and starts it when they exist.
 
     Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this

@@ -4,7 +4,7 @@
 
 After its own option, this takes the arguments of `python` and behaves as it: standard streams, working directory,
 environment, signals and exit status are those of this process. The imports of Pulumi's SDKs, seconds of CPU time in
-each engine run, are done once. If there is no warm process, the program runs in this process, and a warm one starts
+each Pulumi command, are done once. If there is no warm process, the program runs in this process, and a warm one starts
 for the next program. It holds no module of a checkout, so it serves all checkouts, and edits count at once.
 
     GKE_AI_WARM  folder of the socket, private to the user and named after the lock file. If empty, nothing is forked.

@@ -1,4 +1,4 @@
-"""What happens to servers, nodes and pods: ready replicas, nodes that come and go, interruptions, waits for nodes."""
+"""What happens to servers, nodes and pods: ready replicas, added and removed nodes, interruptions, waits for nodes."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def accelerator_type(node: Object) -> str:
 
 
 def nodes(histories: Histories) -> tuple[Nodes, ...]:
-    """Returns the pools whose nodes come, go or stay."""
+    """Returns the pools with nodes that are added, removed or kept."""
     pools: dict[PoolKey, list[History]] = defaultdict(list)
     for history in histories.get("Node", {}).values():
         pools[pool_of(history.last), capacity_of(history.last), label(history.last, INSTANCE_TYPE)].append(history)

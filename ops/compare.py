@@ -3,8 +3,8 @@
     python -m ops.compare out.json --stack prod
     python -m ops.compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
 
-The cluster, or a later snapshot of it, shows its present state: who runs, who waits, and the last eviction of each
-workload. What ended and was deleted is not seen.
+The cluster, or a later snapshot of it, shows its present state: which workloads run and wait, and the last eviction of
+each. It doesn't show workloads that ended and were deleted.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Rehearses a change on a scratch emulator: applies it with the real engine, and watches what it does in the queue."""
+"""Rehearses a change on a temporary emulator: applies it with Pulumi, and watches what it does in the queue."""

@@ -1,4 +1,4 @@
-"""Deploys a configuration to the scratch emulator with the real engine, as `make up` does."""
+"""Deploys a configuration to the scratch emulator with Pulumi, as `make up` does."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Serves the components as the Pulumi package `gke-ai`, to programs in TypeScript, Go, YAML and others.
 
-The package has its own folder because the engine runs the `__main__.py` beside PulumiPlugin.yaml, and that of the
+The package has its own folder because Pulumi runs the `__main__.py` beside PulumiPlugin.yaml, and that of the
 repository's root is the program. https://www.pulumi.com/docs/iac/guides/building-extending/packages/source-based-plugin/
 """
 

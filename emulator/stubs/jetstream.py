@@ -17,7 +17,7 @@ MODEL_MEMORY, SLOTS_MEMORY = 0.25, 0.65
 def maxengine(port: int, metrics_port: int | None, slots: int, id: str, chips_file: str, chips: Object) -> None:
     """JetStream's engine.
 
-    The real engine serves gRPC on `port`, which only the HTTP front in its pod calls.
+    JetStream serves gRPC on `port`, which only the HTTP front in its pod calls.
     """
 
     def write_memory(share: float) -> None:

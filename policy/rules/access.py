@@ -115,7 +115,7 @@ def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource
     "Pods of a tenant accept traffic only from the sources that the tenant allows",
     "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
 )
-def tenants_are_apart(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
+def tenants_are_isolated(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     guarded = {
         policy.namespace
         for policy in stack.of_kind("NetworkPolicy")
@@ -137,5 +137,5 @@ POLICIES: tuple[Policy, ...] = (
     nothing_is_public,
     gateways_encrypt,
     tenants_have_pod_security,
-    tenants_are_apart,
+    tenants_are_isolated,
 )

@@ -177,7 +177,7 @@ def no_basic_roles(resource: Resource) -> Iterator[str]:
     "On a pool, set protect or createBeforeDelete",
     only_mandatory=True,
 )
-def what_matters_is_protected(resource: Resource) -> Iterator[str]:
+def clusters_and_buckets_are_protected(resource: Resource) -> Iterator[str]:
     if resource.type == CLUSTER:
         if not resource.protect:
             yield "Pulumi can delete it, with everything that runs in it. A changed name or mode is enough"
@@ -205,5 +205,5 @@ POLICIES: tuple[Policy, ...] = (
     network_policies_are_enforced,
     firewalls_are_not_open,
     no_basic_roles,
-    what_matters_is_protected,
+    clusters_and_buckets_are_protected,
 )

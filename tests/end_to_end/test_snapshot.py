@@ -145,7 +145,7 @@ def test_an_up_of_the_same_configuration_changes_nothing(pair: Pair) -> None:
     assert pair.b.planned() == {}
 
 
-def test_who_waits_is_admitted_when_who_runs_ends(pair: Pair) -> None:
+def test_a_waiting_workload_is_admitted_when_a_running_one_ends(pair: Pair) -> None:
     """The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down."""
     waiting = order(taken(pair.b))
     pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", NAMESPACE)

@@ -30,7 +30,9 @@ article table { display: block; overflow-x: auto; }
 article img { border-radius: 12px; }
 body[data-theme="dark"] img { color-scheme: dark; }
 body[data-theme="light"] img { color-scheme: light; }
-@media (min-width: 100em) { .content { width: 60em; } }
+article td:first-child code { white-space: nowrap; }
+@media (min-width: 86em) { .content { width: 54em; } }
+@media (min-width: 100em) { .content { width: 66em; } }
 """
 
 
@@ -75,11 +77,10 @@ def copied(page: Path, root: Path = ROOT) -> str:
     """The text of a page in the copy, with its part of the navigation."""
     text = LINK.sub(lambda match: f"{page_of(match['file'])}{match['anchor'] or ''}", (root / page).read_text())
     if page == HOME:
-        return (
-            text
-            + toctree([str(FRONT)])
-            + "".join(toctree([str(file) for file in section], title) for title, section in navigation(root).items())
-        )
+        menu = {title: [str(file) for file in section] for title, section in navigation(root).items()}
+        single = [section[0] for section in menu.values() if len(section) == 1]
+        captioned = [toctree(section, title) for title, section in menu.items() if len(section) > 1]
+        return "".join([text, toctree([str(FRONT), *single]), *captioned])
     if page.name == HOME.name and page != FRONT:  # the front page of a folder
         inside = [file.name for file in linked(page, root) if file.parent == page.parent and file.suffix == ".md"]
         return text + toctree(inside) if inside else text
