@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -169,11 +170,14 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
         with scratch() as emulator:
             change.bring_up(emulator)
             state, notes = change.restored(emulator)
-            notes += _restore(emulator, options.stack, state) if state else []
-            if options.unavailable:
-                emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
-                notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
-            forecast = _change(emulator, options, lambda: change.start(emulator), ", ".join(changes), stated)
+            written = _restore(emulator, state) if state else None
+            with Recorder(emulator.kubeconfig()) as recorder:
+                notes += _compare(emulator, options.stack, written, recorder) if written else []
+                if options.unavailable:
+                    emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
+                    notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
+                start = partial(change.start, emulator)
+                forecast = _change(emulator, options, start, ", ".join(changes), stated, recorder)
             remarks = google_remarks(forecast.nodes, options.unavailable, measured)
             return replace(forecast, notes=(*notes, *forecast.notes, *remarks))
 
@@ -206,16 +210,20 @@ def _source(options: argparse.Namespace, snapshot: Snapshot | None, folder: Path
     return plain.source(options.manifests, options.base, snapshot, options.snapshot.name)
 
 
-def _restore(emulator: Scratch, stack: str, snapshot: Snapshot) -> Iterator[str]:
-    """Brings the scratch cluster to the state of a snapshot. Yields what differs then."""
-    api = client_of(emulator.kubeconfig(), 1)
+def _restore(emulator: Scratch, snapshot: Snapshot) -> Snapshot:
+    """Brings the scratch cluster to the state of a snapshot. Returns the snapshot as it was written."""
     with phase(f"bring it to the state of the snapshot of {snapshot.taken_at:%Y-%m-%d %H:%M} UTC"):
-        written = restore(snapshot, api, emulator.state)
-    with phase("compare it with the snapshot"), Recorder(emulator.kubeconfig()) as recorder:
+        return restore(snapshot, client_of(emulator.kubeconfig(), 1), emulator.state)
+
+
+def _compare(emulator: Scratch, stack: str, written: Snapshot, recorder: Recorder) -> Iterator[str]:
+    """Yields what differs in the scratch cluster from the snapshot, as it was written."""
+    api = client_of(emulator.kubeconfig(), 1)
+    with phase("compare it with the snapshot"):
         recorder.settle(delays.QUIET_SECONDS, RESTORED_SETTLES)
         differing = lasting_differences(written, lambda: take(stack, api), RESTORED_SETTLES)
     yield from summarized(differing)
-    yield from kueue.differing(snapshot.kueue, kueue.configuration(request(api, "GET", kueue.PATH)))
+    yield from kueue.differing(written.kueue, kueue.configuration(request(api, "GET", kueue.PATH)))
 
 
 def summarized(differing: Iterable[Difference]) -> Iterator[str]:
@@ -232,42 +240,42 @@ def _change(
     start: Callable[[], Started],
     change: str,
     stated: list[Duration],
+    recorder: Recorder,
 ) -> Forecast:
     compression = options.compression
     delayed = delays.arguments(stated, compression)
     quiet = delays.longest(delayed) + delays.QUIET_SECONDS
     notes: list[str] = []
     refused = ""
-    with Recorder(emulator.kubeconfig()) as recorder:
-        with phase("wait until the base has settled"):
-            if not recorder.settle(delays.QUIET_SECONDS, prepared.BASE_SETTLES):
-                notes.append("The base did not settle before the change, so some results may belong to the base.")
-        emulator.run("delay", *delayed)
-        recorder.begin()
-        update = start()
-        try:
-            with phase(f"apply the change: {change}"):
-                _await_update(update, recorder)
-            if not update.runs and not update.succeeded():
-                refused = update.errors()
-                print(f"The change is refused:\n{refused}", file=sys.stderr)
-                if not (done := update.done()):
-                    raise SystemExit(REFUSED)
-                notes.append(f"Before it was refused, the change had {join_names(done)}.")
-            recorder.applied()
-            limit = CHANGE_SETTLES + options.minutes * 60 / compression
-            with phase(f"watch until nothing changes for {quiet:.0f} s"):
-                settled = recorder.settle(quiet, limit)
-            if owed := [] if settled else recorder.owed():
-                notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
-            notes += update.notes()
-            if update.runs:
-                notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
-            elif not refused and not update.succeeded():
-                notes.append(f"pulumi up failed in the end: {update.errors()}")
-        finally:
-            update.stop()
-        recorded = recorder.timeline(settled)
+    with phase("wait until the base has settled"):
+        if not recorder.settle(delays.QUIET_SECONDS, prepared.BASE_SETTLES):
+            notes.append("The base did not settle before the change, so some results may belong to the base.")
+    emulator.run("delay", *delayed)
+    recorder.begin()
+    update = start()
+    try:
+        with phase(f"apply the change: {change}"):
+            _await_update(update, recorder)
+        if not update.runs and not update.succeeded():
+            refused = update.errors()
+            print(f"The change is refused:\n{refused}", file=sys.stderr)
+            if not (done := update.done()):
+                raise SystemExit(REFUSED)
+            notes.append(f"Before it was refused, the change had {join_names(done)}.")
+        recorder.applied()
+        limit = CHANGE_SETTLES + options.minutes * 60 / compression
+        with phase(f"watch until nothing changes for {quiet:.0f} s"):
+            settled = recorder.settle(quiet, limit)
+        if owed := [] if settled else recorder.owed():
+            notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
+        notes += update.notes()
+        if update.runs:
+            notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
+        elif not refused and not update.succeeded():
+            notes.append(f"pulumi up failed in the end: {update.errors()}")
+    finally:
+        update.stop()
+    recorded = recorder.timeline(settled)
     forecast = outcome(
         recorded,
         options.stack,

@@ -38,6 +38,7 @@ from rehearse.kustomization import kustomization
 from rehearse.manifests import Change, Manifest, compare, read
 from rehearse.pools import records
 from rehearse.progress import phase
+from rehearse.restore import wait_for_webhooks
 from rehearse.scratch import Scratch
 from report.interruptions import join_names
 from settings.calibration import Calibration
@@ -85,6 +86,7 @@ class Manifests:
     def restored(self, emulator: Scratch) -> tuple[Snapshot, list[str]]:
         """Applies the manifests of the base. Returns what the scratch cluster is brought to, and what it lacks."""
         api = client_of(emulator.kubeconfig(), 1)
+        wait_for_webhooks(api)
         with phase("apply the manifests of the base"):
             _apply_base(api, self.base)
         pools, notes = records(self.snapshot)

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ops.configuration_file import read_calibration
-from ops.stack import ROOT, Stop, client_of
+from ops.stack import ROOT, Stop
 from rehearse import delays
 from rehearse.progress import phase
-from rehearse.restore import wait_for_webhooks
 from rehearse.scratch import Scratch
 from rehearse.watching import Recorder
 
@@ -27,7 +26,7 @@ SOURCES = (
 
 
 def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[], None]) -> None:
-    """Starts a kept copy. Else deploys the base, and keeps a copy. Returns once the cluster's controllers answer."""
+    """Starts a kept copy. Else deploys the base, and keeps a copy. The cluster's controllers may still be starting."""
     with phase("look for a deployed base of an earlier rehearsal") as answer:
         is_kept = take(scratch, name)
         answer("started" if is_kept else "none")
@@ -38,7 +37,6 @@ def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[],
             with Recorder(scratch.kubeconfig()) as recorder:
                 recorder.settle(delays.QUIET_SECONDS, BASE_SETTLES)
             keep(scratch, name)
-    wait_for_webhooks(client_of(scratch.kubeconfig(), 1))
 
 
 def key(stack: str, config: Path) -> str:

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from ops.configuration_file import read_calibration
 from ops.snapshot.format import Snapshot
-from ops.stack import Stop
+from ops.stack import Stop, client_of
 from rehearse import configurations, prepared
 from rehearse.engine import Update, deploy
+from rehearse.restore import wait_for_webhooks
 from rehearse.scratch import Scratch
 from rehearse.upgrades import Upgrade
 from settings.calibration import Calibration
@@ -88,6 +89,8 @@ class Configurations:
 
     def restored(self, emulator: Scratch) -> tuple[Snapshot | None, list[str]]:
         """Creates what the change expects to exist. Returns what the cluster is brought to."""
+        if not self.snapshot:  # else a restore starts the controllers again
+            wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
         emulator.prepare("change", self.config)
         return self.snapshot, [*map(configurations.still_there, configurations.removed_runs(self.base, self.config))]
 

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from catalog.objects import holds
 from catalog.versions import KUEUE_API
-from forecast.timeline import Observation, Timeline
+from forecast.timeline import Observation, Timeline, annotation
 from ops.stack import Stop, client_of
 from ops.status import AUTOSCALER_EVENTS
 
@@ -34,6 +34,8 @@ KINDS: Mapping[str, tuple[str, str]] = {
 }
 # They follow from the other kinds, so their changes don't count.
 UNCOUNTED = ("Event", "ClusterQueue")
+# The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
+LEAVING = "emulator.gke-ai/leaving"
 LOOK_EVERY = 0.1
 LIST_SECONDS = 30.0
 
@@ -87,7 +89,7 @@ class Recorder:
         with self._lock:
             present = [(kind, item) for kind, items in self._present.items() for item in items.values()]
         return sorted(
-            f"{kind} {item['metadata']['namespace']}/{item['metadata']['name']}"
+            f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
             for kind, item in present
             if is_owed(kind, item, datetime.now(UTC))
         )
@@ -189,6 +191,8 @@ def is_owed(kind: str, item: Object, now: datetime) -> bool:
     if kind == "Deployment":
         seen = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
         return not seen or int(status.get("replicas") or 0) < int(spec.get("replicas", 1))
+    if kind == "Node":
+        return bool(annotation(item, LEAVING))
     if kind == "Workload":  # Kueue queues it again at this time
         again = (status.get("requeueState") or {}).get("requeueAt")
         return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now

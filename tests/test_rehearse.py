@@ -6,7 +6,7 @@ import datetime
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -14,6 +14,8 @@ import yaml
 from catalog.capacity import MODES
 from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
+from emulator.cluster.api import kubeconfig
+from emulator.cluster.provisioner import LEAVING
 from forecast.model import Forecast
 from forecast.timeline import Timeline
 from ops.snapshot.command import read_file
@@ -22,7 +24,7 @@ from rehearse import command, configurations, delays, prepared
 from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
-from rehearse.watching import is_owed
+from rehearse.watching import Recorder, is_owed
 from report.rehearsal import remarks, sentence
 from settings.calibration import Calibration, Duration, Step
 from tests.test_imports import MAY_IMPORT
@@ -247,13 +249,6 @@ class QuietCluster:
 
     quiet = 60.0
 
-    def __init__(self, *_: object) -> None: ...
-
-    def __enter__(self) -> QuietCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
     def settle(self, *_: object) -> bool:
         FailsLater.runs = False
         return True
@@ -292,11 +287,9 @@ class FailsLater:
 
 def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
     """The forecast of a change, applied by an update without a cluster."""
-    monkeypatch.setattr(command, "Recorder", QuietCluster)
     monkeypatch.setattr(Scratch, "run", lambda *_: "")
-    monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
-    stated = delays.durations(Calibration())
-    return command._change(Scratch(tmp_path), command.parser().parse_args([]), update, "serving", stated)
+    stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
+    return command._change(Scratch(tmp_path), command.parser().parse_args([]), update, "serving", stated, quiet)
 
 
 def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
@@ -344,6 +337,8 @@ FINISHED = {"conditions": [{"type": "Complete", "status": "True"}]}
         ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T09:01:00Z"}}}, True),
         ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T08:59:00Z"}}}, False),
         ("Pod", {"status": {"phase": "Pending"}}, False),
+        ("Node", {"metadata": {"annotations": {LEAVING: "true"}}}, True),
+        ("Node", {"metadata": {}}, False),
     ],
 )
 def test_a_cluster_is_not_settled_while_a_controller_still_has_to_act(kind: str, item: Any, owed: bool) -> None:
@@ -354,6 +349,16 @@ def test_a_change_that_its_controllers_have_not_seen_is_not_settled() -> None:
     seen = {"metadata": {"generation": 3}, "spec": {"replicas": 1}, "status": {"replicas": 1, "observedGeneration": 2}}
     assert is_owed("Deployment", seen, NOW)
     assert not is_owed("Deployment", {**seen, "metadata": {"generation": 3, "deletionTimestamp": "now"}}, NOW)
+
+
+def test_what_controllers_owe_is_named_as_kubectl_names_it() -> None:
+    recorder = Recorder(kubeconfig("127.0.0.1:1", b"", {}))
+    marked = {"name": "gke-1", "uid": "1", "annotations": {LEAVING: "true"}}
+    recorder._record("Node", {"metadata": marked, "spec": {}})
+    recorder._record("Job", {"metadata": {"name": "train", "namespace": "llm", "uid": "2"}, "spec": {}})
+    assert recorder.owed() == ["Job llm/train", "Node gke-1"]
+    recorder._record("Node", {"metadata": marked, "spec": {}}, gone=True)
+    assert recorder.owed() == ["Job llm/train"]
 
 
 TWO_SIGNALS = """

@@ -25,6 +25,8 @@ from emulator.cluster.upgrades import UPGRADED
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
+# Deleted unless a pod comes. GKE's autoscaler marks such a node with a taint, DeletionCandidateOfClusterAutoscaler.
+LEAVING = "emulator.gke-ai/leaving"
 # The scheduler may still bind pods to a node for this long after the node is cordoned.
 BIND_SECONDS = 0.5
 _NODES = "/api/v1/nodes"
@@ -163,6 +165,7 @@ class Provisioner:
         kept |= {node["metadata"]["name"] for node in present if UPGRADED in node["metadata"].get("annotations", {})}
         unused = {node["metadata"]["name"] for node in present} - busy - kept
         self._idle_since = {name: self._idle_since.get(name, now) for name in unused}
+        await self._mark(present, {name for names in planner.idle(present, pools, unused) for name in names})
         idle = {name for name, since in self._idle_since.items() if now - since >= patience}
         groups = list(planner.idle(present, pools, idle))
         for names in groups:
@@ -171,6 +174,14 @@ class Provisioner:
             await asyncio.sleep(BIND_SECONDS)
         for names in groups:
             await self._remove(names)
+
+    async def _mark(self, present: list[Object], leaving: set[str]) -> None:
+        """Marks the nodes that are deleted once they have been idle for long enough, and no others."""
+        for node in present:
+            name = node["metadata"]["name"]
+            if (name in leaving) != (LEAVING in node["metadata"].get("annotations", {})):
+                change = {"metadata": {"annotations": {LEAVING: "true" if name in leaving else None}}}
+                answer(await self._api.patch(f"{_NODES}/{name}", json=change, headers=MERGE_PATCH))
 
     async def _remove(self, names: list[str]) -> None:
         """Deletes cordoned nodes together, unless a pod was bound to one of them meanwhile."""

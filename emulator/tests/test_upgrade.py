@@ -15,6 +15,7 @@ from emulator import capacity, cluster, delay, paths, upgrade
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.cluster.api import MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
+from emulator.cluster.provisioner import LEAVING
 from emulator.cluster.upgrades import UPGRADED
 from emulator.tests.test_cluster import eventually
 from emulator.upgrade import StandsStill
@@ -177,6 +178,23 @@ def test_flex_start_nodes_stay(api: httpx.Client) -> None:
     upgrade.upgrade(Folder(CLUSTER.name), "flex", {}, FAST, said.append)
     assert [line for line in said if "1 nodes: short-lived, so existing nodes stay" in line] == said
     assert names(api) == before
+
+
+def test_an_idle_node_is_marked_until_its_pool_needs_it(api: httpx.Client) -> None:
+    def marked() -> list[bool]:
+        items = [item for item in answer(api.get(NODES))["items"] if "-shrinks-" in item["metadata"]["name"]]
+        return [LEAVING in item["metadata"]["annotations"] for item in items]
+
+    pool = PoolRecord("shrinks", "e2-standard-2", [ZONE], min_nodes=1, max_nodes=2)
+    delay.declare({"idle": 600})
+    cluster.set_pool(CLUSTER.name, pool)
+    assert marked() == [False]
+    cluster.set_pool(CLUSTER.name, replace(pool, min_nodes=0))
+    eventually(lambda: marked() == [True])
+    cluster.set_pool(CLUSTER.name, pool)
+    eventually(lambda: marked() == [False])
+    cluster.remove_pool(CLUSTER.name, pool.name)
+    delay.declare({})
 
 
 def test_the_autoscaler_leaves_the_nodes_of_an_upgrade_alone(api: httpx.Client) -> None:
