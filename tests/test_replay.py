@@ -7,8 +7,9 @@ import pytest
 from catalog.objects import condition
 from rehearse.simulate import replay as module
 from rehearse.simulate.objects import second
-from rehearse.simulate.replay import Replay, Run
+from rehearse.simulate.replay import Replay
 from rehearse.simulate.result import day, percentile, queue_day
+from rehearse.simulate.run import Run
 from rehearse.simulate.trace import Submission
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
@@ -90,8 +91,8 @@ def test_runs_at_the_same_moment_start_in_their_order_and_after_ends() -> None:
 
 
 def test_the_day_of_a_queue_has_its_use_by_hour_and_its_waiting() -> None:
-    first = Run(0, run(0, 5400, pods=2), "one", spans=[(0, 5400)], ended=True)
-    second_run = Run(1, run(0, 1800), "one", spans=[(5400, 7200)], ended=True)
+    first = Run(0, run(0, 5400, pods=2), "one", admitted=[(0, 5400)], spans=[(0, 5400)], ended=True)
+    second_run = Run(1, run(0, 1800), "one", admitted=[(5400, 7200)], spans=[(5400, 7200)], ended=True)
     result = queue_day("one", 2, [first, second_run], 7200)
     assert result.use == [2.0, 1.5]
     assert result.used_hours == 3.5

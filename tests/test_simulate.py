@@ -13,8 +13,8 @@ from ops.stack import Stop
 from rehearse.simulate.command import duration, parser, print_imported, queues_of, show
 from rehearse.simulate.kueue import configuration as manager
 from rehearse.simulate.objects import Queues, workload
-from rehearse.simulate.replay import Run
 from rehearse.simulate.result import day
+from rehearse.simulate.run import Run
 from tests.recorder import configuration, load_stack, shared_record
 from tests.repository import ROOT
 from tests.simulation.theory import configuration as queues_with

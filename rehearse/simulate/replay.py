@@ -13,7 +13,6 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from catalog.objects import holds
 from ops.stack import Stop
 from rehearse.simulate.kueue import Counts
 from rehearse.simulate.objects import Object, Queues, evicted, name_of, stamped, workload
+from rehearse.simulate.run import Run
 from rehearse.simulate.trace import Submission
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: usually it does after 1 s.
@@ -44,60 +44,6 @@ class Decider(Protocol):
 
     def changes(self, seconds: float) -> Iterator[Object]:
         """Yields the Workloads that changed since the last call."""
-
-
-@dataclass
-class Run:
-    """A submission, and what became of it. All times are seconds of the simulated clock.
-
-    Attributes:
-        number: Its position in the trace.
-        row: The submission.
-        cluster_queue: Name of its cluster queue.
-        kept: Seconds of work that need not be done again.
-        lost: Seconds of work that evictions lost.
-        spans: When it ran: start and end of each time. The last one has no end while it runs.
-        evictions: How often Kueue evicted it.
-        ended: Whether it has done all its work.
-    """
-
-    number: int
-    row: Submission
-    cluster_queue: str
-    kept: float = 0.0
-    lost: float = 0.0
-    spans: list[tuple[float, float | None]] = field(default_factory=list)
-    evictions: int = 0
-    ended: bool = False
-
-    @property
-    def runs(self) -> bool:
-        """Whether it runs now."""
-        return bool(self.spans) and self.spans[-1][1] is None
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds from the submission to the first start. None before that."""
-        return self.spans[0][0] - self.row.time if self.spans else None
-
-    def start(self, now: float) -> float:
-        """Starts it, or lets it go on from its last checkpoint. Returns when it ends."""
-        self.spans.append((now, None))
-        return now + self.row.duration - self.kept
-
-    def stop(self, now: float) -> None:
-        """Ends the current span."""
-        self.spans[-1] = (self.spans[-1][0], now)
-
-    def evict(self, now: float) -> None:
-        """Stops it. What it did since its last checkpoint is lost."""
-        reached = self.kept + now - self.spans[-1][0]
-        every = self.row.checkpoint
-        kept = max(self.kept, reached // every * every) if every else 0.0
-        self.lost += reached - kept
-        self.kept = kept
-        self.evictions += 1
-        self.stop(now)
 
 
 class Clock:
@@ -184,8 +130,7 @@ class Clock:
             if not run.runs or len(run.spans) != span:
                 continue  # it was evicted meanwhile
             self.now = at
-            run.stop(at)
-            run.ended = True
+            run.end(at)
             self.ended += 1
             self.running[run.cluster_queue].discard(number)
             deletes.append(make(run))
@@ -198,7 +143,7 @@ class Clock:
         if run.ended or "admission" not in item.get("status", {}):
             return None
         if holds(item, "Evicted"):
-            if run.runs:
+            if run.holds_quota:
                 run.evict(self.now)
                 self.running[run.cluster_queue].discard(run.number)
                 self.waiting[run.cluster_queue].add(run.number)
@@ -206,11 +151,12 @@ class Clock:
             return evicted(item)
         if not holds(item, "Admitted"):
             return None
-        if not run.runs:
+        if not run.holds_quota:
             if run.number not in self._expected:
                 self.late += 1
             self.waiting[run.cluster_queue].discard(run.number)
             self.running[run.cluster_queue].add(run.number)
+            run.admit(self.now)
             heapq.heappush(self._events, (run.start(self.now), ENDS, run.number, len(run.spans)))
             return stamped(item, next(self._stamps)) if self._preempts else None
         return None

@@ -1,14 +1,14 @@
-"""What a simulated day shows: waiting, preemptions, lost work and the use of quota, by cluster queue. Pure."""
+"""What a simulated day shows: waiting, preemptions, lost work, the use of quota and of nodes. Pure."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from rehearse.simulate.objects import Queues
-from rehearse.simulate.replay import Run
+from rehearse.simulate.run import Run, Span
 
 HOUR = 3600.0
 PERCENTILES = (50, 90, 99)
@@ -16,29 +16,88 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True)
 class QueueDay:
-    """The day of a cluster queue.
+    """The day of a cluster queue. Percentiles are by name: `p50`, `p90`, `p99`, `longest`; empty if no run started.
 
     Attributes:
         queue: Name of the cluster queue.
         submitted: Runs that were submitted.
         never_started: Runs that still wait after everything else has ended.
-        waited: Seconds from submission to first start: percentiles by number, and `longest`. Empty if no run started.
+        failed: Runs that were given up, as they lost their nodes again and again without reaching a checkpoint.
+        waited: Seconds from submission to first start: percentiles.
+        waited_for_quota: Seconds without quota, after evictions too, of runs that started: percentiles.
+        waited_for_nodes: Seconds with quota but without all nodes, of runs that started: percentiles.
         preemptions: Times that Kueue evicted a run.
+        reclaims: Times that a Spot reclaim stopped a run, or delayed its start.
+        expiries: Times that the end of a flex-start node's life stopped a run, or delayed its start.
         lost_hours: Accelerator-hours of work that evictions lost.
-        used_hours: Accelerator-hours that runs held, lost work included.
+        lost_with_nodes_hours: Accelerator-hours of work that were lost with nodes.
+        used_hours: Accelerator-hours that runs worked, lost work included.
+        held_hours: Accelerator-hours of quota that runs held, waiting for nodes included.
         quota: Accelerators of the nominal quota.
-        use: For each hour from the first submission: mean number of accelerators in use.
+        use: For each hour from the first submission: mean number of accelerators of admitted runs.
     """
 
     queue: str
     submitted: int
     never_started: int
+    failed: int
     waited: dict[str, float]
+    waited_for_quota: dict[str, float]
+    waited_for_nodes: dict[str, float]
     preemptions: int
+    reclaims: int
+    expiries: int
     lost_hours: float
+    lost_with_nodes_hours: float
     used_hours: float
+    held_hours: float
     quota: float
     use: list[float]
+
+
+@dataclass(frozen=True)
+class PoolDay:
+    """The day of the nodes of one pool, or of one machine and capacity mode of a compute class or of Autopilot.
+
+    `paid_hours` is the sum of `used_hours`, `idle_hours` and `starting_hours`. All are accelerator-hours.
+
+    Attributes:
+        pool: Name of the pool or compute class; `autopilot` for nodes that GKE creates for pods.
+        machine: Machine type of the nodes.
+        accelerator: GPU type, or TPU accelerator as in the node label. Empty for nodes without accelerators.
+        capacity: Capacity mode: `onDemand`, `spot`, `reservation`, `flexStart` or `queuedFlexStart`.
+        per_node: Accelerators of a node.
+        nodes: For each hour from the beginning: mean number of nodes, starting ones included.
+        paid_hours: From the creation of the nodes to their deletion.
+        used_hours: Held by runs, those that wait for further nodes included.
+        idle_hours: Of Ready nodes, held by no run.
+        starting_hours: From the creation of the nodes until they are Ready.
+        node_hours: Hours of all nodes, which are paid.
+        reclaims: Nodes that a Spot reclaim took.
+        expired: Nodes that ended with their maximum run duration.
+        refused: Nodes that were asked for while there was no capacity.
+        stockout_hours: Hours of the day in which a new node could not be had.
+        cost: Cost of the nodes. None if there is no price.
+        currency: Currency of the cost. Empty if there is no price.
+    """
+
+    pool: str
+    machine: str
+    accelerator: str
+    capacity: str
+    per_node: int
+    nodes: list[float]
+    paid_hours: float
+    used_hours: float
+    idle_hours: float
+    starting_hours: float
+    node_hours: float
+    reclaims: int
+    expired: int
+    refused: int
+    stockout_hours: float
+    cost: float | None = None
+    currency: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,10 +107,12 @@ class Day:
     Attributes:
         stack: Name of the stack.
         trace: Where the submissions come from.
+        seed: Seed of the simulated capacity.
         hours: Hours from the beginning of the trace to the last end.
         late: Decisions of Kueue that came after the simulated clock had moved on. More than 0: their times are wrong.
         seconds: Seconds that the replay took.
         queues: The cluster queues, in the order of the configuration.
+        pools: The pools, in the order of the configuration. Empty if nodes were not simulated.
     """
 
     stack: str
@@ -60,19 +121,49 @@ class Day:
     late: int
     seconds: float
     queues: list[QueueDay]
+    seed: int = 1
+    pools: list[PoolDay] = field(default_factory=list)
 
     def to_json(self, runs: Iterable[Run]) -> str:
-        """Returns the day as JSON, with every run: its submission, when it ran, and the work that it lost."""
-        return json.dumps({"version": 1, **asdict(self), "runs": [*map(_written, runs)]}, indent=1) + "\n"
+        """Returns the day as JSON, with every run: its submission, its admissions, when it worked, and what it lost."""
+        return json.dumps({"version": 2, **asdict(self), "runs": [*map(_written, runs)]}, indent=1) + "\n"
 
 
 def _written(run: Run) -> dict[str, object]:
-    return {**asdict(run.row), "clusterQueue": run.cluster_queue, "ran": run.spans, "lost": run.lost}
+    return {
+        **asdict(run.row),
+        "clusterQueue": run.cluster_queue,
+        "admitted": run.admitted,
+        "ran": run.spans,
+        "waitedForQuota": round(run.waited_for_quota, 3),
+        "waitedForNodes": round(run.waited_for_nodes, 3),
+        "evictions": run.evictions,
+        "reclaims": run.reclaims,
+        "expiries": run.expiries,
+        "lost": run.lost,
+        "lostWithNodes": run.lost_with_nodes,
+        "failed": run.failed,
+        "unplaced": run.unplaced,
+    }
 
 
-def day(stack: str, trace: str, queues: Queues, runs: Sequence[Run], late: int, seconds: float) -> Day:
+def end_of(runs: Iterable[Run]) -> float:
+    """When the last run stopped: the end of the day."""
+    return max((end for run in runs for _, end in (*run.spans, *run.admitted) if end is not None), default=0.0)
+
+
+def day(
+    stack: str,
+    trace: str,
+    queues: Queues,
+    runs: Sequence[Run],
+    late: int,
+    seconds: float,
+    seed: int = 1,
+    pools: Sequence[PoolDay] = (),
+) -> Day:
     """Returns the result of a replay."""
-    end = max((end for run in runs for _, end in run.spans if end is not None), default=0.0)
+    end = end_of(runs)
     names = queues.cluster_queues
     days = [
         queue_day(
@@ -80,31 +171,39 @@ def day(stack: str, trace: str, queues: Queues, runs: Sequence[Run], late: int, 
         )
         for name in names
     ]
-    return Day(stack, trace, round(end / HOUR, 3), late, round(seconds, 1), days)
+    return Day(stack, trace, round(end / HOUR, 3), late, round(seconds, 1), days, seed, [*pools])
 
 
 def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> QueueDay:
     """Returns the day of a cluster queue with these runs, until a time of the simulated clock."""
-    waits = sorted(wait for run in runs if (wait := run.waited) is not None)
-    use = list(_use(runs, end))
+    started = [run for run in runs if run.spans]
     return QueueDay(
         queue=name,
         submitted=len(runs),
-        never_started=len(runs) - len(waits),
-        waited=_waited(waits),
+        never_started=len(runs) - len(started),
+        failed=sum(run.failed for run in runs),
+        waited=percentiles(run.spans[0][0] - run.row.time for run in started),
+        waited_for_quota=percentiles(run.waited_for_quota for run in started),
+        waited_for_nodes=percentiles(run.waited_for_nodes for run in started),
         preemptions=sum(run.evictions for run in runs),
-        lost_hours=round(sum(run.lost * accelerators(run) for run in runs) / HOUR, 3),
-        used_hours=round(sum(use), 3),
+        reclaims=sum(run.reclaims for run in runs),
+        expiries=sum(run.expiries for run in runs),
+        lost_hours=round(sum(run.lost * run.accelerators for run in runs) / HOUR, 3),
+        lost_with_nodes_hours=round(sum(run.lost_with_nodes * run.accelerators for run in runs) / HOUR, 3),
+        used_hours=round(sum(_hours(run.spans, end) * run.accelerators for run in runs), 3),
+        held_hours=round(sum(_hours(run.admitted, end) * run.accelerators for run in runs), 3),
         quota=quota,
-        use=[round(mean, 3) for mean in use],
+        use=[round(mean, 3) for mean in by_hour(((run.admitted, run.accelerators) for run in runs), end)],
     )
 
 
-def _waited(waits: list[float]) -> dict[str, float]:
-    if not waits:
+def percentiles(values: Iterable[float]) -> dict[str, float]:
+    """Returns the percentiles of the result by name, and the largest value. Empty without values."""
+    ordered = sorted(values)
+    if not ordered:
         return {}
-    named = {f"p{percent}": percentile(waits, percent) for percent in PERCENTILES}
-    return {name: round(seconds, 3) for name, seconds in {**named, "longest": waits[-1]}.items()}
+    named = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}
+    return {name: round(value, 3) for name, value in {**named, "longest": ordered[-1]}.items()}
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -112,17 +211,22 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def accelerators(run: Run) -> int:
-    """The accelerators of all pods of a run."""
-    return run.row.pods * run.row.accelerators
-
-
-def _use(runs: Iterable[Run], end: float) -> Iterator[float]:
-    hours = [0.0] * int(-(-end // HOUR))
-    for run in runs:
-        for start, stopped in run.spans:
-            stop = end if stopped is None else stopped
-            for hour in range(int(start // HOUR), int(-(-stop // HOUR))):
+def by_hour(weighted: Iterable[tuple[Sequence[Span], float]], end: float) -> list[float]:
+    """Returns the mean weight of the spans in each hour until the end of the day."""
+    hours = [0.0] * math.ceil(end / HOUR)
+    for spans, weight in weighted:
+        for start, stop in _closed(spans, end):
+            for hour in range(int(start // HOUR), math.ceil(stop / HOUR)):
                 within = min(stop, (hour + 1) * HOUR) - max(start, hour * HOUR)
-                hours[hour] += within / HOUR * accelerators(run)
-    yield from hours
+                hours[hour] += within / HOUR * weight
+    return hours
+
+
+def _hours(spans: Sequence[Span], end: float) -> float:
+    return sum(stop - start for start, stop in _closed(spans, end)) / HOUR
+
+
+def _closed(spans: Sequence[Span], end: float) -> Iterator[tuple[float, float]]:
+    for start, stop in spans:
+        if start < end:
+            yield start, min(end, end if stop is None else stop)
