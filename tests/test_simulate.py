@@ -56,7 +56,7 @@ def test_kueue_has_the_configuration_of_the_program_but_for_three_settings() -> 
 
 def test_queues_that_share_quota_are_one_group() -> None:
     queues = queues_with({"a": {"gpus": 1, "cohort": "x"}, "b": {"gpus": 1, "cohort": "x"}, "c": {"gpus": 1}})
-    assert sorted(map(sorted, queues.groups)) == [["a", "b"], ["c"]]
+    assert sorted(map(sorted, queues.groups())) == [["a", "b"], ["c"]]
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,12 @@ from rehearse.command import stop_at_signals
 from rehearse.progress import phase
 from rehearse.scratch import scratch
 from rehearse.simulate import imports
+from rehearse.simulate.capacity import Capacity
 from rehearse.simulate.generate import SOURCES, Figures, generate
 from rehearse.simulate.kueue import started
 from rehearse.simulate.objects import Queues
 from rehearse.simulate.replay import Replay
-from rehearse.simulate.result import HOUR, Day, day
+from rehearse.simulate.result import HOUR, Day, day, end_of, pool_day
 from rehearse.simulate.trace import Submission, read, written
 from settings import BadConfiguration
 from settings.reading import PREFIX
@@ -102,10 +103,12 @@ def simulate(options: argparse.Namespace) -> None:
     with scratch() as emulator, ExitStack() as control_plane:
         with phase(f"start Kueue with {len(queues.cluster_queues)} cluster queues"):
             kueue = control_plane.enter_context(started(emulator, queues))
-        replay, begun = Replay(kueue, queues, trace), time.monotonic()
+        capacity = Capacity(options.seed, queues.stack.measured.spot)
+        replay, begun = Replay(kueue, queues, trace, capacity), time.monotonic()
         runs = replay.run(_progress(len(trace), trace[-1].time))
         seconds = time.monotonic() - begun
-    result = day(options.stack, source, queues, runs, replay.late, seconds)
+    pools = [pool_day(group, capacity, end_of(runs)) for group in replay.groups(end_of(runs))]
+    result = day(options.stack, source, queues, runs, replay.late, seconds, options.seed, pools)
     if options.json:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(result.to_json(runs))
@@ -198,7 +201,7 @@ def show(result: Day) -> None:
     console.print(table)
     if result.late:
         print(f"Kueue decided {result.late} times after the clock had moved on: these times are too late.")
-    print("Kueue is real. Runs start as soon as it admits them: starting nodes, Spot and shortages are not simulated.")
+    print("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.")
 
 
 def duration(seconds: float | None) -> str:

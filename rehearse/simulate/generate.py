@@ -56,7 +56,10 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where runs of the trace go: a local queue, a priority class, and the resources of each pod."""
+    """Where runs of the trace go: a local queue, a priority class, and the resources of each pod.
+
+    `spot` is whether every run tolerates Spot, as the queue has no other nodes.
+    """
 
     queue: str
     priority: str = ""
@@ -64,6 +67,7 @@ class Source:
     cpu: float = 1.0
     memory: float = 1.0
     most_pods: int = 8
+    spot: bool = False
 
 
 def generate(sources: Sequence[Source], jobs: int, seed: int, figures: Figures = Figures()) -> tuple[Submission, ...]:
@@ -88,6 +92,8 @@ def _submission(chance: random.Random, source: Source, time: float, figures: Fig
     sizes = [(pods, weight) for pods, weight in figures.sizes if pods <= source.most_pods] or [(1, 1.0)]
     (pods,) = chance.choices([pods for pods, _ in sizes], [weight for _, weight in sizes])
     duration = min(chance.lognormvariate(math.log(figures.median), figures.sigma), figures.longest)
+    checkpoint = figures.checkpoint if chance.random() < figures.checkpointed else 0.0
+    spot = chance.random() < figures.spot or source.spot
     return Submission(
         time,
         source.queue,
@@ -97,6 +103,6 @@ def _submission(chance: random.Random, source: Source, time: float, figures: Fig
         source.cpu,
         source.memory,
         max(1.0, round(duration, 3)),
-        figures.checkpoint if chance.random() < figures.checkpointed else 0.0,
-        chance.random() < figures.spot,
+        checkpoint,
+        spot,
     )

@@ -15,6 +15,7 @@ from components.build.queues import with_quotas
 from components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from ops.stack import Stop
 from rehearse.simulate.generate import Source
+from rehearse.simulate.nodes import Nodes
 from rehearse.simulate.trace import Submission
 from settings.stack import ResolvedStack
 from settings.stack.queues import Queue
@@ -56,12 +57,32 @@ class Queues:
         return {"": default, **{section.name: section.value for section in classes}}
 
     @cached_property
-    def groups(self) -> list[frozenset[str]]:
-        """Cluster queues that share quota: those of each cohort, and each one without a cohort."""
-        groups: dict[str, set[str]] = {}
-        for name, queue in self.cluster_queues.items():
-            groups.setdefault(f"cohort {queue.section.cohort}" if queue.section.cohort else name, set()).add(name)
-        return [frozenset(names) for names in groups.values()]
+    def trees(self) -> dict[str, str]:
+        """What Kueue's log calls the queues that share quota, by cluster queue: `cohort/NAME`, or `queue/NAME`."""
+        return {
+            name: f"cohort/{queue.section.cohort}" if queue.section.cohort else f"queue/{name}"
+            for name, queue in self.cluster_queues.items()
+        }
+
+    def groups(self, nodes: Nodes | None = None) -> list[frozenset[str]]:
+        """Cluster queues that share quota or, if there are any, nodes: those that need a common clock."""
+        groups: list[tuple[set[str], set[str]]] = []  # names, and what they share with others
+        for name in self.cluster_queues:
+            shared = {self.trees[name]}
+            if nodes:
+                shared |= {f"pool/{pool}" for flavor in self.flavors([name]) for pool in nodes.pools_of(flavor)}
+            common = [group for group in groups if group[1] & shared]
+            groups = [group for group in groups if group not in common]
+            groups.append(({name}.union(*(own for own, _ in common)), shared.union(*(theirs for _, theirs in common))))
+        return [frozenset(names) for names, _ in groups]
+
+    def flavors(self, names: Iterable[str]) -> frozenset[str]:
+        """The flavors of cluster queues."""
+        return frozenset(quota.section.flavor for name in names for quota in self.cluster_queues[name].quotas)
+
+    def first_flavor(self, name: str) -> str:
+        """The flavor that a cluster queue prefers."""
+        return self.cluster_queues[name].quotas[0].section.flavor
 
     def is_strict(self, name: str) -> bool:
         """Whether a workload that does not fit blocks later ones."""
@@ -101,17 +122,29 @@ class Queues:
                 )
 
     def sources(self) -> list[Source]:
-        """Where generated runs go: each local queue, with the lowest priority and pods of an eighth of the quota."""
+        """Where generated runs go: each local queue, with the lowest priority and pods that fit on its nodes."""
         return [self._source(local, name) for local, name in self.by_local.items()]
 
     def _source(self, local: str, name: str) -> Source:
-        accelerators = self.quota(name, self.accelerator(name))
+        """A pod has an eighth of the quota and at most a node. A TPU pod has all chips of a node, as GKE demands.
+
+        https://cloud.google.com/kubernetes-engine/docs/concepts/tpus#how-tpus-work
+        """
+        accelerators, kinds = self.quota(name, self.accelerator(name)), Nodes(self.stack).of(self.first_flavor(name))
+        room = kinds[0].room if kinds else None
         per_pod = max(1, int(accelerators // MOST_PODS)) if accelerators else 0
-        pods = int(accelerators // per_pod) if per_pod else MOST_PODS
+        if room and room.accelerators and per_pod:
+            tpu = self.accelerator(name) == GOOGLE_TPU
+            per_pod = room.accelerators if tpu else 2 ** (min(per_pod, room.accelerators).bit_length() - 1)
+        pods = max(1, int(accelerators // per_pod)) if per_pod else MOST_PODS
         cpu, memory = self.quota(name, "cpu") / pods, self.quota(name, "memory") / pods / 2**30
+        if room and per_pod and room.accelerators:
+            on_node = room.accelerators // per_pod
+            cpu, memory = min(cpu, room.cpu / 1000 / on_node), min(memory, room.memory / 2**30 / on_node)
         classes = self.stack.queues.priority_classes
         lowest = min(classes, key=lambda section: section.value).name if classes else ""
-        return Source(local, lowest, per_pod, int(cpu * 900) / 1000, int(memory * 0.9), pods)
+        spot = bool(kinds) and all(kind.is_spot for kind in kinds)
+        return Source(local, lowest, per_pod, int(cpu * 900) / 1000, int(memory * 0.9), min(pods, MOST_PODS), spot)
 
     def objects(self) -> Iterator[tuple[str, Object]]:
         """Yields the objects with the paths of their collections, in the order in which the program creates them."""
@@ -119,7 +152,7 @@ class Queues:
         for namespace in sorted({local.namespace for local in self.stack.queues.local_queues} - {"default"}):
             yield "/api/v1/namespaces", _object("v1", "Namespace", namespace)
         for flavor in self.stack.flavors:
-            # Nodes are not simulated, so the admission check of queued provisioning is left out.
+            # No controller provisions nodes, so the admission check of queued provisioning is left out.
             spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels))
             yield f"{kueue}/resourceflavors", _object(KUEUE_API, "ResourceFlavor", flavor.section.name, spec=spec)
         for name, queue in self.cluster_queues.items():
@@ -153,6 +186,13 @@ def workload(number: int, row: Submission, priority: int, accelerator: str) -> O
         "podSets": [{"name": "main", "count": row.pods, "template": {"metadata": {}, "spec": pod}}],
     }
     return item
+
+
+def flavor_of(item: Mapping[str, Any]) -> str:
+    """The flavor of an admitted Workload: that of its accelerators, else that of another resource. Empty: unknown."""
+    assignments = item["status"]["admission"].get("podSetAssignments") or [{}]
+    flavors = assignments[0].get("flavors") or {}
+    return str(next((flavors[name] for name in (*ACCELERATORS, *flavors) if name in flavors), ""))
 
 
 def name_of(number: int) -> str:

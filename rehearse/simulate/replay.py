@@ -11,6 +11,7 @@ docs/decisions/0016-simulated-time.md.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
@@ -18,8 +19,11 @@ from typing import Protocol
 
 from catalog.objects import holds
 from ops.stack import Stop
+from rehearse.simulate.capacity import Capacity
+from rehearse.simulate.fleet import RECLAIMED, Fleet, Group
 from rehearse.simulate.kueue import Counts
-from rehearse.simulate.objects import Object, Queues, evicted, name_of, stamped, workload
+from rehearse.simulate.nodes import Nodes
+from rehearse.simulate.objects import Object, Queues, evicted, flavor_of, name_of, stamped, workload
 from rehearse.simulate.run import Run
 from rehearse.simulate.trace import Submission
 
@@ -31,6 +35,10 @@ STRICT_ATTEMPTS = 2
 POLL_SECONDS = 0.005
 STUCK_SECONDS = 120.0
 ENDS, STARTS = 0, 1  # at the same time, ends come first
+# A run that loses its nodes so often in a row without reaching a checkpoint never would. It counts as failed.
+MOST_FRUITLESS = 20
+# If no run works, and none starts to within so long, none ever will.
+LONGEST_WAIT = 30 * 86_400.0
 
 
 class Decider(Protocol):
@@ -47,15 +55,20 @@ class Decider(Protocol):
 
 
 class Clock:
-    """The clock of cluster queues that share quota: their events to come, and whether Kueue has decided on the last."""
+    """The clock of cluster queues that share quota or nodes: their events, and whether Kueue decided on the last."""
 
-    def __init__(self, names: frozenset[str], runs: list[Run], queues: Queues, stamps: Iterator[int]) -> None:
+    def __init__(
+        self, names: frozenset[str], runs: list[Run], queues: Queues, stamps: Iterator[int], fleet: Fleet | None
+    ) -> None:
         self.names = names
+        self.fleet = fleet
         self.now = 0.0
+        self._worked = 0.0
         self.ended = 0
         self.late = 0
         self.waiting: dict[str, set[int]] = {name: set() for name in names}
-        self.running: dict[str, set[int]] = {name: set() for name in names}
+        self.admitted: dict[str, set[int]] = {name: set() for name in names}
+        self._queues = queues
         self._strict = frozenset(filter(queues.is_strict, names))
         self._preempts = queues.can_preempt(names, {queues.priorities[run.row.priority] for run in runs})
         self._stamps = stamps
@@ -63,20 +76,21 @@ class Clock:
         self._runs = {run.number: run for run in runs}
         for run in self._runs.values():
             heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
-        self._freed = False
+        self._new: dict[int, str] = {}
+        self._freed: set[str] = set()
         self._agreed: float | None = None
         self._before = Counts()
         self._tried = False
-        cohorts = {queues.cluster_queues[name].section.cohort for name in names}
-        self._key = f"cohort/{min(filter(None, cohorts))}" if any(cohorts) else f"queue/{min(names)}"
         self._expected: set[int] = set()
         self._advanced = time.monotonic()
 
     @property
     def done(self) -> bool:
-        """Whether nothing is to come."""
-        return not self._events
+        """Whether nothing is to come for any run."""
+        fleet = self.fleet
+        return not self._events and not (fleet and fleet.pending and fleet.next < self._worked + LONGEST_WAIT)
 
+    # ----------------------------------------------------------------------------------------------------------- Kueue
     def at_rest(self, counts: Counts, now: float) -> bool:
         """Whether Kueue has decided on everything that it knows."""
         if not all(self._agrees(name, counts) for name in self.names):
@@ -89,7 +103,7 @@ class Clock:
         if self._agreed is None:
             self._agreed, self._before, self._tried = now, counts, False
         strict = any(self.waiting[name] for name in self._strict)
-        freed = self._freed and any(self.waiting[name] for name in self.names - self._strict)
+        freed = {self._queues.trees[name] for name in self.names - self._strict if self.waiting[name]} & self._freed
         if not strict and not freed:
             return True
         # The counts of one moment are not read at once, so the next ones decide.
@@ -97,7 +111,7 @@ class Clock:
             self._tried,
             (
                 (not strict or counts.attempts >= self._before.attempts + STRICT_ATTEMPTS)
-                and (not freed or counts.moved.get(self._key, 0) > self._before.moved.get(self._key, 0))
+                and all(counts.moved.get(tree, 0) > self._before.moved.get(tree, 0) for tree in freed)
             ),
         )
         return tried or now - self._agreed >= REQUEUE_SECONDS
@@ -111,73 +125,133 @@ class Clock:
         active, inadmissible = counts.active.get(name, 0), counts.inadmissible.get(name, 0)
         if name in self._strict:
             active, inadmissible = 0, active + inadmissible
-        expected = (0, len(self.waiting[name]), len(self.running[name]))
+        expected = (0, len(self.waiting[name]), len(self.admitted[name]))
         return (active, inadmissible, counts.reserving.get(name, 0)) == expected
-
-    def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
-        """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
-        self._freed, self._agreed, self._expected = False, None, set()
-        self._advanced = time.monotonic()
-        while self._events:
-            at, kind, number, span = heapq.heappop(self._events)
-            run = self._runs[number]
-            if kind == STARTS:
-                self.now = at
-                puts.append(make(run))
-                self.waiting[run.cluster_queue].add(number)
-                self._expected = {number}
-                return
-            if not run.runs or len(run.spans) != span:
-                continue  # it was evicted meanwhile
-            self.now = at
-            run.end(at)
-            self.ended += 1
-            self.running[run.cluster_queue].discard(number)
-            deletes.append(make(run))
-            if any(self.waiting.values()):
-                self._expect_all()
-                return
 
     def see(self, item: Object, run: Run) -> Object | None:
         """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all."""
-        if run.ended or "admission" not in item.get("status", {}):
+        if run.ended or run.failed or "admission" not in item.get("status", {}):
             return None
         if holds(item, "Evicted"):
             if run.holds_quota:
                 run.evict(self.now)
-                self.running[run.cluster_queue].discard(run.number)
+                self._new.pop(run.number, None)
+                self._release(run)
                 self.waiting[run.cluster_queue].add(run.number)
-                self._expect_all()
+                self._free(run.cluster_queue)
             return evicted(item)
-        if not holds(item, "Admitted"):
+        if not holds(item, "Admitted") or run.holds_quota:
             return None
-        if not run.holds_quota:
-            if run.number not in self._expected:
-                self.late += 1
-            self.waiting[run.cluster_queue].discard(run.number)
-            self.running[run.cluster_queue].add(run.number)
-            run.admit(self.now)
-            heapq.heappush(self._events, (run.start(self.now), ENDS, run.number, len(run.spans)))
-            return stamped(item, next(self._stamps)) if self._preempts else None
-        return None
+        if run.number not in self._expected:
+            self.late += 1
+        run.admit(self.now)
+        self.waiting[run.cluster_queue].discard(run.number)
+        self.admitted[run.cluster_queue].add(run.number)
+        self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
+        return stamped(item, next(self._stamps)) if self._preempts else None
 
-    def _expect_all(self) -> None:
-        """Kueue will try every waiting workload again."""
-        self._freed, self._agreed = True, None
-        self._expected = {number for numbers in self.waiting.values() for number in numbers}
+    # ---------------------------------------------------------------------------------------------------------- events
+    def settle(self) -> None:
+        """Gives nodes to the runs that Kueue has admitted since the last event. Kueue's order has no effect on it."""
+        new, self._new = sorted(self._new.items()), {}
+        for number, flavor in new:
+            run = self._runs[number]
+            if self.fleet:
+                self.fleet.admit(run, flavor, self._queues.priorities[run.row.priority])
+            else:
+                self._start(run)
+        self._place()
+
+    def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
+        """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
+        self._freed, self._agreed, self._expected = set(), None, set()
+        self._advanced = time.monotonic()
+        while not self.done:
+            if self.fleet and self.fleet.next < (self._events[0][0] if self._events else math.inf):
+                self.now = self.fleet.next
+                removed = self._step(self.fleet)
+            else:
+                self.now, kind, number, span = heapq.heappop(self._events)
+                run = self._runs[number]
+                if kind == STARTS:
+                    self._worked = self.now
+                    puts.append(make(run))
+                    self.waiting[run.cluster_queue].add(number)
+                    self._expected = {number}
+                    return
+                if not run.runs or len(run.spans) != span:
+                    continue  # it was stopped meanwhile
+                run.end(self.now)
+                self._worked = self.now
+                self.ended += 1
+                removed = [run]
+            for run in removed:
+                self._release(run)
+                deletes.append(make(run))
+                self._free(run.cluster_queue)
+            if self._expected:
+                return
+            self._place()
+
+    def _step(self, fleet: Fleet) -> list[Run]:
+        """Processes an event of a node. Returns the runs that are given up."""
+        started, lost = fleet.step()
+        for run in started:
+            self._start(run)
+        for run, reason in lost:
+            run.lose_nodes(self.now, reclaimed=reason == RECLAIMED)
+        given_up = [run for run, _ in lost if run.fruitless >= MOST_FRUITLESS]
+        for run in given_up:
+            run.give_up(self.now)
+        return given_up
+
+    def _start(self, run: Run) -> None:
+        ends = run.start(self.now)
+        heapq.heappush(self._events, (ends, ENDS, run.number, len(run.spans)))
+
+    def _place(self) -> None:
+        for run in self.fleet.settle(self.now) if self.fleet else ():
+            self._start(run)
+
+    def _release(self, run: Run) -> None:
+        """Takes the nodes and the quota of a run."""
+        self.admitted[run.cluster_queue].discard(run.number)
+        if self.fleet:
+            self.fleet.release(run, self.now)
+
+    def _free(self, name: str) -> None:
+        """Kueue will try every waiting workload again that shares quota with a cluster queue."""
+        tree = self._queues.trees[name]
+        waiting = {
+            number for other in self.names if self._queues.trees[other] == tree for number in self.waiting[other]
+        }
+        if waiting:
+            self._freed.add(tree)
+            self._expected |= waiting
+            self._agreed = None
 
 
 class Replay:
     """A replay of a trace. `run` returns what became of each submission."""
 
-    def __init__(self, kueue: Decider, queues: Queues, trace: tuple[Submission, ...]) -> None:
+    def __init__(
+        self, kueue: Decider, queues: Queues, trace: tuple[Submission, ...], capacity: Capacity | None = None
+    ) -> None:
+        """Without capacity, nodes are not simulated: work starts once Kueue admits a run."""
+        nodes = Nodes(queues.stack) if capacity else None
         self._kueue = kueue
         self._queues = queues
         stamps = count(len(trace) + 1)
         self.runs = [Run(number, row, queues.by_local[row.queue]) for number, row in enumerate(trace)]
         self.clocks = [
-            Clock(names, [run for run in self.runs if run.cluster_queue in names], queues, stamps)
-            for names in queues.groups
+            Clock(
+                names,
+                [run for run in self.runs if run.cluster_queue in names],
+                queues,
+                stamps,
+                Fleet(nodes, capacity, queues.flavors(names)) if nodes and capacity else None,
+            )
+            for names in queues.groups(nodes)
         ]
         self._by_name = {name_of(run.number): run for run in self.runs}
         self._clock_of = {name: clock for clock in self.clocks for name in clock.names}
@@ -192,6 +266,7 @@ class Replay:
             counts, now = self._kueue.counts(), time.monotonic()
             if not puts:
                 for clock in [clock for clock in active if clock.at_rest(counts, now)]:
+                    clock.settle()
                     if clock.done:
                         active.remove(clock)
                     else:
@@ -200,6 +275,15 @@ class Replay:
                 self._kueue.write(puts, deletes)
             progress(min((clock.now for clock in active), default=0.0), sum(clock.ended for clock in self.clocks))
         return self.runs
+
+    def groups(self, end: float) -> list[Group]:
+        """The nodes until the end of the day: those of pools in their order, then those that GKE creates itself."""
+        fleets = [clock.fleet for clock in self.clocks if clock.fleet]
+        for fleet in fleets:
+            fleet.close(end)
+        groups = {key: group for fleet in fleets for key, group in fleet.groups.items()}
+        fixed = [kind.key for fleet in fleets for kind in fleet.fixed]
+        return [groups[key] for key in (*fixed, *sorted(groups.keys() - {*fixed}))]
 
     @property
     def late(self) -> int:

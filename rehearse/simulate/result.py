@@ -7,8 +7,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
+from rehearse.simulate.capacity import Capacity
+from rehearse.simulate.fleet import EXPIRED, RECLAIMED, Group
 from rehearse.simulate.objects import Queues
 from rehearse.simulate.run import Run, Span
+from report.prices import Prices
 
 HOUR = 3600.0
 PERCENTILES = (50, 90, 99)
@@ -23,6 +26,7 @@ class QueueDay:
         submitted: Runs that were submitted.
         never_started: Runs that still wait after everything else has ended.
         failed: Runs that were given up, as they lost their nodes again and again without reaching a checkpoint.
+        unplaced: Admitted runs that no nodes can hold. They keep their quota.
         waited: Seconds from submission to first start: percentiles.
         waited_for_quota: Seconds without quota, after evictions too, of runs that started: percentiles.
         waited_for_nodes: Seconds with quota but without all nodes, of runs that started: percentiles.
@@ -41,6 +45,7 @@ class QueueDay:
     submitted: int
     never_started: int
     failed: int
+    unplaced: int
     waited: dict[str, float]
     waited_for_quota: dict[str, float]
     waited_for_nodes: dict[str, float]
@@ -182,6 +187,7 @@ def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> Queue
         submitted=len(runs),
         never_started=len(runs) - len(started),
         failed=sum(run.failed for run in runs),
+        unplaced=sum(bool(run.unplaced) for run in runs),
         waited=percentiles(run.spans[0][0] - run.row.time for run in started),
         waited_for_quota=percentiles(run.waited_for_quota for run in started),
         waited_for_nodes=percentiles(run.waited_for_nodes for run in started),
@@ -194,6 +200,44 @@ def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> Queue
         held_hours=round(sum(_hours(run.admitted, end) * run.accelerators for run in runs), 3),
         quota=quota,
         use=[round(mean, 3) for mean in by_hour(((run.admitted, run.accelerators) for run in runs), end)],
+    )
+
+
+def pool_day(group: Group, capacity: Capacity, end: float, prices: Prices | None = None) -> PoolDay:
+    """Returns the day of nodes of one kind, until its end."""
+    kind = group.kind
+    units = [unit for unit in (*group.gone, *group.units) if unit.created < end]
+    spans = [(max(0.0, unit.created), unit.gone) for unit in units]
+    starting = sum(
+        (min(unit.ready, end if unit.gone is None else unit.gone) - unit.created) * unit.accelerators
+        for unit in units
+        if unit.created >= 0
+    )
+    node_hours = sum(_hours([span], end) for span in spans) * kind.hosts
+    paid = node_hours * kind.room.accelerators
+    price = prices.of(kind.machine, kind.mode) if prices else None
+    by_accelerator = prices.of(kind.accelerator, kind.mode) if prices else None
+    cost = node_hours * float(price) if price is not None else None
+    if cost is None and by_accelerator is not None:
+        cost = paid * float(by_accelerator)
+    return PoolDay(
+        pool=kind.pool,
+        machine=kind.machine,
+        accelerator=kind.accelerator,
+        capacity=kind.mode,
+        per_node=kind.room.accelerators,
+        nodes=[round(mean, 3) for mean in by_hour((((span,), kind.hosts) for span in spans), end)],
+        paid_hours=round(paid, 3),
+        used_hours=round(sum(unit.used for unit in units) / HOUR, 3),
+        idle_hours=round(sum(unit.idle for unit in units) / HOUR, 3),
+        starting_hours=round(starting / HOUR, 3),
+        node_hours=round(node_hours, 3),
+        reclaims=sum(unit.reason == RECLAIMED for unit in group.gone if unit.gone == unit.ends) * kind.hosts,
+        expired=sum(unit.reason == EXPIRED for unit in group.gone if unit.gone == unit.ends) * kind.hosts,
+        refused=group.refused,
+        stockout_hours=round(capacity.stock_out(kind.machine, kind.mode, kind.zones, end) / HOUR, 3),
+        cost=None if cost is None else round(cost, 2),
+        currency=prices.currency if prices and cost is not None else "",
     )
 
 

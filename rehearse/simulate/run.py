@@ -103,9 +103,11 @@ class Run:
         self.evictions += 1
         close(self.admitted, now)
 
-    def lose_nodes(self, now: float) -> None:
-        """Stops it. It keeps its quota. What it did since its last checkpoint is lost."""
+    def lose_nodes(self, now: float, *, reclaimed: bool) -> None:
+        """Stops it, or delays its start. It keeps its quota. What it did since its last checkpoint is lost."""
         before = self.kept
+        self.reclaims += reclaimed
+        self.expiries += not reclaimed
         self.lost_with_nodes += self._stop(now)
         self.fruitless = 0 if self.kept > before else self.fruitless + 1
 

@@ -38,7 +38,7 @@ class Submission:
         memory: Memory of each pod, in GiB.
         duration: Seconds from start to end, without interruption.
         checkpoint: Seconds between checkpoints. 0: no checkpoints, so an evicted run starts from the beginning.
-        spot: Whether the run tolerates Spot capacity. Spot capacity is not simulated yet.
+        spot: Whether the run tolerates Spot nodes.
     """
 
     time: float

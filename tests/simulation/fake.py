@@ -43,8 +43,7 @@ class FirstComeFirstServed:
         return "admission" in item.get("status", {})
 
     def _free(self) -> int:
-        held = (item for item in self._present.values() if self._reserves(item))
-        return self._pods - sum(int(item["spec"]["podSets"][0]["count"]) for item in held)
+        return self._pods - _pods(item for item in self._present.values() if self._reserves(item))
 
     def _decide(self) -> None:
         waiting = [item for item in self._present.values() if not self._reserves(item)]
@@ -57,13 +56,15 @@ class FirstComeFirstServed:
             lower = [
                 other
                 for other in self._present.values()
-                if self._reserves(other)
-                and other["spec"]["priority"] < item["spec"]["priority"]
-                and not holds(other, "Evicted")
+                if self._reserves(other) and other["spec"]["priority"] < item["spec"]["priority"]
             ]
-            lower.sort(key=lambda other: _reserved_at(other), reverse=True)
-            for other in lower[:1]:
-                self._set(other, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="True")
+            lower.sort(key=lambda other: (holds(other, "Evicted"), _reserved_at(other)), reverse=True)
+            victims = [other for index, other in enumerate(lower) if self._free() + _pods(lower[:index]) < wanted]
+            if self._free() + _pods(victims) >= wanted:
+                for other in victims:
+                    if not holds(other, "Evicted"):
+                        self._set(other, {"admission": {}}, QuotaReserved="True", Admitted="True", Evicted="True")
+                return  # what they free is for this one
 
     def _set(self, item: Object, status: Object, **conditions: str) -> None:
         entries = [
@@ -73,6 +74,10 @@ class FirstComeFirstServed:
         changed = {**item, "status": {**status, "conditions": entries}}
         self._present[item["metadata"]["name"]] = changed
         self._changes.append(changed)
+
+
+def _pods(items: Iterable[Mapping[str, Any]]) -> int:
+    return sum(int(item["spec"]["podSets"][0]["count"]) for item in items)
 
 
 def _reserved_at(item: Mapping[str, Any]) -> str:
