@@ -15,6 +15,7 @@ from catalog.durations import ASSUMPTION
 from catalog.machines import MACHINES
 from rehearse.simulate.capacity import DAY, HOUR, Capacity, read_figures
 from settings.calibration import SpotHistory
+from tests.repository import ROOT
 
 L4, ZONE = "g2-standard-24", "us-central1-a"
 
@@ -112,3 +113,17 @@ def test_a_draw_does_not_depend_on_those_before() -> None:
     for at in (0.0, 50 * HOUR, 10 * HOUR):
         assert other.available(L4, "spot", ZONE, at) == Capacity(1).available(L4, "spot", ZONE, at)
         assert other.reclaim(L4, ZONE, "pool/3", at) == Capacity(1).reclaim(L4, ZONE, "pool/3", at)
+
+
+def test_the_page_has_each_figure() -> None:
+    page, figures = (ROOT / "docs" / "simulation.md").read_text(), read_figures()
+    texts = [f"median {wait.median_seconds:g} s, sigma {wait.sigma:g}" for wait in figures.waits.values()]
+    for entry in figures.stock_outs:
+        texts += (
+            [f"{entry.share:.0%} of the time, for {entry.mean_hours:g} h".replace("%", " %")] if entry.share else []
+        )
+    reclaims, autoscaler = figures.reclaims, figures.autoscaler
+    texts += [f"| {100 * reclaims.per_day.value:g} %, or", f"| {100 * reclaims.together.value:g} % |"]
+    texts += [f"| {reclaims.stopped_after_hours.value:g} h |", f"| {autoscaler.flex_start_seconds.value:g} s |"]
+    texts += [f"| {autoscaler.retry_seconds.value:g} s, doubled up to {autoscaler.longest_retry_seconds.value:g} s |"]
+    assert [text for text in texts if text not in page] == []

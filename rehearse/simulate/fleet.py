@@ -310,7 +310,7 @@ class Fleet:
         return self.groups.setdefault(kind.key, Group(kind))
 
     def _ask(self, request: Request, index: int, now: float) -> Unit:
-        """Asks for a unit: of the first choice with capacity, or else of that which has capacity first."""
+        """Asks for a unit of the first choice with capacity, or else of the choice that has capacity first."""
         asked, offers = now, list[tuple[float, int, Group, str]]()
         for kind in request.choices:
             group = self._group(kind)

@@ -66,8 +66,8 @@ class NodeKind:
         room: What a node has for pods of workloads.
         hosts: Nodes of a unit, which GKE creates and deletes together: those of a multi-host TPU slice, else 1.
         minimum: Minimum number of nodes.
-        maximum: Maximum number of nodes. None: as many as the quota allows.
-        max_seconds: Lifetime of a node. None: no limit.
+        maximum: Maximum number of nodes, if there is one besides the quota.
+        max_seconds: Lifetime of a node, if it is limited.
         ready_seconds: From capacity to a Ready node.
         container_seconds: From a Ready new node to its first container.
         shared: Whether a node can have several pods. Otherwise each has one pod, and a unit has pods of one run.

@@ -1,7 +1,8 @@
 """Replays a trace on a simulated clock: submits and ends Workloads, and waits until Kueue has decided on each event.
 
-Cluster queues that share no quota have clocks of their own, so they wait for Kueue at the same time. A clock moves to
-its next event only once Kueue is at rest: its own counts agree with the Workloads, and it is about to try none.
+Cluster queues that share neither quota nor nodes have clocks of their own, so they wait for Kueue at the same time. A
+clock moves to its next event only once Kueue is at rest: its own counts agree with the Workloads, and it is about to
+try none. Events of nodes don't concern Kueue, so they cost no real time.
 
 After an end or an eviction, Kueue tries waiting workloads again only a second later (`requeueBatchPeriod`), so such an
 event costs a second of real time. Kueue's log says when that was. The figures are in

@@ -130,8 +130,12 @@ class Day:
     pools: list[PoolDay] = field(default_factory=list)
 
     def to_json(self, runs: Iterable[Run]) -> str:
-        """Returns the day as JSON, with every run: its submission, its admissions, when it worked, and what it lost."""
-        return json.dumps({"version": 2, **asdict(self), "runs": [*map(_written, runs)]}, indent=1) + "\n"
+        """Returns the day as JSON, with every run: its submission, its admissions, when it worked, and what it lost.
+
+        Without the seconds of the replay, so that equal days are equal texts.
+        """
+        fields = {name: value for name, value in asdict(self).items() if name != "seconds"}
+        return json.dumps({"version": 2, **fields, "runs": [*map(_written, runs)]}, indent=1) + "\n"
 
 
 def _written(run: Run) -> dict[str, object]:
