@@ -68,6 +68,12 @@ def test_a_run_waits_for_a_new_node_and_its_containers() -> None:
     assert (replay.runs[0].waited_for_quota, replay.runs[0].waited_for_nodes) == (0, NEW)
 
 
+def test_a_run_takes_the_fullest_of_the_nodes_that_are_ready() -> None:
+    trace = [run(0, 600, pods=2), run(1, 5000), run(700, 100), run(701, 10, accelerators=2)]
+    replay = replayed(configured(8, gpuPools=[gpu_pool(nodes=(1, 4))]), trace)
+    assert spans(replay)[2:] == [[(700, 800)], [(701, 711)]], "the older node stays empty for the last run"
+
+
 def test_a_run_takes_an_idle_node_at_once() -> None:
     replay = replayed(configured(8, gpuPools=[gpu_pool()]), [run(0, 50), run(1000, 50)])
     assert spans(replay)[1] == [(1000, 1050)]
@@ -301,7 +307,7 @@ def busy_day(seed: int) -> tuple[Queues, list[Submission]]:
     time, trace = 0.0, []
     for _ in range(60):
         time += chance.expovariate(1 / 600)
-        more = {
+        more: dict[str, Any] = {
             "priority": chance.choice(["low", "high"]),
             "pods": chance.choice([1, 2, 5]),
             "spot": chance.random() < 0.6,

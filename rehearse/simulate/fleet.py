@@ -239,7 +239,7 @@ class Fleet:
     def _place(self, request: Request, now: float) -> bool:
         """Gives all missing pods a place, if there is one for all. Returns whether that changes when work starts."""
         if request.missing:
-            plan = [*self._on_units(request, request.missing)]
+            plan = [*self._on_units(request, request.missing, now)]
             rest = request.missing - sum(pods for _, pods in plan)
             if rest > self._room_for_new(request):
                 return False
@@ -255,11 +255,13 @@ class Fleet:
         request.starts = max(now, max(unit.starts for unit in request.units))
         return True
 
-    def _on_units(self, request: Request, wanted: int, created_by: float = math.inf) -> Iterator[tuple[Unit, int]]:
-        """Yields places for pods on units that exist or were asked for: Ready ones first, then those with most pods."""
+    def _on_units(
+        self, request: Request, wanted: int, now: float, *, existing: bool = False
+    ) -> Iterator[tuple[Unit, int]]:
+        """Yields places for pods on units that exist or were asked for: Ready ones first, of these the fullest."""
         for kind in request.choices:
-            units = [unit for unit in self._group(kind).units if unit.created <= created_by]
-            for unit in sorted(units, key=lambda unit: (unit.starts, unit.free.accelerators, unit.free.cpu)):
+            units = [unit for unit in self._group(kind).units if unit.created <= now or not existing]
+            for unit in sorted(units, key=lambda unit: (max(now, unit.starts), unit.free.accelerators, unit.free.cpu)):
                 pods = min(wanted, unit.holds(request.pod))
                 if pods:
                     yield unit, pods
@@ -283,7 +285,7 @@ class Fleet:
         """Moves pods from units that Google has not created yet to units that exist, if there is room for all."""
         waiting = [unit for unit in request.units if unit.created > now]
         moved = sum(request.units[unit] for unit in waiting)
-        plan = [*self._on_units(request, moved, now)] if waiting else []
+        plan = [*self._on_units(request, moved, now, existing=True)] if waiting else []
         if not plan or sum(pods for _, pods in plan) < moved:
             return []
         for unit in waiting:
