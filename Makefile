@@ -46,16 +46,18 @@ policies:  ## print the policy results of a preview: make policies [STACK=prod] 
 	@$(EMULATOR) policies $(PICK)
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
-report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json]
-	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)")
+report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
+	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)") \
+		$(if $(SIMULATION),--simulation "$(SIMULATION)")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
 	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" \
 		--manifests "$(MANIFESTS)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
 		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" --upgrade "$(UPGRADE)" \
 		$(if $(MINUTES),--minutes "$(MINUTES)")
-simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [TRACE=trace.csv] [JOBS=200] [SEED=1] [JSON=out.json]
+simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
 	@emulator/run --tools stack,helm,kueue python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
-		--trace "$(TRACE)" --json "$(JSON)" $(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)")
+		$(foreach file,$(COMPARE),--compare "$(file)") --trace "$(TRACE)" --json "$(JSON)" --picture "$(PICTURE)" --prices "$(PRICES)" \
+		$(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)") $(if $(SEEDS),--seeds "$(SEEDS)")
 site:  ## build the documentation as a site in .local/site, which needs no network
 	@emulator/run python -m tests.pages.site
 pictures:  ## write the pictures in docs/pictures

@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
     parser.add_argument("--prices", type=Path, help="price table for the report")
     parser.add_argument("--rehearsal", type=Path, help="result of make rehearse, for the report")
+    parser.add_argument("--simulation", type=Path, help="result of make simulate, for the report")
     parser.add_argument("--run", default="", help="name of the run, for logs and remove-run")
     options = parser.parse_args()
     if not on_emulator():
@@ -50,7 +51,8 @@ def main() -> None:
     if options.command in COMMANDS_OF_A_RUN:
         COMMANDS_OF_A_RUN[options.command](stack, options.run)
     elif options.command == "report":
-        make_report(stack, {"--prices": options.prices, "--rehearsal": options.rehearsal})
+        files = {"--prices": options.prices, "--rehearsal": options.rehearsal, "--simulation": options.simulation}
+        make_report(stack, files)
     else:
         COMMANDS[options.command](stack)
 

@@ -1,4 +1,4 @@
-"""Prints a forecast to the terminal."""
+"""Prints a forecast or a simulation to the terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from forecast.model import Forecast
-from report import rehearsal
+from forecast.simulation import Simulation
+from report import rehearsal, simulation
 from report.prices import Prices
 
 Row = tuple[str, ...]
@@ -22,10 +23,18 @@ def shown(forecast: Forecast, prices: Prices | None = None) -> Iterator[Table | 
     yield Text("\n".join(rehearsal.remarks(forecast)))
 
 
+def simulated(result: Simulation) -> Iterator[Table | Text]:
+    """Yields the parts of the result: a verdict, the tables that have rows, and remarks."""
+    yield Text(simulation.sentence(result), style="bold")
+    for title, columns, rows in simulation.tables(result):
+        yield _table(title, columns, rows)
+    yield Text("\n".join(simulation.remarks(result)))
+
+
 def _table(title: str, columns: Row, rows: Iterable[Row]) -> Table:
     result = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        result.add_column(column, no_wrap=column not in ("why", "waits for", "source"))
+        result.add_column(Text(column), no_wrap=column not in ("why", "waits for", "source"))
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*map(Text, row))  # no markup: names are those of other people's files
     return result

@@ -5,6 +5,7 @@
     python -m report --stack prod --output report.md --graph mermaid   # for a comment on a pull request
     python -m report --stack prod --prices prices.yaml  # with the cost per hour, at your own prices
     python -m report --stack prod --rehearsal out.json  # with what make rehearse says of the queue
+    python -m report --stack prod --simulation day.json # with the days that make simulate replayed
 
 It runs `pulumi preview` with the policy pack in policy/, if it exists, and changes nothing. The exit code is 1 if the
 preview fails or violates a mandatory policy. The page then shows why.
@@ -17,7 +18,9 @@ import sys
 from pathlib import Path
 
 from forecast import model as forecasts
+from forecast import simulation as simulations
 from forecast.model import Forecast
+from forecast.simulation import Simulation
 from ops.configuration_file import read_calibration
 from ops.stack import ROOT, Stack, Stop, add_stack, run
 from report import drawing, graph, prices
@@ -50,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--prices", type=Path, help="price table in YAML, see below")
     options.add_argument("--rehearsal", type=Path, help="result of make rehearse for the same change, as JSON")
+    options.add_argument("--simulation", type=Path, help="result of make simulate, as JSON")
     options.add_argument(
         "--policy-pack", type=Path, action="append", help="folder of a policy pack; repeatable. Default: policy"
     )
@@ -75,6 +79,7 @@ def report(options: argparse.Namespace) -> int:
     measured = read_measured(options)  # before a preview that may take minutes
     table = prices.with_google(read_prices(options.prices), measured)
     forecast = read_rehearsal(options.rehearsal)
+    days = read_simulation(options.simulation)
     preview = recorded(options.source.read_text()) if options.source else run_preview(options)
     if options.save:
         options.save.write_text(preview.written())
@@ -85,7 +90,7 @@ def report(options: argparse.Namespace) -> int:
     address = {"svg": f"{options.output.stem}.svg" if options.output else "", "mermaid": "mermaid", "none": ""}[
         graph_format
     ]
-    text = page(planned, results, Options(table, address, options.limit, forecast, measured))
+    text = page(planned, results, Options(table, address, options.limit, forecast, days, measured))
     if not options.output:
         sys.stdout.write(text)
         return exit_code(planned, results)
@@ -123,6 +128,14 @@ def read_rehearsal(path: Path | None) -> Forecast | None:
     try:
         return forecasts.read(path) if path else None
     except forecasts.BadForecast as bad:
+        raise Stop(str(bad)) from None
+
+
+def read_simulation(path: Path | None) -> Simulation | None:
+    """Reads the result of a simulation, if any. Stops if it is invalid."""
+    try:
+        return simulations.read(path) if path else None
+    except simulations.BadSimulation as bad:
         raise Stop(str(bad)) from None
 
 

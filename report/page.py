@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 
 from forecast.model import Forecast
-from report import graph, rehearsal
+from forecast.simulation import Simulation
+from report import graph, rehearsal, simulation
 from report.capacity import Supply, Total, before_and_after, remarks, total
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from report.graph import MARKS
 from report.interruptions import NOTE, interruptions
+from report.markdown import block, code, folded, long, table, text
 from report.policies import MANDATORY, Verdict
 from report.prices import Prices
 from report.rehearsal import plural
@@ -21,8 +22,6 @@ from settings.calibration import Calibration
 
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
-# A table with more rows is folded.
-LONG = 8
 SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `python -m report --limit 0` shows all._"
 
 
@@ -34,13 +33,15 @@ class Options:
     """Options of a page.
 
     `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty. `rehearsal` is the result of
-    `make rehearse` for the same change. `measured` has the figures of the calibration file.
+    `make rehearse` for the same change, and `simulation` that of `make simulate`. `measured` has the figures of the
+    calibration file.
     """
 
     prices: Prices | None = None
     picture: str = ""
     limit: int = COMMENT_LIMIT
     rehearsal: Forecast | None = None
+    simulation: Simulation | None = None
     measured: Calibration = field(default_factory=Calibration)
 
 
@@ -67,6 +68,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
     sections = [
         *(judged if forbidden else []),
         *([rehearsed(options.rehearsal, options.prices)] if options.rehearsal else []),
+        *([simulated(options.simulation)] if options.simulation else []),
         interrupted(plan),
         warnings(plan),
         accelerators(plan, options.prices),
@@ -124,14 +126,29 @@ def summary(plan: PlannedUpdate, verdict: Verdict, forecast: Forecast | None = N
 
 def rehearsed(forecast: Forecast, prices: Prices | None) -> Section:
     """Shows what the change does in the queue, as a rehearsal on the emulator says."""
-    parts = [
-        f"**{title}**\n\n{table(columns, [[text(cell) for cell in row] for row in rows])}"
-        for title, columns, rows in [*rehearsal.tables(forecast, prices), rehearsal.sources(forecast)]
-        if rows
-    ]
+    parts = titled([*rehearsal.tables(forecast, prices), rehearsal.sources(forecast)])
     remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
     opening = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
-    return Section("In the queue", [opening], [folded("Workloads, servers and nodes", "\n\n".join(parts))], 2)
+    return Section("In the queue", [opening], [folded("Workloads, servers and nodes", parts)], 2)
+
+
+def simulated(result: Simulation) -> Section:
+    """Shows simulated days, as the file of a simulation says."""
+    origin = f"Stack {result.stack}, trace {result.trace}, {plural(len(result.seeds), 'seed')}."
+    remarks = "\n".join(f"- {text(remark)}" for remark in [origin, *simulation.remarks(result)])
+    opening = f"{text(simulation.sentence(result))}\n\n{remarks}"
+    days = folded("Queues, nodes and the unhappiest runs", titled(simulation.tables(result)))
+    return Section("A simulated day", [opening], [days], 2)
+
+
+def titled(parts: Iterable[rehearsal.TableParts]) -> str:
+    """Returns tables with their titles. A table without rows is omitted."""
+    written = [
+        (title, [text(column) for column in columns], [[text(cell) for cell in row] for row in rows])
+        for title, columns, rows in parts
+        if rows
+    ]
+    return "\n\n".join(f"**{text(title)}**\n\n{table(columns, rows)}" for title, columns, rows in written)
 
 
 def rehearsal_page(forecast: Forecast, prices: Prices | None, limit: int = 6_000) -> str:
@@ -346,45 +363,3 @@ def picture(plan: PlannedUpdate, address: str) -> Section:
     if address == "mermaid":
         return Section("Graph", [], [folded("Components and their dependencies", drawn)], 8)
     return Section("Graph", [f"![The components of {plan.stack}, with changes marked]({address})"])
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
-
-
-def long(title: str, body: str, rows: int) -> str:
-    """Folds a part that has many rows."""
-    return folded(title, body) if rows > LONG else body
-
-
-def folded(title: str, body: str) -> str:
-    """Returns a part that readers expand."""
-    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
-
-
-def text(value: str) -> str:
-    """Escapes Markdown and HTML in plain text for a table cell or a line."""
-    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
-    escaped = escaped.replace("](", "]\\(").replace("@", "@\u200b")  # no links and no mentions
-    return "".join(f"\\{c}" if c in "*_`" else c for c in escaped)
-
-
-def block(value: str) -> str:
-    """Formats text as a block of code, which no line of the text can end."""
-    fence = "`" * max(3, longest_run(value) + 1)
-    return f"{fence}\n{value}\n{fence}"
-
-
-def longest_run(value: str) -> int:
-    """Returns the length of the longest run of backticks in a text. A longer fence encloses the text."""
-    return max(map(len, re.findall("`+", value)), default=0)
-
-
-def code(value: str) -> str:
-    """Formats a name or a value as inline code."""
-    if not value or value in ("–", "(secret)", "(known after an up)"):
-        return value
-    fence = "`" * (longest_run(value) + 1)
-    pad = " " if "`" in value else ""
-    return f"{fence}{pad}{value}{pad}{fence}".replace("|", "\\|").replace("\n", " ")

@@ -98,7 +98,9 @@ class Canvas:
         at = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
         self.parts.append(f'<text class="{self.style(fill)}" {at}{more}>{escape(text)}</text>')
 
-    def path(self, d: str, stroke: str, thick: float = 1.5, dashed: bool = False, fill: str | None = None) -> None:
+    def path(
+        self, d: str, stroke: str | None, thick: float = 1.5, dashed: bool = False, fill: str | None = None
+    ) -> None:
         """Draws a line, or a filled outline."""
         more = ' stroke-dasharray="5 4"' if dashed else ""
         style = self.style(fill, stroke)

@@ -27,7 +27,9 @@ MAY_IMPORT = {
     "forecast": {"catalog"},
     "ops": {"catalog", "forecast", "registered", "settings"},
     "rehearse": {"catalog", "forecast", "ops", "report", "settings"},
-    "rehearse.simulate": {"catalog", "components", "components.build", "ops", "rehearse", "report", "settings"},
+    "rehearse.simulate": {
+        *("catalog", "components", "components.build", "forecast", "ops", "rehearse", "report", "settings"),
+    },
     "report": {"catalog", "forecast", "ops", "registered", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

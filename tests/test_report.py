@@ -20,7 +20,8 @@ from report.capacity import supplies
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, PlannedUpdate, Resource, plan
 from report.interruptions import OUTAGE, interruptions
 from report.layout import WIDEST, box_height, laid_out
-from report.page import COMMENT_LIMIT, SHORTENED, Options, block, code, page
+from report.markdown import block, code
+from report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from tests import repository

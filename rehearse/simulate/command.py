@@ -1,23 +1,26 @@
 """The command of `python -m rehearse.simulate`: replays a day of submissions against the real Kueue.
 
-    make simulate STACK=prod [CONFIG=changed.yaml] [TRACE=trace.csv] [JOBS=200] [SEED=1] [JSON=out.json]
+    make simulate STACK=prod [CONFIG=changed.yaml] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1]
+                  [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
 
-A scratch control plane gets the queues of the configuration. Kueue decides on each submission of the trace; starts and
-ends are simulated. Without a trace, one is generated. Your own stacks are not touched.
+A scratch control plane gets the queues of a configuration. Kueue decides on each submission of the trace; starts and
+ends are simulated. Without a trace, one is generated. With several configurations, the same traces are replayed with
+the queues of each. With several seeds, the result says how much days vary. Your own stacks are not touched.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from rich.table import Table
-
 import settings
+from forecast.simulation import MAX_CONFIGURATIONS, Simulation
+from forecast.spread import MAX_SEEDS
 from ops.configuration_file import read_configuration
 from ops.snapshot.command import read_file
 from ops.stack import ROOT, Stop, on_emulator
@@ -27,16 +30,25 @@ from rehearse.progress import phase
 from rehearse.scratch import scratch
 from rehearse.simulate import imports
 from rehearse.simulate.capacity import Capacity
-from rehearse.simulate.generate import SOURCES, Figures, generate
+from rehearse.simulate.compared import Replayed, Side, simulation, written_days
+from rehearse.simulate.generate import SOURCES, generate
 from rehearse.simulate.kueue import started
 from rehearse.simulate.objects import Queues
 from rehearse.simulate.replay import Replay
-from rehearse.simulate.result import HOUR, Day, day, end_of, pool_day
+from rehearse.simulate.result import HOUR, day, end_of, pool_day
 from rehearse.simulate.trace import Submission, read, written
+from rehearse.table import simulated
+from report import simulation_picture
+from report.__main__ import read_prices
+from report.prices import with_google
 from settings import BadConfiguration
 from settings.reading import PREFIX
 
 SHOW_EVERY = 2.0
+NOTES = (
+    "Kueue is real. Nodes, Spot and shortages are a model; rehearse/simulate/capacity.yaml has its figures, many of which "
+    "are assumptions.",
+)
 
 
 def main() -> None:
@@ -59,12 +71,18 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--stack", default="dev", help="name of the stack. Default: dev")
         command.add_argument("--config", type=_path, help="configuration. Default: Pulumi.STACK.yaml")
         command.add_argument(
-            "--jobs", type=_positive, default=200, help="about how many runs to generate. Default: 200"
+            "--jobs", type=_up_to(100_000), default=200, help="about how many runs to generate. Default: 200"
         )
         command.add_argument("--seed", type=int, default=1, help="seed of the generated trace. Default: 1")
         if run is simulate:
             command.add_argument("--trace", type=_path, help="trace as CSV. Default: a generated one")
+            command.add_argument("--seeds", type=_up_to(MAX_SEEDS), default=1, help="number of seeds. Default: 1")
+            command.add_argument(
+                "--compare", type=_path, action="append", default=[], help="configuration to compare; repeatable"
+            )
+            command.add_argument("--prices", type=_path, help="price table in YAML, as for the report")
             command.add_argument("--json", type=_path, help="file for the result as JSON")
+            command.add_argument("--picture", type=_path, help="file for the picture. Default: in the emulator's state")
     imported = commands.add_parser("import", help="print a trace in another format as CSV")
     imported.set_defaults(run=print_imported)
     imported.add_argument("format", choices=imports.FORMATS)
@@ -85,36 +103,91 @@ def _path(text: str) -> Path | None:
     return Path(text).absolute() if text else None
 
 
-def _positive(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError("use a number from 1 to 100000")
-    return int(text)
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"use a number from 1 to {most}")
+        return int(text)
+
+    return number
 
 
 def simulate(options: argparse.Namespace) -> None:
-    """Replays a trace, and prints the result."""
+    """Replays the traces with each configuration, and prints and writes the result."""
     if not on_emulator():
         raise Stop("A simulation runs on the emulator:  make simulate STACK=prod TRACE=trace.csv")
-    queues = queues_of(options.config or ROOT / f"Pulumi.{options.stack}.yaml")
-    trace = read(options.trace) if options.trace else generated(queues, options)
-    source = options.trace.name if options.trace else f"generated with seed {options.seed}"
-    queues.check(trace)
+    files = [options.config or ROOT / f"Pulumi.{options.stack}.yaml", *options.compare]
+    if len(files) > MAX_CONFIGURATIONS or len({*files}) < len(files):
+        raise Stop(f"COMPARE: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
+    read_prices(options.prices)  # stops before minutes pass if it is invalid
+    queues = [queues_of(file) for file in files]
+    seeds = range(options.seed, options.seed + options.seeds)
+    traces = [read(options.trace)] * len(seeds) if options.trace else [generated(queues[0], options, s) for s in seeds]
+    for file, of_file in zip(files, queues, strict=True):
+        for trace in traces:
+            check(file, of_file, trace)
     stop_at_signals("simulation")
+    begun = time.monotonic()
+    sides = []
+    for name, of_file in zip(names_of(files), queues, strict=True):
+        part = f" with {name}" if len(files) > 1 else ""
+        work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
+        days = [replayed(options, of_file, *day) for day in zip(traces, seeds, work, strict=True)]
+        sides.append(Side(name, of_file, days))
+    source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
+    result = simulation(options.stack, source, seeds, sides, NOTES)
+    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-simulation.svg"
+    written_files = {picture: simulation_picture.drawn(result)}
+    if options.json:
+        written_files[options.json] = result.written(written_days(sides, seeds))
+    show(result, time.monotonic() - begun)
+    for file, content in written_files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        print(f"Written: {file}")
+    print(f"Next: {next_step(options)}")
+
+
+def names_of(files: list[Path]) -> list[str]:
+    """Returns a short name for each file: its own name, or its path if another file has the same name."""
+    names = [file.name for file in files]
+    return [file.name if names.count(file.name) == 1 else str(file) for file in files]
+
+
+def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
+    """Stops if a trace does not suit the queues of a configuration."""
+    try:
+        queues.check(trace)
+    except Stop as stop:
+        raise Stop(f"{file}: {stop}") from None
+
+
+def replayed(
+    options: argparse.Namespace, queues: Queues, trace: tuple[Submission, ...], seed: int, work: str
+) -> Replayed:
+    """Replays a trace on a control plane of its own."""
     with scratch() as emulator, ExitStack() as control_plane:
-        with phase(f"start Kueue with {len(queues.cluster_queues)} cluster queues"):
+        with phase(f"start Kueue with {len(queues.cluster_queues)} cluster queues{work}"):
             kueue = control_plane.enter_context(started(emulator, queues))
-        capacity = Capacity(options.seed, queues.stack.measured.spot)
+        capacity = Capacity(seed, queues.stack.measured.spot)
         replay, begun = Replay(kueue, queues, trace, capacity), time.monotonic()
-        runs = replay.run(_progress(len(trace), trace[-1].time))
+        runs = replay.run(_progress(len(trace), trace[-1].time, work))
         seconds = time.monotonic() - begun
-    pools = [pool_day(group, capacity, end_of(runs)) for group in replay.groups(end_of(runs))]
-    result = day(options.stack, source, queues, runs, replay.late, seconds, options.seed, pools)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(result.to_json(runs))
-    show(result)
-    if options.json:
-        print(f"Written: {options.json}")
+    source = options.trace.name if options.trace else "generated"
+    prices = with_google(read_prices(options.prices), queues.stack.measured)
+    pools = [pool_day(group, capacity, end_of(runs), prices) for group in replay.groups(end_of(runs))]
+    return Replayed(day(options.stack, source, queues, runs, replay.late, seconds, seed, pools), runs)
+
+
+def next_step(options: argparse.Namespace) -> str:
+    """Returns what a reader can do next."""
+    if not options.compare:
+        return f"compare it with other queues:  make simulate STACK={options.stack} COMPARE=other.yaml SEEDS=5"
+    if options.seeds == 1:
+        return "find out whether the differences exceed the spread of days:  SEEDS=5"
+    if not options.json:
+        return "write the result for a report:  JSON=out.json"
+    return f"show it to reviewers:  make report STACK={options.stack} SIMULATION={options.json}"
 
 
 def queues_of(file: Path) -> Queues:
@@ -134,17 +207,18 @@ def queues_of(file: Path) -> Queues:
     return queues
 
 
-def generated(queues: Queues, options: argparse.Namespace) -> tuple[Submission, ...]:
+def generated(queues: Queues, options: argparse.Namespace, seed: int) -> tuple[Submission, ...]:
     """Returns a trace for all local queues. Stops if it has no submission."""
-    trace = generate(queues.sources(), options.jobs, options.seed)
+    trace = generate(queues.sources(), options.jobs, seed)
     if not trace:
-        raise Stop(f"Seed {options.seed} gives no submission. Use more jobs, or another seed.")
+        raise Stop(f"Seed {seed} gives no submission. Use more jobs, or another seed.")
     return trace
 
 
 def print_generated(options: argparse.Namespace) -> None:
     """Prints a generated trace as CSV."""
-    print(written(generated(queues_of(options.config or ROOT / f"Pulumi.{options.stack}.yaml"), options)), end="")
+    queues = queues_of(options.config or ROOT / f"Pulumi.{options.stack}.yaml")
+    print(written(generated(queues, options, options.seed)), end="")
 
 
 def print_imported(options: argparse.Namespace) -> None:
@@ -159,7 +233,7 @@ def print_imported(options: argparse.Namespace) -> None:
     print(written(imports.window(trace, options.start, options.hours)), end="")
 
 
-def _progress(total: int, last: float) -> Callable[[float, int], None]:
+def _progress(total: int, last: float, work: str) -> Callable[[float, int], None]:
     """Returns what prints the time of the clock, at most every two seconds."""
     shown = time.monotonic()
 
@@ -167,7 +241,7 @@ def _progress(total: int, last: float) -> Callable[[float, int], None]:
         nonlocal shown
         if time.monotonic() - shown > SHOW_EVERY:
             shown = time.monotonic()
-            text = f"… hour {now / HOUR:.1f} of {last / HOUR:.1f}, {ended:,} of {total:,} runs have ended"
+            text = f"… hour {now / HOUR:.1f} of {last / HOUR:.1f}{work}, {ended:,} of {total:,} runs have ended"
             print(
                 f"\r{text}\033[K" if sys.stdout.isatty() else text, end="" if sys.stdout.isatty() else "\n", flush=True
             )
@@ -175,43 +249,10 @@ def _progress(total: int, last: float) -> Callable[[float, int], None]:
     return show_progress
 
 
-def show(result: Day) -> None:
-    """Prints the result as a table."""
-    title = f"Stack {result.stack}, trace {result.trace}: {result.hours:.1f} hours, replayed in {result.seconds:.0f} s"
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("cluster queue", no_wrap=True)
-    columns = ("runs", "never started", "waits p50", "p90", "p99", "longest", "preemptions")
-    for column in (*columns, "accelerator-hours", "lost", "quota in use", "busiest hour"):
-        table.add_column(column, justify="right")
-    for queue in result.queues:
-        shares = [used / queue.quota for used in queue.use] if queue.quota else []
-        table.add_row(
-            queue.queue,
-            f"{queue.submitted:,}",
-            f"{queue.never_started:,}",
-            *(duration(queue.waited.get(name)) for name in ("p50", "p90", "p99", "longest")),
-            f"{queue.preemptions:,}",
-            f"{queue.used_hours:,.1f}",
-            f"{queue.lost_hours:,.1f}",
-            f"{sum(shares) / len(shares):.0%}" if shares else "–",
-            f"{max(shares):.0%}" if shares else "–",
-        )
+def show(result: Simulation, seconds: float) -> None:
+    """Prints the result."""
     console = new_console()
-    console.print()
-    console.print(table)
-    if result.late:
-        print(f"Kueue decided {result.late} times after the clock had moved on: these times are too late.")
-    print("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.")
-
-
-def duration(seconds: float | None) -> str:
-    """Formats a duration in the unit that suits it."""
-    if seconds is None:
-        return "–"
-    for unit, size in (("h", HOUR), ("min", 60.0)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-__all__ = ["Figures", "main", "simulate"]
+    for part in simulated(result):
+        console.print()
+        console.print(part)
+    print(f"\nReplayed in {seconds:.0f} s.")

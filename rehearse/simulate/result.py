@@ -135,10 +135,11 @@ class Day:
         Without the seconds of the replay, so that equal days are equal texts.
         """
         fields = {name: value for name, value in asdict(self).items() if name != "seconds"}
-        return json.dumps({"version": 2, **fields, "runs": [*map(_written, runs)]}, indent=1) + "\n"
+        return json.dumps({"version": 2, **fields, "runs": [*map(written_run, runs)]}, indent=1) + "\n"
 
 
-def _written(run: Run) -> dict[str, object]:
+def written_run(run: Run) -> dict[str, object]:
+    """Returns what became of a run, as plain data."""
     return {
         **asdict(run.row),
         "clusterQueue": run.cluster_queue,
