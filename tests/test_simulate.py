@@ -10,11 +10,9 @@ import pytest
 import yaml
 
 from ops.stack import Stop
-from rehearse.simulate.command import duration, parser, print_imported, queues_of, show
+from rehearse.simulate.command import parser, print_imported, queues_of
 from rehearse.simulate.kueue import configuration as manager
 from rehearse.simulate.objects import Queues, workload
-from rehearse.simulate.result import day
-from rehearse.simulate.run import Run
 from tests.recorder import configuration, load_stack, shared_record
 from tests.repository import ROOT
 from tests.simulation.theory import configuration as queues_with
@@ -122,22 +120,6 @@ def test_a_configuration_without_queues_is_refused(tmp_path: Path, text: str | N
         file.write_text(text)
     with pytest.raises(Stop, match=message):
         queues_of(file)
-
-
-def test_the_table_shows_every_queue(capsys: pytest.CaptureFixture[str]) -> None:
-    queues = queues_with({"one": {"gpus": 2}, "idle": {"gpus": 2}})
-    ran = Run(0, run(0, 7200), "one", spans=[(600, 7800)], ended=True)
-    show(day("prod", "trace.csv", queues, [ran], 2, 3.0))
-    output = capsys.readouterr().out
-    assert "one" in output
-    assert "idle" in output
-    assert "10.0 min" in output
-    assert "decided 2 times after the clock had moved on" in output
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(None, "–"), (59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])
-def test_a_duration_has_the_unit_that_suits_it(seconds: float | None, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_an_imported_trace_is_printed_as_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

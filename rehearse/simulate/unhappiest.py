@@ -69,6 +69,17 @@ def unit_of(queues: Queues, name: str) -> str:
     return "GPUs" if queues.accelerator(name) == NVIDIA_GPU else "TPU chips"
 
 
+def sharing(queues: Queues, name: str) -> list[str]:
+    """A cluster queue, and those of its cohort with the same accelerator, whose quota it can borrow."""
+    cohort = queues.cluster_queues[name].section.cohort
+    others = [
+        other
+        for other, queue in queues.cluster_queues.items()
+        if cohort and queue.section.cohort == cohort and queues.accelerator(other) == queues.accelerator(name)
+    ]
+    return list(dict.fromkeys([name, *others]))
+
+
 class Waited:
     """What a run waited for, by comparison with the other runs of its queue and cohort."""
 
@@ -77,25 +88,24 @@ class Waited:
         self._queues = queues
         self._end = end
         self._span = max(waits(run, end), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
-        group = next(names for names in queues.groups if run.cluster_queue in names)
-        self._others = [other for other in runs if other.cluster_queue in group and other is not run]
+        names = sharing(queues, run.cluster_queue)
+        self._others = [other for other in runs if other.cluster_queue in names and other is not run]
         self.unit = unit_of(queues, run.cluster_queue)
 
     def sentences(self) -> Iterator[str]:
         """Yields the reasons, the main one first."""
-        start, stop = self._span
-        if stop > start:
+        most = self._most()
+        if most is not None and self._run.accelerators > most:
+            yield f"It asks for {self._run.accelerators} {self.unit}; {self._run.cluster_queue} can use at most {most:g}."
+        elif self._span[1] > self._span[0]:
             yield from self._quota()
         yield from self._nodes()
         yield from self._interruptions()
 
     def _quota(self) -> Iterator[str]:
         run, (start, stop) = self._run, self._span
-        if (most := self._most()) is not None and run.accelerators > most:
-            yield f"It asks for {run.accelerators} {self.unit}; {run.cluster_queue} can use at most {most:g}."
-            return
         first = "for quota" if start == run.row.time else "to get quota again"
-        never = "" if run.spans and run.spans[-1][0] >= stop else ", until the end of the day"
+        never = "" if run.admitted and run.admitted[-1][0] >= stop else ", until the end of the day"
         holders = list(self._holders())
         meanwhile = f": {'; '.join(holders)}" if holders else ""
         yield f"Waited {duration(stop - start)} {first}{never}{meanwhile}."
@@ -112,9 +122,7 @@ class Waited:
         """Yields who held how much of the quota meanwhile, by queue, and the run that held most."""
         held = {other.number: self._held(other) for other in self._others}
         length = self._span[1] - self._span[0]
-        for name in sorted(
-            {other.cluster_queue for other in self._others}, key=lambda name: name != self._run.cluster_queue
-        ):
+        for name in sharing(self._queues, self._run.cluster_queue):
             holders = [other for other in self._others if other.cluster_queue == name and held[other.number]]
             if holders:
                 mean = sum(held[other.number] for other in holders) / length
@@ -138,7 +146,7 @@ class Waited:
             other
             for other in self._others
             if other.cluster_queue == self._run.cluster_queue
-            and any(self._span[0] <= begin < self._span[1] for begin, _ in other.spans)
+            and any(self._span[0] <= begin < self._span[1] for begin, _ in other.admitted)
         ]
         priorities = self._queues.priorities
         own = priorities[self._run.row.priority]
@@ -158,7 +166,7 @@ class Waited:
             if group
         ]
         if parts:
-            yield f"Meanwhile {join_names(parts)} started in its queue."
+            yield f"Meanwhile {join_names(parts)} got quota in its queue."
 
     def _nodes(self) -> Iterator[str]:
         run = self._run

@@ -1,0 +1,407 @@
+"""The result of a simulation: its statistics, figures, reasons, words, tables, picture and file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from forecast.simulation import (
+    QUEUE,
+    VERSION,
+    BadSimulation,
+    Configuration,
+    Figure,
+    Simulation,
+    Track,
+    Unhappy,
+    parse,
+    read,
+)
+from forecast.spread import MAX_SEEDS, Difference, difference
+from ops.stack import Stop
+from ops.terminal import new_console
+from rehearse.simulate.command import check, names_of, next_step, parser
+from rehearse.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
+from rehearse.simulate.objects import Queues
+from rehearse.simulate.result import day
+from rehearse.simulate.run import Run
+from rehearse.simulate.unhappiest import SHOWN, unhappiest
+from rehearse.table import simulated as shown
+from report import __main__ as report
+from report import simulation as words
+from report import simulation_picture
+from report.measures import Unit, change, duration, written
+from report.page import simulated
+from tests.simulation.theory import configuration, run
+
+A, B = "Pulumi.prod.yaml", "more.yaml"
+
+
+def figure(key: str, *values: Sequence[float | None], name: str = "training") -> Figure:
+    return Figure(QUEUE, name, key, tuple(map(tuple, values)))
+
+
+def result(*figures: Figure, seeds: int = 1) -> Simulation:
+    """A result with these figures, for as many configurations as they have values."""
+    names = (A, B, "third.yaml")[: len(figures[0].values)]
+    tracks = (Track("training", "GPUs", 4, (2.0, 6.0), (0.0, 3.0), (0, 2)),)
+    sad = Unhappy(7, "training", "low", "1 pod with 2 GPUs", 60, 600, 7200, 1, 30, ("Waited 2.0 h for quota.",))
+    sides = tuple(Configuration(name, 2.0, 0, tracks, (sad,)) for name in names)
+    return Simulation(VERSION, "prod", "trace.csv", tuple(range(1, seeds + 1)), 3600, sides, figures)
+
+
+class TestSpread:
+    """A difference exceeds the spread if Student's t interval of the paired differences excludes 0."""
+
+    def test_the_interval_is_that_of_the_paired_differences(self) -> None:
+        found = difference([10, 20, 30, 40, 50], [11, 22, 33, 44, 55])
+        # Mean 3, standard deviation 1.5811, t 2.776: 2.776 · 1.5811 / √5.
+        assert found is not None
+        assert (found.mean, found.half) == (pytest.approx(3.0), pytest.approx(1.963, abs=0.001))
+        assert found.exceeds
+
+    def test_seeds_that_vary_more_than_the_difference_hide_it(self) -> None:
+        found = difference([10, 20, 30], [40, 10, 35])
+        assert found is not None
+        assert found.exceeds is False
+
+    def test_pairs_show_a_difference_that_is_small_beside_the_spread_of_the_seeds(self) -> None:
+        found = difference([10, 2000, 300], [11, 2001.1, 300.9])
+        assert found is not None
+        assert found.exceeds
+
+    def test_one_seed_cannot_show_it(self) -> None:
+        found = difference([10], [20])
+        assert found == Difference(10, None)
+        assert found is not None
+        assert found.exceeds is None
+
+    def test_a_seed_without_a_value_is_no_pair(self) -> None:
+        assert difference([None, 1, 2], [5, None, 3]) == Difference(1, None)
+        assert difference([None], [1]) is None
+
+    def test_equal_values_do_not_differ(self) -> None:
+        found = difference([1, 2], [1, 2])
+        assert found is not None
+        assert (found.is_zero, found.exceeds) == (True, False)
+
+
+@pytest.fixture(scope="module")
+def queues() -> Queues:
+    lender = {"cohort": "l4", "preemption": {"reclaimWithinCohort": "Any"}}
+    return configuration({"serving": {"gpus": 4, **lender}, "training": {"gpus": 2, **lender}}, {"low": 1, "high": 2})
+
+
+def ran(
+    number: int,
+    time: float,
+    spans: Sequence[tuple[float, float]],
+    queue: str = "training",
+    lost: float = 0.0,
+    priority: str = "low",
+    pods: int = 1,
+) -> Run:
+    """A run that ended after these times of work, or never started."""
+    work = sum(stop - start for start, stop in spans) - lost
+    row = run(time, work or 60.0, queue, priority=priority, pods=pods)
+    again = max(0, len(spans) - 1)
+    return Run(number, row, queue, lost=lost, admitted=[*spans], spans=[*spans], evictions=again, ended=bool(spans))
+
+
+def replayed(queues: Queues, runs: Sequence[Run]) -> Replayed:
+    return Replayed(day("prod", "trace.csv", queues, runs, 0, 12.3), runs)
+
+
+class TestUnhappiest:
+    """The runs with the longest delays, and why."""
+
+    def test_the_delay_is_what_a_run_took_beyond_its_duration(self, queues: Queues) -> None:
+        late, soon = ran(0, 0, [(3600, 7200)]), ran(1, 0, [(60, 120)])
+        found = unhappiest([soon, late, ran(2, 5, [(5, 10)])], queues)
+        assert [(entry.row, entry.delay) for entry in found] == [(1, 3600), (2, 60)]
+
+    def test_at_most_ten_are_listed_and_those_that_never_end_come_first(self, queues: Queues) -> None:
+        runs = [ran(number, 0, [(100 + number, 200 + number)]) for number in range(20)]
+        found = unhappiest([*runs, ran(20, 0, [], pods=9)], queues)
+        assert len(found) == SHOWN
+        assert (found[0].row, found[0].delay) == (21, None)
+        assert found[1].row == 20
+
+    def test_a_run_that_is_larger_than_what_its_queue_can_use_never_starts(self, queues: Queues) -> None:
+        (found,) = unhappiest([ran(0, 0, [], pods=9)], queues)
+        assert found.why == ("It asks for 9 GPUs; training can use at most 6.",)
+
+    def test_who_held_the_quota_and_who_was_ahead_is_named(self, queues: Queues) -> None:
+        runs = [
+            ran(0, 0, [(0, 1000)], pods=2),
+            ran(1, 0, [(0, 1000)], "serving", pods=4),
+            ran(2, 1, [(500, 1000)]),
+            ran(3, 2, [(1000, 1060)], pods=2),
+            ran(4, 3, [(600, 700)]),
+            ran(5, 4, [(600, 700)], priority="high"),
+        ]
+        found = next(entry for entry in unhappiest(runs, queues) if entry.row == 4)
+        first, second = found.why
+        assert first == (
+            "Waited 16.6 min for quota: 4 runs of training held 2.7 of its 2 GPUs on average; "
+            "1 run of serving held 4.0 of its 4 GPUs on average; run 2 alone held 60% of that."
+        )
+        assert second == (
+            "Meanwhile 1 run of a higher priority, 1 run submitted earlier and 1 run submitted later that needed less "
+            "got quota in its queue."
+        )
+
+    def test_preemptions_and_lost_work_are_named(self, queues: Queues) -> None:
+        (found,) = unhappiest([ran(0, 0, [(0, 600), (900, 1800)], lost=120.0)], queues)
+        assert (found.preemptions, found.lost, found.delay) == (1, 120, 420)
+        assert found.why[-1] == "Kueue preempted it once. It lost 2.0 min of work."
+
+    def test_waiting_for_nodes_and_reclaims_are_named(self, queues: Queues) -> None:
+        waited = replace(ran(0, 0, [(600, 1200)]), admitted=[(0, 1200)], reclaims=2)
+        (found,) = unhappiest([waited], queues)
+        assert found.why == (
+            "Waited 10.0 min for nodes and their start.",
+            "Spot reclaims took its nodes twice. It lost no work.",
+        )
+
+
+class TestFigures:
+    """Figures of each queue by configuration and seed."""
+
+    def test_each_figure_has_a_value_for_each_configuration_and_seed(self, queues: Queues) -> None:
+        short, long = ([ran(0, 0, [(wait, wait + 60)])] for wait in (10, 100))
+        sides = [
+            Side(A, queues, [replayed(queues, short), replayed(queues, long)]),
+            Side(B, configuration({"training": {"gpus": 1}}, {"low": 1}), [replayed(queues, short)] * 2),
+        ]
+        found = simulation("prod", "trace.csv", (1, 2), sides, ("a note",))
+        wait = found.figure(QUEUE, "training", "wait_p90")
+        assert wait is not None
+        assert wait.values == ((10, 100), (10, 10))
+        idle = found.figure(QUEUE, "serving", "wait_p90")
+        assert idle is not None
+        assert idle.values == ((None, None), (None, None))
+        assert found.notes == ("a note",)
+
+    def test_a_track_shows_use_waiting_and_preemptions_over_time(self, queues: Queues) -> None:
+        found = track("training", [ran(0, 0, [(30, 60), (90, 120)], pods=2)], queues, 60.0, 2)
+        assert found == Track("training", "GPUs", 2, (1.0, 1.0), (0.5, 0.5), (0, 1))
+
+    @pytest.mark.parametrize(("hours", "seconds"), [(0.5, 60), (24, 900), (40, 1200), (24 * 400, 288_000)])
+    def test_a_picture_has_at_most_120_bins(self, hours: float, seconds: float) -> None:
+        assert bin_seconds(hours) == seconds
+
+    def test_the_file_does_not_depend_on_the_speed_of_the_machine(self, queues: Queues) -> None:
+        def text(seconds: float) -> str:
+            runs = [ran(0, 0, [(10, 70)])]
+            side = Side(A, queues, [Replayed(day("prod", "t", queues, runs, 0, seconds), runs)])
+            return simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
+
+        assert text(1.0) == text(2.0)
+        (entry,) = json.loads(text(1.0))["days"]
+        assert (entry["configuration"], entry["seed"], entry["runs"][0]["ran"]) == (A, 1, [[10, 70]])
+
+    def test_a_file_is_read_as_it_was_written(self, queues: Queues) -> None:
+        side = Side(A, queues, [replayed(queues, [ran(0, 0, [(10, 70)]), ran(1, 1, [], pods=9)])])
+        found = simulation("prod", "t", (1,), [side], ())
+        assert parse(found.written(written_days([side], (1,)))) == found
+
+
+class TestWords:
+    """The verdict, the tables and the remarks."""
+
+    def test_a_difference_beyond_the_spread_of_the_seeds_is_in_the_verdict(self) -> None:
+        found = result(
+            figure("wait_p90", (3600, 3700, 3500), (600, 610, 590)),
+            figure("preemptions", (1, 9, 2), (2, 7, 3)),
+            seeds=3,
+        )
+        assert words.sentence(found) == (
+            "With more.yaml instead of Pulumi.prod.yaml, "
+            "90 % of the runs of training start within 10.0 min instead of 1.0 h."
+        )
+        rows = {title: rows for title, _, rows in words.tables(found)}
+        assert [row[-1] for row in rows["Differences"]] == ["yes"]
+        (_, other) = rows["Waiting, means of 3 seeds"]
+        assert other[2] == "10.0 min ▼"
+
+    def test_a_difference_within_the_spread_of_the_seeds_is_none(self) -> None:
+        found = result(figure("wait_p90", (100, 5000, 900), (400, 4000, 1000)), seeds=3)
+        assert "the days differ less than the seeds do" in words.sentence(found)
+        assert words.tables(found)[0][2][1][2].endswith("≈")
+
+    def test_one_seed_cannot_tell(self) -> None:
+        found = result(figure("wait_p90", (3600,), (600,)))
+        assert words.sentence(found).endswith("instead of 1.0 h. " + words.ONE_SEED)
+        assert "Differences" not in [title for title, _, _ in words.tables(found)]
+
+    def test_equal_days_differ_in_nothing(self) -> None:
+        found = result(figure("wait_p90", (10, 20), (10, 20)), figure("quota", (4, 4), (8, 8)), seeds=2)
+        assert words.sentence(found) == f"With {B} instead of {A}, the days differ in nothing."
+
+    def test_every_compared_configuration_has_a_verdict(self) -> None:
+        found = result(figure("preemptions", (4, 4), (4, 4), (0, 0)), seeds=2)
+        assert words.sentence(found) == (
+            f"With {B} instead of {A}, the days differ in nothing. "
+            f"With third.yaml instead of {A}, Kueue preempts runs of training 0 instead of 4 times."
+        )
+
+    def test_more_differences_than_a_sentence_holds_are_counted(self) -> None:
+        names = [f"q{number}" for number in range(6)]
+        found = result(*(figure("preemptions", (1,), (2,), name=name) for name in names))
+        assert ". 2 other figures of the tables differ too." in words.sentence(found)
+
+    def test_the_verdict_of_one_configuration_names_the_queue_that_waits_longest(self) -> None:
+        waits = [figure(f"wait_{key}", (seconds,)) for key, seconds in (("p50", 60), ("p90", 600), ("longest", 7200))]
+        more = [figure("wait_p90", (5,), name="serving"), figure("preemptions", (3,)), figure("runs", (9,))]
+        assert words.sentence(result(*waits, *more, figure("never_started", (1,)))) == (
+            "The runs of training wait longest: half of them start within 1.0 min, 90 % within 10.0 min, and all that "
+            "start within 2.0 h. Kueue preempts runs 3 times. 1 of 9 runs never start."
+        )
+
+    def test_several_seeds_of_one_configuration_have_a_spread(self) -> None:
+        rows = {title: rows for title, _, rows in words.tables(result(figure("wait_p90", (60, 120)), seeds=2))}
+        assert rows["Spread over the seeds"] == [("training", "waits p90", "1.5 min", "1.0 min", "2.0 min")]
+
+    def test_late_decisions_are_named(self) -> None:
+        found = result(figure("wait_p90", (60,)))
+        late = replace(found, configurations=(replace(found.configurations[0], late=2),))
+        assert any("decided twice after the clock had moved on" in line for line in words.remarks(late))
+
+    @pytest.mark.parametrize(
+        ("value", "unit", "text"),
+        [(None, Unit.COUNT, "–"), (1200.0, Unit.COUNT, "1,200"), (0.5, Unit.SHARE, "50%"), (1.5, Unit.MONEY, "1.50")],
+    )
+    def test_a_value_has_its_unit(self, value: float | None, unit: Unit, text: str) -> None:
+        assert written(value, unit) == text
+
+    def test_a_difference_has_a_sign(self) -> None:
+        assert (change(60, Unit.SECONDS), change(-0.1, Unit.SHARE)) == ("+1.0 min", "−10 points")
+
+    @pytest.mark.parametrize(("seconds", "text"), [(59, "59 s"), (90, "1.5 min"), (5400, "1.5 h")])
+    def test_a_duration_has_the_unit_that_suits_it(self, seconds: float, text: str) -> None:
+        assert duration(seconds) == text
+
+
+HOSTILE = '<script>x</script>[red]"&'
+
+
+def hostile() -> Simulation:
+    found = result(figure("wait_p90", (60,), (600,), name=HOSTILE))
+    sides = (
+        replace(side, name=HOSTILE, tracks=(replace(side.tracks[0], queue=HOSTILE),)) for side in found.configurations
+    )
+    return replace(found, stack=HOSTILE, trace=HOSTILE, configurations=tuple(sides))
+
+
+class TestPicture:
+    """The picture of the day."""
+
+    def test_it_has_a_panel_for_each_configuration_and_words_for_screen_readers(self) -> None:
+        picture = ElementTree.fromstring(simulation_picture.drawn(result(figure("wait_p90", (60,), (600,)))))
+        title = picture.find("{http://www.w3.org/2000/svg}title")
+        assert title is not None
+        for name in (A, B):
+            assert f"training with {name}: 4.0 of 4 GPUs in use on average, up to 3 waiting, 2 preemptions" in str(
+                title.text
+            )
+        texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+        assert texts.count("training") == 2
+
+    def test_panels_of_a_queue_have_the_same_axes(self) -> None:
+        low, high = (Track("q", "GPUs", quota, (1.0,) * bins, (0.0,), (0,)) for quota, bins in ((2, 3), (8, 5)))
+        axes = simulation_picture.axes_of([low, high], 0, 100)
+        assert (axes.bins, axes.most_use) == (5, 8)
+
+    def test_a_queue_without_runs_is_left_out(self) -> None:
+        found = result(figure("wait_p90", (60,)))
+        idle = Track("idle", "GPUs", 4, (0.0, 0.0), (0.0, 0.0), (0, 0))
+        side = replace(found.configurations[0], tracks=(*found.configurations[0].tracks, idle))
+        picture = simulation_picture.drawn(replace(found, configurations=(side,)))
+        assert "1 more cluster queue" in picture
+
+    def test_names_of_other_people_stay_text(self) -> None:
+        picture = simulation_picture.drawn(hostile())
+        ElementTree.fromstring(picture)
+        assert "<script" not in picture
+
+
+class TestReport:
+    """The section of the report."""
+
+    def test_it_has_the_verdict_and_the_tables(self) -> None:
+        section = "\n".join(simulated(result(figure("wait_p90", (3600,), (600,)))).written(True))
+        assert section.startswith("## A simulated day")
+        assert "90 % of the runs of training start within 10.0 min instead of 1.0 h" in section
+        assert "Waited 2.0 h for quota." in section
+
+    def test_names_of_other_people_stay_text(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert "<script" not in "\n".join(simulated(hostile()).written(True))
+        console = new_console()
+        for part in shown(hostile()):
+            console.print(part)
+        assert "[red]" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("[", "not JSON"),
+            ("[" * 100_000, "not JSON"),
+            ("[]", "not the result of a simulation"),
+            ('{"version": 9, "configurations": []}', "version is 9"),
+            ('{"version": 1, "configurations": []}', "does not have the form"),
+        ],
+    )
+    def test_a_file_that_is_no_simulation_is_refused(self, tmp_path: Path, text: str, message: str) -> None:
+        file = tmp_path / "out.json"
+        file.write_text(text)
+        with pytest.raises(Stop, match=message):
+            report.read_simulation(file)
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"seeds": (1, 2)}, {"seeds": ()}, {"configurations": ()}, {"bin_seconds": 0.0}, {"figures": ("x",)}],
+    )
+    def test_a_file_whose_parts_do_not_agree_is_refused(self, tmp_path: Path, change: dict[str, object]) -> None:
+        file = tmp_path / "out.json"
+        content = json.loads(result(figure("wait_p90", (60,))).written())
+        file.write_text(json.dumps({**content, **change}))
+        with pytest.raises(BadSimulation, match="make simulate with JSON"):
+            read(file)
+
+
+class TestCommand:
+    """The options of the command."""
+
+    def test_configurations_of_the_same_name_have_their_paths(self) -> None:
+        assert names_of([Path("/a/x.yaml"), Path("/b/x.yaml"), Path("/b/y.yaml")]) == [
+            "/a/x.yaml",
+            "/b/x.yaml",
+            "y.yaml",
+        ]
+
+    def test_a_trace_that_does_not_suit_a_configuration_names_it(self) -> None:
+        with pytest.raises(Stop, match=r"^/x/more.yaml: The trace submits to team/other"):
+            check(Path("/x/more.yaml"), configuration({"one": {"gpus": 1}}), (run(0, 1, queue="other"),))
+
+    @pytest.mark.parametrize("text", ["0", "x", str(MAX_SEEDS + 1), "-1"])
+    def test_a_number_of_seeds_that_the_statistic_does_not_know_is_refused(self, text: str) -> None:
+        with pytest.raises(SystemExit):
+            parser().parse_args(["day", "--seeds", text])
+
+    @pytest.mark.parametrize(
+        ("arguments", "step"),
+        [
+            ([], "COMPARE=other.yaml"),
+            (["--compare", "b.yaml"], "SEEDS=5"),
+            (["--compare", "b.yaml", "--seeds", "5"], "JSON=out.json"),
+            (["--compare", "b.yaml", "--seeds", "5", "--json", "o.json"], "SIMULATION="),
+        ],
+    )
+    def test_the_next_step_is_named(self, arguments: list[str], step: str) -> None:
+        assert step in next_step(parser().parse_args(["day", *arguments]))
