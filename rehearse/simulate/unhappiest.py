@@ -96,7 +96,8 @@ class Waited:
         """Yields the reasons, the main one first."""
         most = self._most()
         if most is not None and self._run.accelerators > most:
-            yield f"It asks for {self._run.accelerators} {self.unit}; {self._run.cluster_queue} can use at most {most:g}."
+            asked = f"{self._run.accelerators} {self.unit}"
+            yield f"It asks for {asked}; {self._run.cluster_queue} can use at most {most:g}."
         elif self._span[1] > self._span[0]:
             yield from self._quota()
         yield from self._nodes()
