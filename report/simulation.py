@@ -69,10 +69,10 @@ def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
     differences = [(figure, found) for figure, _ in _measured(result) if (found := figure.difference(number))]
     shown = [figure for figure, found in differences if not found.is_zero and found.exceeds is not False]
     parts = [part for key in PHRASES for figure in shown if figure.key == key for part in [_phrase(figure, number)]]
-    hidden = any(not found.is_zero and found.exceeds is False for _, found in differences)
+    hidden = any(f.key in PHRASES and not found.is_zero and found.exceeds is False for f, found in differences)
     if not parts:
-        rest = "less than the seeds do" if hidden else "in nothing"
-        return f"With {name} instead of {first}, the days differ {rest}."
+        rest = "differ less than the seeds do" if hidden else "are the same"
+        return f"With {name} instead of {first}, waits, preemptions, lost work and nodes {rest}."
     more = [f"{plural(len(parts) - MAX_PARTS, 'other figure')} of the tables"] if len(parts) > MAX_PARTS else []
     text = f"With {name} instead of {first}, {join_names([*parts[:MAX_PARTS]])}"
     return f"{text}. {more[0][0].upper()}{more[0][1:]} differ too." if more else f"{text}."

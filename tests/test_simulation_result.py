@@ -233,7 +233,7 @@ class TestWords:
 
     def test_a_difference_within_the_spread_of_the_seeds_is_none(self) -> None:
         found = result(figure("wait_p90", (100, 5000, 900), (400, 4000, 1000)), seeds=3)
-        assert "the days differ less than the seeds do" in words.sentence(found)
+        assert "lost work and nodes differ less than the seeds do" in words.sentence(found)
         assert words.tables(found)[0][2][1][2].endswith("≈")
 
     def test_one_seed_cannot_tell(self) -> None:
@@ -243,12 +243,14 @@ class TestWords:
 
     def test_equal_days_differ_in_nothing(self) -> None:
         found = result(figure("wait_p90", (10, 20), (10, 20)), figure("quota", (4, 4), (8, 8)), seeds=2)
-        assert words.sentence(found) == f"With {B} instead of {A}, the days differ in nothing."
+        assert (
+            words.sentence(found) == f"With {B} instead of {A}, waits, preemptions, lost work and nodes are the same."
+        )
 
     def test_every_compared_configuration_has_a_verdict(self) -> None:
         found = result(figure("preemptions", (4, 4), (4, 4), (0, 0)), seeds=2)
         assert words.sentence(found) == (
-            f"With {B} instead of {A}, the days differ in nothing. "
+            f"With {B} instead of {A}, waits, preemptions, lost work and nodes are the same. "
             f"With third.yaml instead of {A}, Kueue preempts runs of training 0 instead of 4 times."
         )
 

@@ -45,10 +45,7 @@ from settings import BadConfiguration
 from settings.reading import PREFIX
 
 SHOW_EVERY = 2.0
-NOTES = (
-    "Kueue is real. Nodes, Spot and shortages are a model; rehearse/simulate/capacity.yaml has its figures, many of which "
-    "are assumptions.",
-)
+NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)
 
 
 def main() -> None:

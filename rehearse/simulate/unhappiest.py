@@ -132,8 +132,9 @@ class Waited:
         if held and max(held.values()):
             most = max(self._others, key=lambda other: (held[other.number], -other.number))
             share = held[most.number] / sum(held.values())
-            if share >= DOMINANT and share < 1:
-                yield f"run {most.number + 1} alone held {share:.0%} of that"
+            if share >= DOMINANT:
+                stuck = ", although no nodes can hold its pods" if most.unplaced else ""
+                yield f"run {most.number + 1} alone held {share:.0%} of that{stuck}"
 
     def _held(self, other: Run) -> float:
         """Accelerator-seconds that a run held meanwhile."""
