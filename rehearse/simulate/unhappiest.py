@@ -20,6 +20,8 @@ from report.measures import duration, plural, times
 SHOWN = 10
 # A run with so large a share of the quota that others held is named.
 DOMINANT = 0.25
+# Accelerators that are too few to be named.
+SMALL = 0.05
 
 
 def unhappiest(runs: Sequence[Run], queues: Queues) -> tuple[Unhappy, ...]:
@@ -125,8 +127,8 @@ class Waited:
         length = self._span[1] - self._span[0]
         for name in sharing(self._queues, self._run.cluster_queue):
             holders = [other for other in self._others if other.cluster_queue == name and held[other.number]]
-            if holders:
-                mean = sum(held[other.number] for other in holders) / length
+            mean = sum(held[other.number] for other in holders) / length
+            if mean >= SMALL:
                 quota = self._queues.quota(name, self._queues.accelerator(name))
                 yield f"{plural(len(holders), 'run')} of {name} held {mean:.1f} of its {quota:g} {self.unit} on average"
         if held and max(held.values()):

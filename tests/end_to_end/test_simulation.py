@@ -14,6 +14,7 @@ import statistics
 
 import pytest
 
+from forecast.simulation import QUEUE, read
 from rehearse.scratch import Scratch
 from rehearse.simulate.kueue import started
 from rehearse.simulate.objects import Queues
@@ -120,15 +121,19 @@ def command(emulator: Emulator) -> list[str]:
     return ["python", "-m", "rehearse.simulate", "day", *(f"--{name}={path}" for name, path in options.items())]
 
 
-def test_the_command_prints_and_writes_the_day(emulator: Emulator, command: list[str]) -> None:
-    out = emulator.state / "out.json"
-    output = emulator.run(*command, "--json", str(out))
-    assert "waits p50" in output
-    result = json.loads(out.read_text())
-    (queue,) = result["queues"]
-    # Two new nodes start within 410 s. The third run takes the first of them.
-    assert queue["waited"] == {"p50": 410.0, "p90": 508.0, "p99": 508.0, "longest": 508.0}
-    assert [entry["ran"] for entry in result["runs"]] == [[[410, 510]], [[411, 511]], [[510, 610]]]
+def test_the_command_compares_two_quotas_and_writes_both_days(emulator: Emulator, command: list[str]) -> None:
+    out, more = emulator.state / "out.json", emulator.state / "more.yaml"
+    more.write_text(CONFIG.replace('gpu: "2"', 'gpu: "3"'))
+    output = emulator.run(*command, "--compare", str(more), "--json", str(out))
+    assert "With more.yaml instead of config.yaml, 90 % of the runs of one start within" in output
+    result = read(out)
+    wait = result.figure(QUEUE, "one", "wait_longest")
+    # Two new nodes start within 410 s. The third run takes the first of them, or a third node.
+    assert wait is not None
+    assert wait.values == ((508.0,), (410.0,))
+    assert [run.row for run in result.configurations[0].unhappiest][:1] == [3]
+    first, _ = json.loads(out.read_text())["days"]
+    assert [entry["ran"] for entry in first["runs"]] == [[[410, 510]], [[411, 511]], [[510, 610]]]
     assert not (emulator.state / "rehearsal").exists()
     assert not emulator.processes()
 

@@ -118,7 +118,7 @@ def shows(step: Step, shell: Shell) -> None:
 
 
 def test_a_page_without_commands_passes_for_a_tutorial() -> None:
-    assert len(TUTORIALS) == 9
+    assert len(TUTORIALS) == 10
     for page in TUTORIALS:
         assert sum(bool(step.shown) for step in steps(page.read_text())) >= 4, page.name
 
