@@ -114,12 +114,20 @@ def _values(result: Simulation, kind: str, measures: Measures) -> tuple[Row, lis
     head = ("cluster queue" if kind == QUEUE else "pool", *(["configuration"] if several else []))
     present = [key for key, measure in measures.items() if _is_shown(result, kind, key, measure)]
     rows = []
-    for name in result.names(kind):
+    for name in shown_names(result, kind):
         for number, configuration in enumerate(result.configurations):
             cells = [_cell(result.figure(kind, name, key), measures[key], number) for key in present]
             label = name if number == 0 else ""
             rows.append((label, *([configuration.name] if several else []), *cells))
     return (*head, *(measures[key].title for key in present)), rows
+
+
+def shown_names(result: Simulation, kind: str) -> list[str]:
+    """The queues that have runs, or the pools that have nodes."""
+    sizes = {name: result.figure(kind, name, "runs" if kind == QUEUE else "nodes") for name in result.names(kind)}
+    return [
+        name for name, size in sizes.items() if size is None or any(value for side in size.values for value in side)
+    ]
 
 
 def _is_shown(result: Simulation, kind: str, key: str, measure: Measure) -> bool:

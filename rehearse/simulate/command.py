@@ -40,7 +40,7 @@ from rehearse.simulate.trace import Submission, read, written
 from rehearse.table import simulated
 from report import simulation_picture
 from report.__main__ import read_prices
-from report.prices import with_google
+from report.prices import Prices, with_google
 from settings import BadConfiguration
 from settings.reading import PREFIX
 
@@ -125,12 +125,18 @@ def simulate(options: argparse.Namespace) -> None:
             check(file, of_file, trace)
     stop_at_signals("simulation")
     begun = time.monotonic()
-    sides = []
+    replays = []
     for name, of_file in zip(names_of(files), queues, strict=True):
         part = f" with {name}" if len(files) > 1 else ""
         work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
-        days = [replayed(options, of_file, *day) for day in zip(traces, seeds, work, strict=True)]
-        sides.append(Side(name, of_file, days))
+        replays.append([replayed(of_file, *day) for day in zip(traces, seeds, work, strict=True)])
+    # The days of a seed have the same length, because nodes are paid for until the end.
+    ends = [max(end_of(replay.runs) for replay, _ in of_seed) for of_seed in zip(*replays, strict=True)]
+    prices = with_google(read_prices(options.prices), queues[0].stack.measured)
+    sides = [
+        Side(name, of_file, [day_of(of_file, *ended, end, prices) for ended, end in zip(of_side, ends, strict=True)])
+        for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
+    ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
     result = simulation(options.stack, source, seeds, sides, NOTES)
     picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-simulation.svg"
@@ -159,21 +165,21 @@ def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
         raise Stop(f"{file}: {stop}") from None
 
 
-def replayed(
-    options: argparse.Namespace, queues: Queues, trace: tuple[Submission, ...], seed: int, work: str
-) -> Replayed:
+def replayed(queues: Queues, trace: tuple[Submission, ...], seed: int, work: str) -> tuple[Replay, Capacity]:
     """Replays a trace on a control plane of its own."""
+    capacity = Capacity(seed, queues.stack.measured.spot)
     with scratch() as emulator, ExitStack() as control_plane:
         with phase(f"start Kueue with {len(queues.cluster_queues)} cluster queues{work}"):
             kueue = control_plane.enter_context(started(emulator, queues))
-        capacity = Capacity(seed, queues.stack.measured.spot)
-        replay, begun = Replay(kueue, queues, trace, capacity), time.monotonic()
-        runs = replay.run(_progress(len(trace), trace[-1].time, work))
-        seconds = time.monotonic() - begun
-    source = options.trace.name if options.trace else "generated"
-    prices = with_google(read_prices(options.prices), queues.stack.measured)
-    pools = [pool_day(group, capacity, end_of(runs), prices) for group in replay.groups(end_of(runs))]
-    return Replayed(day(options.stack, source, queues, runs, replay.late, seconds, seed, pools), runs)
+        replay = Replay(kueue, queues, trace, capacity)
+        replay.run(_progress(len(trace), trace[-1].time, work))
+    return replay, capacity
+
+
+def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, prices: Prices | None) -> Replayed:
+    """Returns the day of a replay until an end."""
+    pools = [pool_day(group, capacity, end, prices) for group in replay.groups(end)]
+    return Replayed(day("", "", queues, replay.runs, replay.late, 0.0, capacity.seed, pools, end), replay.runs)
 
 
 def next_step(options: argparse.Namespace) -> str:

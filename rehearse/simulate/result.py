@@ -171,9 +171,10 @@ def day(
     seconds: float,
     seed: int = 1,
     pools: Sequence[PoolDay] = (),
+    end: float | None = None,
 ) -> Day:
-    """Returns the result of a replay."""
-    end = end_of(runs)
+    """Returns the result of a replay. By default, the day ends when the last run stops."""
+    end = end_of(runs) if end is None else end
     names = queues.cluster_queues
     days = [
         queue_day(
