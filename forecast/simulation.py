@@ -157,8 +157,10 @@ class Simulation:
 
     def written(self, days: Iterable[Mapping[str, Any]] = ()) -> str:
         """Returns the JSON text of the file, with the days that the figures come from, one to a line."""
-        lines = ",\n".join(json.dumps(day) for day in days)
-        return f'{json.dumps(asdict(self), indent=1)[:-2]},\n "days": [\n{lines}\n ]\n}}\n'
+        text = json.dumps(asdict(self), indent=1)
+        if joined := ",\n".join(json.dumps(day) for day in days):
+            text = f'{text[:-2]},\n "days": [\n{joined}\n ]\n}}'
+        return f"{text}\n"
 
     def figure(self, kind: str, name: str, key: str) -> Figure | None:
         """Returns a figure, or None."""

@@ -88,7 +88,7 @@ def axes_of(tracks: Sequence[Track], left: float, wide: float) -> Axes:
     """Axes on which the tracks of all configurations fit, so that panels can be compared."""
     bins = max(len(track.use) for track in tracks)
     most_use = max(max([track.quota, *track.use]) for track in tracks)
-    return Axes(left, wide, bins, most_use or 1.0, max(max(track.waiting, default=0.0) for track in tracks) or 1.0)
+    return Axes(left, wide, bins, most_use or 1.0, max([1.0, *(value for track in tracks for value in track.waiting)]))
 
 
 def alternative(result: Simulation, shown: Sequence[str]) -> str:

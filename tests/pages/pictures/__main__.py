@@ -9,7 +9,7 @@ from forecast import simulation
 from forecast.model import read
 from report import rehearsal_picture, simulation_picture
 from tests.pages import write
-from tests.pages.pictures import architecture, examples, loss, record_loss, timeline
+from tests.pages.pictures import architecture, examples, loss, record_loss, record_simulation, timeline
 from tests.pages.pictures.record import RECORDING
 
 FOLDER = RECORDING.parent
@@ -21,7 +21,7 @@ def pictures() -> dict[str, Callable[[], str]]:
         "architecture.svg": architecture.drawn,
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),
-        "simulation.svg": lambda: simulation_picture.drawn(simulation.read(FOLDER / "simulation.json")),
+        "simulation.svg": lambda: simulation_picture.drawn(simulation.read(record_simulation.RECORDING)),
         "training-resumes.svg": lambda: loss.drawn(json.loads(record_loss.RECORDING.read_text())),
         **{f"{name}.svg": lambda name=name: examples.drawn(name) for name in examples.names()},  # type: ignore[misc]
     }
