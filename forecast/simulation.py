@@ -31,7 +31,7 @@ class Figure:
         kind: `queue` or `pool`.
         name: Name of the cluster queue or the node pool.
         key: What the figure is, such as `wait_p90`; report/measures.py has the titles.
-        values: For each configuration, the value in each seed. None: it has no value, for example if no run started.
+        values: For each configuration, the value in each seed: None if there is none, for example if no run started.
     """
 
     kind: str

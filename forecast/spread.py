@@ -32,7 +32,7 @@ class Difference:
 
     @property
     def exceeds(self) -> bool | None:
-        """Whether the interval excludes 0. None: one pair can't show it."""
+        """Whether the interval excludes 0. One pair can't show it, so it is None then."""
         return None if self.half is None else abs(self.mean) > max(self.half, EQUAL)
 
 
