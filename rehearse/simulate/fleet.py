@@ -262,8 +262,9 @@ class Fleet:
         for kind in request.choices:
             units = [unit for unit in self._group(kind).units if unit.created <= now or not existing]
             for unit in sorted(units, key=lambda unit: (max(now, unit.starts), unit.free.accelerators, unit.free.cpu)):
-                pods = min(wanted, unit.holds(request.pod))
-                if pods:
+                if not wanted:
+                    return
+                if pods := min(wanted, unit.holds(request.pod)):
                     yield unit, pods
                     wanted -= pods
 

@@ -30,7 +30,7 @@ from rehearse.simulate.trace import Submission
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: usually it does after 1 s.
 REQUEUE_SECONDS = 3.0
-REQUEUE_POLL_SECONDS = 0.02
+REQUEUE_POLL_SECONDS = 0.05
 # Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
 STRICT_ATTEMPTS = 2
 POLL_SECONDS = 0.005
