@@ -48,9 +48,10 @@ class Counts:
 class Kueue:
     """A running Kueue with the queues of a configuration."""
 
-    def __init__(self, api: ApiClient, process: subprocess.Popen[str]) -> None:
+    def __init__(self, api: ApiClient, process: subprocess.Popen[str], log: Path) -> None:
         self._api = api
         self._process = process
+        self._log = log
         self._changes: queue.SimpleQueue[Object] = queue.SimpleQueue()
         self._watch = threading.Thread(target=self._follow, daemon=True)
         self._watch.start()
@@ -75,7 +76,7 @@ class Kueue:
             return
 
     def _ask(self, content: Object) -> Any:
-        return ask(self._process, content)
+        return ask(self._process, content, self._log)
 
     def _follow(self) -> None:
         """Lists and watches the Workloads. After a lost connection it lists again."""
@@ -108,15 +109,16 @@ def started(emulator: Scratch, queues: Queues) -> Iterator[Kueue]:
     """Starts Kueue with the queues of a configuration. Yields it once every queue is active."""
     values = emulator.state / "kueue.yaml"
     values.write_text(yaml.safe_dump(chart_values(version_of(queues), 1, configuration(queues))))
-    with (emulator.state / "queues.log").open("w") as log:
-        process = _start(emulator, version_of(queues), values, log)
+    log = emulator.state / "queues.log"
+    with log.open("w") as output:
+        process = _start(emulator, version_of(queues), values, output)
         try:
             first = process.stdout.readline() if process.stdout else ""
             if not first:
-                raise Stop(f"Kueue does not start:\n{(emulator.state / 'queues.log').read_text()[-2000:]}")
+                raise Stop(f"Kueue does not start:\n{_end_of(log)}")
             api = client_of(Path(json.loads(first)["kubeconfig"]).read_text(), 4)
             _create(api, queues)
-            yield Kueue(api, process)
+            yield Kueue(api, process, log)
         finally:
             if process.stdin:
                 process.stdin.close()  # it ends with its input
@@ -157,8 +159,8 @@ def _start(emulator: Scratch, version: str, values: Path, log: IO[str]) -> subpr
     )
 
 
-def ask(process: subprocess.Popen[str], content: Object) -> Any:
-    """Sends a request to the emulator's process and returns its answer."""
+def ask(process: subprocess.Popen[str], content: Object, log: Path) -> Any:
+    """Sends a request to the emulator's process and returns its answer. Stops with the end of its log if it ended."""
     assert process.stdin
     assert process.stdout
     try:
@@ -166,7 +168,13 @@ def ask(process: subprocess.Popen[str], content: Object) -> Any:
         process.stdin.flush()
         return json.loads(process.stdout.readline())
     except (OSError, ValueError):
-        raise Stop("Kueue's control plane has ended, so the simulation cannot go on. Run it again.") from None
+        raise Stop(
+            f"Kueue's control plane has ended, so the simulation cannot go on. Run it again. Its last output:\n{_end_of(log)}"
+        ) from None
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:].strip() or "(none)"
 
 
 def _create(api: ApiClient, queues: Queues) -> None:
