@@ -18,7 +18,7 @@ MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
 CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
 	registered rehearse report settings tests
 
-.PHONY: setup check coverage up status runs snapshot logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -29,6 +29,8 @@ runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 	@$(EMULATOR) runs $(PICK)
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 	@$(EMULATOR) snapshot $(PICK)
+when:  ## say when a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json]
+	@emulator/run $(TOOLS) python -m ops.when --stack "$(NAME)" $(if $(CONFIG),--config-file "$(CONFIG)") $(if $(SNAPSHOT),--snapshot "$(SNAPSHOT)") "$(RUN_FILE)"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
 	@$(EMULATOR) logs $(PICK) --run "$(RUN)"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]

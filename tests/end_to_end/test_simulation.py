@@ -1,40 +1,20 @@
-"""Only here: the real Kueue decides on a simulated clock, and its days agree with the theory of queues.
-
-The long test compares 20 seeds of M/M/3 with Erlang's formula, in 20 queues at the same time:
-
-    emulator/run pytest -s -m long tests/end_to_end/test_simulation.py
-"""
+"""Only here: the real Kueue decides on a simulated clock, and each run starts when the theory of queues says."""
 
 from __future__ import annotations
 
 import json
-import math
 import signal
-import statistics
 
 import pytest
 
 from forecast.simulation import QUEUE, read
-from rehearse.scratch import Scratch
-from rehearse.simulate.kueue import started
-from rehearse.simulate.objects import Queues
 from rehearse.simulate.replay import Replay
-from rehearse.simulate.trace import Submission, written
-from tests.end_to_end.conftest import fresh
+from rehearse.simulate.trace import written
 from tests.end_to_end.emulator import Emulator, eventually
-from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
+from tests.end_to_end.simulated import replayed
+from tests.simulation.theory import configuration, poisson, run, starts
 
 pytestmark = pytest.mark.cluster
-
-# Student's t for 19 degrees of freedom, both sides of 99 %: https://www.itl.nist.gov/div898/handbook/eda/section3/eda3672.htm
-T_19 = 2.861
-
-
-def replayed(queues: Queues, trace: list[Submission]) -> Replay:
-    with fresh() as emulator, started(Scratch(emulator.state), queues) as kueue:
-        replay = Replay(kueue, queues, tuple(sorted(trace, key=lambda row: row.time)))
-        replay.run()
-        return replay
 
 
 @pytest.fixture(scope="module")
@@ -147,23 +127,3 @@ def test_an_interrupted_simulation_leaves_nothing(emulator: Emulator, command: l
     assert "was stopped" in output
     assert not (emulator.state / "rehearsal").exists()
     assert not emulator.processes()
-
-
-@pytest.mark.long
-def test_waiting_in_20_seeds_agrees_with_erlangs_formula() -> None:
-    """M/M/3 at a load of 70 %. The first runs meet an empty queue, so they don't count."""
-    servers, rate, mean, jobs, first = 3, 1 / 100, 210.0, 300, 50
-    names = [f"q{seed}" for seed in range(20)]
-    queues = configuration({name: {"gpus": servers} for name in names})
-    traces = {name: poisson(seed, jobs, rate, mean, name) for seed, name in enumerate(names)}
-    day = replayed(queues, [row for rows in traces.values() for row in rows])
-    means = []
-    for name, rows in traces.items():
-        runs = [run for run in day.runs if run.cluster_queue == name]
-        assert [run.spans[0][0] for run in runs] == pytest.approx(starts(rows, servers)), name
-        means.append(statistics.fmean(run.waited or 0.0 for run in runs[first:]))
-    found, expected = statistics.fmean(means), mean_wait(servers, rate, mean)
-    half = T_19 * statistics.stdev(means) / math.sqrt(len(means))
-    print(f"mean wait {found:.1f} s ± {half:.1f} s in 20 seeds, {expected:.1f} s by the formula")
-    assert abs(found - expected) < half
-    assert day.late == 0
