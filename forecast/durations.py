@@ -19,6 +19,8 @@ _PRIOR_POINTS = 19
 HALF_LIFE = 100.0
 # Arrivals are those of the last week.
 ARRIVALS_SECONDS = 7 * 86_400.0
+# Assumption: a shorter past than this shows too few arrivals for a rate.
+SHORTEST_PAST = 6 * 3600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +117,7 @@ class Arrivals:
         )
         self._now = now
         self._runs = past
-        self._first = past[0].created if past else now
+        self._first = min(past[0].created, now - SHORTEST_PAST) if past else now
 
     def draw(self, chance: random.Random) -> Iterator[tuple[float, Run]]:
         """Yields submissions without end, each with its time."""

@@ -111,7 +111,7 @@ def test_runs_that_have_not_ended_make_durations_longer() -> None:
 
 
 def test_arrivals_repeat_the_past_in_its_order() -> None:
-    past = [run(str(number), gpus=number, created=NOW - 1000 + 100 * number) for number in range(10)]
+    past = [run(str(number), gpus=number, created=NOW - 30_000 + 3000 * number) for number in range(10)]
     coming = Arrivals([Record(each) for each in past], NOW).draw(random.Random(1))
     drawn = [next(coming) for _ in range(20)]
     assert all(at >= NOW and at == each.created for at, each in drawn)

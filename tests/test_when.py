@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,10 @@ STACK = Stack("prod")
 
 def time(minutes_ago: float) -> str:
     return (TAKEN - timedelta(minutes=minutes_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def uid(name: str) -> str:
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
 
 def workload(
@@ -50,11 +55,11 @@ def workload(
     container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: str(gpus)}}}
     template = {"metadata": {}, "spec": {"containers": [container]}}
     spec = {"queueName": "gpus", "priority": 20, "podSets": [{"name": "main", "count": 1, "template": template}]}
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job-{name}", "controller": True}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid(f"job {name}"), "controller": True}
     metadata = {
         "name": f"job-{name}",
         "namespace": "training",
-        "uid": name,
+        "uid": uid(name),
         "creationTimestamp": time(created),
         "ownerReferences": [owner],
     }
@@ -201,7 +206,7 @@ def printed(capsys: pytest.CaptureFixture[str], file: Path, *workloads: Object, 
 
 
 def test_the_command_says_when_and_why(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    past = [workload(f"old-{n}", 3000 - 60 * n, 3000 - 60 * n, 2940 - 60 * n) for n in range(45)]
+    past = [workload(f"old-{n}", 11_000 - 240 * n, 11_000 - 240 * n, 10_940 - 240 * n) for n in range(45)]
     output = printed(capsys, file, *past, workload("big", 40, 30), workload("next", 20))
     assert output.startswith("Starts in 1 h ")
     assert "on flavor l4 of cluster queue training" in output
