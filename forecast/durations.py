@@ -29,8 +29,8 @@ class Record:
 
     Attributes:
         run: The run.
-        started: When Kueue admitted it, in seconds. None: it waits.
-        ended: When it ended. None: it waits or runs.
+        started: When Kueue admitted it, in seconds. None while it waits.
+        ended: When it ended. None while it waits or runs.
         usage: What it uses, by flavor and resource.
         tested: Whether its first start is known. Of a run that was evicted, only the last one is.
     """

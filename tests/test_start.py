@@ -27,8 +27,8 @@ def run(name: str = "mine", gpus: float = 1, created: float = NOW, priority: int
     return Run(name, queue, created, {NVIDIA_GPU: gpus}, priority, source=f"team/{queue}")
 
 
-def running(name: str, gpus: float, since: float, **more: int) -> Record:
-    each = run(name, gpus, since, **more)
+def running(name: str, gpus: float, since: float) -> Record:
+    each = run(name, gpus, since)
     return Record(each, since, usage=((("l4", NVIDIA_GPU), gpus),))
 
 

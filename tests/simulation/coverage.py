@@ -49,8 +49,8 @@ class Coverage:
         """Adds up kinds of days."""
         said, right = (sum(part.at_once[index] for part in parts) for index in (0, 1))
         widths = tuple(width for part in parts for width in part.widths)
-        sums = (sum(getattr(part, name) for part in parts) for name in ("waited", "below", "above"))
-        return cls("all", (said, right), *sums, widths)
+        waited, below, above = (sum(getattr(part, name) for part in parts) for name in ("waited", "below", "above"))
+        return cls("all", (said, right), waited, below, above, widths)
 
 
 def coverage(kind: Kind, seeds: Iterable[int], every: int, cases: int) -> Coverage:
