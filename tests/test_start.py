@@ -126,6 +126,7 @@ def check(found: Coverage) -> None:
     assert 0.85 <= found.share <= 0.95, str(found)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_starts_of_other_days() -> None:
     """Made from a day of log-normal durations and single submissions: over days of all other kinds."""
     total = Coverage.of([coverage(kind, range(1), every=9, cases=4) for kind in KINDS])
