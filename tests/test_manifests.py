@@ -346,7 +346,7 @@ def test_another_version_of_kueue_is_refused_with_the_one_that_is_built() -> Non
 
 
 def test_an_unknown_version_of_kueue_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("client_of", "_apply_base", "take", "adopt"):
+    for name in ("client_of", "wait_for_webhooks", "_apply_base", "take", "adopt"):
         monkeypatch.setattr(plain, name, lambda *_: None)
     monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
     monkeypatch.setattr(Scratch, "run", lambda *_, **__: "")
