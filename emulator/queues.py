@@ -25,10 +25,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import httpx
 import yaml
@@ -43,6 +44,7 @@ from emulator.polling import poll_until
 
 NAME, ZONE = "queues", "us-central1-a"
 STARTS, ANSWERS = 300.0, 60.0
+Answer = TypeVar("Answer")
 _WORKER = '"logger":"inadmissible_workload_requeue_worker"'
 _PENDING, _RESERVING = "kueue_pending_workloads{", "kueue_reserving_active_workloads{"
 _ATTEMPTS = "kueue_admission_attempts_total{"
@@ -79,18 +81,20 @@ def _serve(first: Object, requests: Iterator[Object], writer: etcd.Writer, metri
     while request is not None:
         if "counts" in request:
             before = moved.read()  # before the metrics, which then show at least as much
-            _reply({**_counts(_scraped(metrics)), "moved": before})
+            text = _retried(lambda: metrics.get("/metrics").raise_for_status().text)
+            _reply({**_counts(text), "moved": before})
         else:
-            _reply({"changed": writer.write(request.get("put", []), request.get("delete", []))})
+            write = partial(writer.write, request.get("put", []), request.get("delete", []))
+            _reply({"changed": _retried(write)})
         request = next(requests, None)
 
 
-def _scraped(metrics: httpx.Client) -> str:
-    """Returns Kueue's metrics. On a busy machine the API server may not review its token in time, so it asks again."""
+def _retried(send: Callable[[], Answer]) -> Answer:
+    """Sends a request again for a minute: on a busy machine, an answer or the review of a token can come too late."""
     deadline = time.monotonic() + ANSWERS
     while True:
         try:
-            return metrics.get("/metrics").raise_for_status().text
+            return send()
         except httpx.HTTPError:
             if time.monotonic() > deadline:
                 raise

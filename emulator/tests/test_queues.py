@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import json
 
-from emulator.queues import Moved, _counts
+import httpx
+import pytest
+
+from emulator import queues
+from emulator.queues import Moved, _counts, _retried
 
 METRICS = """\
 # HELP kueue_pending_workloads The number of pending workloads
@@ -44,3 +48,21 @@ def test_moves_are_counted_as_the_log_grows() -> None:
         log.seek(at)
         found.append(dict(moved.read()))
     assert found == [{"queue/one": 1}, {"queue/one": 1}, {"queue/one": 1, "cohort/x": 1}]
+
+
+def test_a_request_that_fails_is_sent_again() -> None:
+    answers = [httpx.ReadTimeout("late"), httpx.ConnectError("refused"), "counts"]
+
+    def send() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    assert _retried(send) == "counts"
+
+
+def test_a_request_that_fails_for_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "ANSWERS", 0.0)
+    with pytest.raises(httpx.ReadTimeout):
+        _retried(lambda: (_ for _ in ()).throw(httpx.ReadTimeout("late")))

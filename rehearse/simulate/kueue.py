@@ -169,7 +169,8 @@ def ask(process: subprocess.Popen[str], content: Object, log: Path) -> Any:
         return json.loads(process.stdout.readline())
     except (OSError, ValueError):
         raise Stop(
-            f"Kueue's control plane has ended, so the simulation cannot go on. Run it again. Its last output:\n{_end_of(log)}"
+            "Kueue's control plane has ended, so the simulation cannot go on. Run it again. "
+            f"Its last output:\n{_end_of(log)}"
         ) from None
 
 
