@@ -340,17 +340,17 @@ def test_the_laws_of_conservation_hold_in_any_day(seed: int) -> None:
         units = [*group.gone, *group.units]
         lives = [(unit.created, unit.gone) for unit in units]
         assert most_at_once(lives) <= (group.kind.maximum or 0)
-    for one in replay.runs:
-        assert one.ended or one.failed or one.unplaced
-        if one.ended:
-            worked = sum(end - start for start, end in one.spans if end is not None)
-            assert worked == pytest.approx(one.row.duration + one.lost + one.lost_with_nodes)
-        assert all(any(within(span, quota) for quota in one.admitted) for span in one.spans)
-        assert len(one.admitted) == one.evictions + 1
+    for item in replay.runs:
+        assert item.ended or item.failed or item.unplaced
+        if item.ended:
+            worked = sum(end - start for start, end in item.spans if end is not None)
+            assert worked == pytest.approx(item.row.duration + item.lost + item.lost_with_nodes)
+        assert all(any(within(span, quota) for quota in item.admitted) for span in item.spans)
+        assert len(item.admitted) == item.evictions + 1
     used = sum(pool.used_hours for pool in pools(replay, scarce(seed)))
     worked = day("s", "t", queues, replay.runs, 0, 0.0).queues[0].used_hours
     assert worked <= used + 0.01, "work needs nodes"
-    assert sum(one.reclaims for one in replay.runs) > 0
+    assert sum(item.reclaims for item in replay.runs) > 0
 
 
 def within(span: Span, other: Span) -> bool:

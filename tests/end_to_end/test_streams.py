@@ -142,7 +142,7 @@ def answer(gateway: httpx.Client, model: str = MODEL, count: int = TOKENS) -> An
 
 @contextmanager
 def users(emulator: Emulator) -> Iterator[Counter[Answer]]:
-    """A burst of users, each of whom asks again after each answer. Their answers are known at the end."""
+    """A burst of users. Each one asks again after each answer. Their answers are known at the end."""
     enough, answers = threading.Event(), Counter[Answer]()
     with client(emulator) as gateway, ThreadPoolExecutor(USERS) as threads:
 

@@ -63,7 +63,11 @@ def _row(link: str, supply: Supply) -> str:
 
 def of_record(registrations: Iterable[Registration]) -> Iterator[Resource]:
     """The registrations as the resources of a preview."""
-    for one in registrations:
+    for registration in registrations:
         yield Resource(
-            one.urn, one.type, parent=one.parent, inputs=one.inputs, dependencies=frozenset(one.dependencies)
+            registration.urn,
+            registration.type,
+            parent=registration.parent,
+            inputs=registration.inputs,
+            dependencies=frozenset(registration.dependencies),
         )

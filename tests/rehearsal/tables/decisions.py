@@ -1,4 +1,4 @@
-"""Decisions of Kueue's scheduler: who is admitted to which flavors, and who is preempted for whom and why."""
+"""Decisions of Kueue's scheduler: admissions with their flavors, and preemptions with preemptor and reason."""
 
 from __future__ import annotations
 
