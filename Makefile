@@ -57,7 +57,7 @@ rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CON
 		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" --upgrade "$(UPGRADE)" \
 		$(if $(MINUTES),--minutes "$(MINUTES)")
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
-	@emulator/run --tools stack,helm,kueue python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
+	@emulator/run --tools stack,helm,kueue-simulation python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
 		$(foreach file,$(COMPARE),--compare "$(file)") --trace "$(TRACE)" --json "$(JSON)" --picture "$(PICTURE)" --prices "$(PRICES)" \
 		$(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)") $(if $(SEEDS),--seeds "$(SEEDS)")
 site:  ## build the documentation as a site in .local/site, which needs no network

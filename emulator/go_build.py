@@ -20,7 +20,7 @@ from pathlib import Path
 
 from emulator.paths import CACHE, ROOT
 from emulator.progress import CommandFailed, Step, Stop
-from emulator.toolchain import GO_FLAGS, TOOLS, Module, Shipped, Tool
+from emulator.toolchain import GO_FLAGS, TOOLS, Edit, Module, Shipped, Tool
 
 MIN_GO = (1, 26)
 # The compiler collects garbage less often, which saves a quarter of the build time. The limit is per process.
@@ -76,8 +76,12 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             to_build = [tool for tool in missing if not _copy_from_path(tool, unfinished)]
-            if to_build:
-                _build(module, to_build, unfinished, step)
+            if released := [tool for tool in to_build if not tool.edit]:
+                _build(module, released, unfinished, step)
+            for tool in to_build:
+                if tool.edit:
+                    _build(module, [tool], unfinished, step, *_edited(module, tool.edit, unfinished / "edited"))
+                    shutil.rmtree(unfinished / "edited")
             (folder / "bin").mkdir(parents=True, exist_ok=True)
             for shipped in module.ships:
                 if not (folder / shipped.to).exists():
@@ -98,7 +102,21 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         return "built" if to_build else "copied from PATH"
 
 
-def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
+def _edited(module: Module, edit: Edit, to: Path) -> tuple[str, ...]:
+    """Copies a Go module with a change. Returns Go's flags to build with the copy."""
+    _copy_shipped(module, Shipped(edit.module, ".", str(to)), to)
+    file = to / edit.path
+    text = file.read_text() if file.is_file() else ""
+    if text.count(edit.old) != 1:
+        raise Stop(f"{edit.module} has {edit.old!r} not exactly once in {edit.path}: adapt emulator/toolchain.py.")
+    file.write_text(text.replace(edit.old, edit.new))
+    pins = to / "edited.mod"  # Go reads the sums beside it
+    pins.write_text(f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => {to}\n")
+    shutil.copyfile(module.source / "go.sum", to / "edited.sum")
+    return ("-modfile", str(pins))
+
+
+def _build(module: Module, tools: list[Tool], to: Path, step: Step, *flags: str) -> None:
     compiled = 0
 
     def parse_line(line: str) -> str | None:
@@ -113,14 +131,14 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step) -> None:
     step.note("downloading its modules")
     packages = {program: package for tool in tools for program, package in tool.packages.items()}
     run = partial(step.run, parse_line=parse_line, cwd=module.source, env=_go_env() | COMPILER)
-    run(["go", "list", "-deps", "-f", '{{""}}', *packages.values()])  # downloads only the modules that they need
+    run(["go", "list", *flags, "-deps", "-f", '{{""}}', *packages.values()])  # downloads only the modules that they need
     step.note("Go's standard library")
     with exclusive(CACHE / "tools" / "standard-library"):  # otherwise two parallel builds both compile it
         run(["go", "build", *GO_FLAGS, "std"])
     # One command for all programs: shared packages compile once, and both cores stay busy while one program links.
     output = to / "go"
-    output.mkdir()
-    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
+    output.mkdir(exist_ok=True)
+    command = ["go", "build", *flags, "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
     run([*command, *packages.values()])
     for program, package in packages.items():
         (output / _name_of(package)).rename(to / program)

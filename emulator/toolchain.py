@@ -79,6 +79,16 @@ class Module:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A change of one line in a Go module: `path` must have `old` exactly once."""
+
+    module: str
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
 class Tool:
     """Programs that are built together because they are needed together.
 
@@ -90,6 +100,7 @@ class Tool:
         seconds: Build time on two cores with an empty cache, measured 2026-11-21. Set-up estimates the time left
             from it.
         version_arguments: Arguments that make a program print its version, by program. Empty if it has none.
+        edit: What differs from the release, in a program that says so by its name.
     """
 
     name: str
@@ -98,6 +109,7 @@ class Tool:
     packages: Mapping[str, str]
     seconds: int
     version_arguments: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    edit: Edit | None = None
 
     @property
     def version(self) -> str:
@@ -193,6 +205,21 @@ TOOLS = (
         version_arguments={"helm": ("version", "--short")},
     ),
     Tool("kueue", KUBERNETES, "sigs.k8s.io/kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=60),
+    # Kueue for simulations: it tries waiting workloads again 1 ms after quota is free, not 1 s.
+    # docs/decisions/0016-simulated-time.md
+    Tool(
+        "kueue-simulation",
+        KUBERNETES,
+        "sigs.k8s.io/kueue",
+        {"kueue-v0.18.4-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
+        seconds=40,
+        edit=Edit(
+            "sigs.k8s.io/kueue",
+            "pkg/cache/queue/inadmissible_workloads.go",
+            "requeueBatchPeriod     = 1 * time.Second",
+            "requeueBatchPeriod     = 1 * time.Millisecond",
+        ),
+    ),
     Tool("jobset", KUBERNETES, "sigs.k8s.io/jobset", {"jobset": "sigs.k8s.io/jobset"}, seconds=5),
     Tool(
         "pulumi",

@@ -23,7 +23,7 @@ from emulator import go_build, toolchain
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
 from emulator.setup import GROUPS, selected
-from emulator.toolchain import BY_NAME, TOOLS, Module, Shipped, Tool
+from emulator.toolchain import BY_NAME, TOOLS, Edit, Module, Shipped, Tool
 
 RUN = str(ROOT / "emulator" / "run")
 # A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
@@ -34,6 +34,7 @@ case "$*" in
 "list -deps "*) ;;
 "build "*" std") ;;
 "build "*)
+    if [ "$2" = -modfile ]; then cp "$3" pins; cp "$(dirname "$3")/wait.go" edited; fi
     if [ -f broken ]; then
         echo go: downloading example.com/thing v1.2.3
         echo example.com/thing/part
@@ -141,6 +142,32 @@ def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -
     for program in previous.packages:
         name, _, version = program.partition("-")
         assert f"sigs.k8s.io/{name} {version} " in pins
+
+
+def test_an_edited_program_is_named_by_the_version_that_go_pins() -> None:
+    edited = [tool for tool in TOOLS if tool.edit]
+    assert [list(tool.packages) for tool in edited] == [[f"kueue-{BY_NAME['kueue'].version}-simulation"]]
+
+
+def test_an_edited_program_is_built_from_a_changed_copy_of_its_module(thing: Tool, tmp_path: Path) -> None:
+    released = thing.module.source / "cached"
+    released.mkdir()
+    (released / "wait.go").write_text("const wait = 1 * time.Second\n")
+    edit = Edit("example.com/thing", "wait.go", "1 * time.Second", "1 * time.Millisecond")
+    tool = dataclasses.replace(thing, edit=edit)
+    assert install(tool, tmp_path / "cache") == "built"
+    (replacement,) = re.findall(r"replace example.com/thing => (\S+)", (thing.module.source / "pins").read_text())
+    assert replacement.endswith("/edited")
+    assert (thing.module.source / "edited").read_text() == "const wait = 1 * time.Millisecond\n"
+    assert (released / "wait.go").read_text() == "const wait = 1 * time.Second\n"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["bin"]
+
+
+def test_an_edit_that_no_longer_fits_is_refused(thing: Tool, tmp_path: Path) -> None:
+    (thing.module.source / "cached").mkdir()
+    edit = Edit("example.com/thing", "wait.go", "1 * time.Second", "1 * time.Millisecond")
+    with pytest.raises(Stop, match=r"example.com/thing has '1 \* time.Second' not exactly once in wait.go"):
+        install(dataclasses.replace(thing, edit=edit), tmp_path / "cache")
 
 
 def test_programs_print_their_version() -> None:

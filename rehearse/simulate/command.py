@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import settings
+from catalog.versions import KUEUE_VERSION
 from forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from forecast.spread import MAX_SEEDS
 from ops.configuration_file import read_configuration
@@ -138,7 +139,7 @@ def simulate(options: argparse.Namespace) -> None:
         for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
-    result = simulation(options.stack, source, seeds, sides, NOTES)
+    result = simulation(options.stack, source, seeds, sides, [*NOTES, *other_versions(files, queues)])
     picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-simulation.svg"
     written_files = {picture: simulation_picture.drawn(result)}
     if options.json:
@@ -155,6 +156,15 @@ def names_of(files: list[Path]) -> list[str]:
     """Returns a short name for each file: its own name, or its path if another file has the same name."""
     names = [file.name for file in files]
     return [file.name if names.count(file.name) == 1 else str(file) for file in files]
+
+
+def other_versions(files: list[Path], queues: list[Queues]) -> list[str]:
+    """Returns a note for each configuration that installs another version of Kueue than the one that decides here."""
+    return [
+        f"{name} installs Kueue {version}. Kueue {KUEUE_VERSION} has decided here."
+        for name, of_file in zip(names_of(files), queues, strict=True)
+        if (version := of_file.stack.queues.kueue_version or KUEUE_VERSION) != KUEUE_VERSION
+    ]
 
 
 def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:

@@ -80,7 +80,8 @@ class Clock:
         self._new: dict[int, str] = {}
         self._freed: set[str] = set()
         self._agreed: float | None = None
-        self._before = Counts()
+        self._attempts = 0
+        self._before: Counts | None = Counts()
         self._tried = False
         self._expected: set[int] = set()
         self._advanced = time.monotonic()
@@ -102,17 +103,18 @@ class Clock:
                 )
             return False
         if self._agreed is None:
-            self._agreed, self._before, self._tried = now, counts, False
+            self._agreed, self._attempts, self._tried = now, counts.attempts, False
         strict = any(self.waiting[name] for name in self._strict)
         freed = {self._queues.trees[name] for name in self.names - self._strict if self.waiting[name]} & self._freed
         if not strict and not freed:
             return True
+        before = self._before or counts
         # The counts of one moment are not read at once, so the next ones decide.
         tried, self._tried = (
             self._tried,
             (
-                (not strict or counts.attempts >= self._before.attempts + STRICT_ATTEMPTS)
-                and all(counts.moved.get(tree, 0) > self._before.moved.get(tree, 0) for tree in freed)
+                (not strict or counts.attempts >= self._attempts + STRICT_ATTEMPTS)
+                and all(counts.moved.get(tree, 0) > before.moved.get(tree, 0) for tree in freed)
             ),
         )
         return tried or now - self._agreed >= REQUEUE_SECONDS
@@ -162,6 +164,11 @@ class Clock:
             else:
                 self._start(run)
         self._place()
+
+    def remember(self, counts: Counts) -> None:
+        """Remembers Kueue's counts of before the next write, if it is to free quota."""
+        if self._before is None:
+            self._before = counts
 
     def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
         """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
@@ -229,7 +236,7 @@ class Clock:
         if waiting:
             self._freed.add(tree)
             self._expected |= waiting
-            self._agreed = None
+            self._agreed = self._before = None
 
 
 class Replay:
@@ -272,6 +279,8 @@ class Replay:
                         active.remove(clock)
                     else:
                         clock.advance(puts, deletes, self._object)
+            for clock in active:
+                clock.remember(counts)
             if puts or deletes:
                 self._kueue.write(puts, deletes)
             progress(min((clock.now for clock in active), default=0.0), sum(clock.ended for clock in self.clocks))
