@@ -28,6 +28,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -46,8 +48,6 @@ NAME, ZONE = "queues", "us-central1-a"
 STARTS, ANSWERS = 300.0, 60.0
 Answer = TypeVar("Answer")
 _WORKER = '"logger":"inadmissible_workload_requeue_worker"'
-_PENDING, _RESERVING = "kueue_pending_workloads{", "kueue_reserving_active_workloads{"
-_ATTEMPTS = "kueue_admission_attempts_total{"
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -64,7 +64,8 @@ def main() -> None:
     _reply({"kubeconfig": str(folder.kubeconfig)})
     with ExitStack() as stack:
         api = stack.enter_context(client(folder))
-        metrics = stack.enter_context(_metrics(folder, api))
+        metrics = _metrics(folder, api)
+        stack.callback(metrics.close)
         requests = (json.loads(line) for line in sys.stdin)
         first = next(requests, None)
         if first is None:
@@ -75,14 +76,13 @@ def main() -> None:
         _serve(first, requests, writer, metrics, log)
 
 
-def _serve(first: Object, requests: Iterator[Object], writer: etcd.Writer, metrics: httpx.Client, log: TextIO) -> None:
+def _serve(first: Object, requests: Iterator[Object], writer: etcd.Writer, metrics: Metrics, log: TextIO) -> None:
     request: Object | None = first
     moved = Moved(log)
     while request is not None:
         if "counts" in request:
             before = moved.read()  # before the metrics, which then show at least as much
-            text = _retried(lambda: metrics.get("/metrics").raise_for_status().text)
-            _reply({**_counts(text), "moved": before})
+            _reply({**_counts(_retried(metrics.read)), "moved": before})
         else:
             write = partial(writer.write, request.get("put", []), request.get("delete", []))
             _reply({"changed": _retried(write)})
@@ -95,7 +95,7 @@ def _retried(send: Callable[[], Answer]) -> Answer:
     while True:
         try:
             return send()
-        except httpx.HTTPError:
+        except (httpx.HTTPError, HTTPException, OSError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
@@ -116,8 +116,32 @@ def _create(version: str, values: Path) -> Folder:
     return folder
 
 
-def _metrics(folder: Folder, api: httpx.Client) -> httpx.Client:
-    """A client of Kueue's metrics, signed in as Kueue itself."""
+class Metrics:
+    """Kueue's metrics, read as Kueue itself. They are read up to a hundred times a second, so without compression."""
+
+    def __init__(self, address: str, token: Path) -> None:
+        unverified = ssl.create_default_context()  # Kueue's certificate is its own, and its port is on this machine
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        self._connection = HTTPSConnection(address, timeout=30, context=unverified)
+        self._token = token
+        self.close = self._connection.close
+
+    def read(self) -> bytes:
+        """Returns all metrics in Prometheus' text format."""
+        try:
+            headers = {"Authorization": f"Bearer {self._token.read_text()}"}  # it is renewed
+            self._connection.request("GET", "/metrics", headers=headers)
+            response = self._connection.getresponse()
+            text = response.read()
+            if response.status != HTTPStatus.OK:
+                raise HTTPException(f"Kueue answers {response.status} to a request for its metrics")
+        except (HTTPException, OSError):
+            self.close()  # the next request connects again
+            raise
+        return text
+
+
+def _metrics(folder: Folder, api: httpx.Client) -> Metrics:
     account = {"kind": "ServiceAccount", "name": "kueue-controller-manager", "namespace": KUEUE}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kueue-metrics-reader"}
     name = "simulation-metrics"
@@ -133,16 +157,7 @@ def _metrics(folder: Folder, api: httpx.Client) -> httpx.Client:
 
     if not poll_until(started, timeout=STARTS, pause=0.2):
         sys.exit(f"Kueue does not start within {STARTS:.0f} s. Its logs are in {folder.log}.")
-    address = yaml.safe_load(files[0].read_text())["metrics"]["bindAddress"]
-    unverified = ssl.create_default_context()  # Kueue's certificate is its own, and its port is on this machine
-    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
-
-    def sign_in(request: httpx.Request) -> httpx.Request:
-        request.headers["authorization"] = f"Bearer {files[0].with_name('token').read_text()}"  # it is renewed
-        return request
-
-    base = f"https://{address}"
-    return httpx.Client(base_url=base, verify=unverified, auth=sign_in, timeout=30, trust_env=False)
+    return Metrics(yaml.safe_load(files[0].read_text())["metrics"]["bindAddress"], files[0].with_name("token"))
 
 
 class Moved:
@@ -169,21 +184,26 @@ class Moved:
         return self._counts
 
 
-def _counts(text: str) -> Object:
+def _counts(metrics: bytes) -> Object:
     pending: dict[str, list[int]] = {}
-    reserving: dict[str, int] = {}
-    attempts = 0
-    for line in text.split("\n"):
-        if line.startswith((_PENDING, _RESERVING, _ATTEMPTS)):
-            labels, _, value = line.rpartition(" ")
-            named, count = dict(_LABEL.findall(labels)), int(float(value))
-            if line.startswith(_PENDING):
-                pending.setdefault(named["cluster_queue"], [0, 0])[named["status"] == "inadmissible"] = count
-            elif line.startswith(_RESERVING):
-                reserving[named["cluster_queue"]] = count
-            else:
-                attempts += count
+    for labels, count in _values(metrics, b"kueue_pending_workloads"):
+        pending.setdefault(labels["cluster_queue"], [0, 0])[labels["status"] == "inadmissible"] = count
+    reserving = {
+        labels["cluster_queue"]: count for labels, count in _values(metrics, b"kueue_reserving_active_workloads")
+    }
+    attempts = sum(count for _, count in _values(metrics, b"kueue_admission_attempts_total"))
     return {"pending": pending, "reserving": reserving, "attempts": attempts}
+
+
+def _values(metrics: bytes, name: bytes) -> Iterator[tuple[dict[str, str], int]]:
+    """Yields the labels and the value of each line of a metric. The lines of a metric follow one another."""
+    start = b"\n" + name + b"{"
+    at = metrics.find(start)
+    while at >= 0:
+        end = metrics.find(b"\n", at + 1)
+        labels, _, value = metrics[at:end].decode().rpartition(" ")
+        yield dict(_LABEL.findall(labels)), int(float(value))
+        at = end if metrics.startswith(start, end) else -1
 
 
 if __name__ == "__main__":
