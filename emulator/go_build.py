@@ -131,7 +131,9 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step, *flags: str)
     step.note("downloading its modules")
     packages = {program: package for tool in tools for program, package in tool.packages.items()}
     run = partial(step.run, parse_line=parse_line, cwd=module.source, env=_go_env() | COMPILER)
-    run(["go", "list", *flags, "-deps", "-f", '{{""}}', *packages.values()])  # downloads only the modules that they need
+    run(
+        ["go", "list", *flags, "-deps", "-f", '{{""}}', *packages.values()]
+    )  # downloads only the modules that they need
     step.note("Go's standard library")
     with exclusive(CACHE / "tools" / "standard-library"):  # otherwise two parallel builds both compile it
         run(["go", "build", *GO_FLAGS, "std"])

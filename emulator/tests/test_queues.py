@@ -25,7 +25,11 @@ kueue_admitted_active_workloads{cluster_queue="one",replica_role="leader"} 9
 
 
 def test_counts_are_by_queue_and_status() -> None:
-    assert _counts(METRICS.encode()) == {"pending": {"one": [2, 3], "two": [0, 1]}, "reserving": {"one": 4}, "attempts": 12}
+    assert _counts(METRICS.encode()) == {
+        "pending": {"one": [2, 3], "two": [0, 1]},
+        "reserving": {"one": 4},
+        "attempts": 12,
+    }
 
 
 def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **fields: str) -> str:

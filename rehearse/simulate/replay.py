@@ -4,8 +4,8 @@ Cluster queues that share neither quota nor nodes have clocks of their own, so t
 clock moves to its next event only once Kueue is at rest: its own counts agree with the Workloads, and it is about to
 try none. Events of nodes don't concern Kueue, so they cost no real time.
 
-After an end or an eviction, Kueue tries waiting workloads again only a second later (`requeueBatchPeriod`), so such an
-event costs a second of real time. Kueue's log says when that was. The figures are in
+After an end or an eviction, Kueue tries waiting workloads again: its release a second later (`requeueBatchPeriod`), the
+build for simulations a millisecond later. Kueue's log says when that was. The figures are in
 docs/decisions/0016-simulated-time.md.
 """
 
@@ -28,7 +28,7 @@ from rehearse.simulate.objects import Object, Queues, evicted, flavor_of, name_o
 from rehearse.simulate.run import Run
 from rehearse.simulate.trace import Submission
 
-# For how long to wait until Kueue tries waiting workloads again, if it does not log that: usually it does after 1 s.
+# For how long to wait until Kueue tries waiting workloads again, if it does not log that: it moved none.
 REQUEUE_SECONDS = 3.0
 REQUEUE_POLL_SECONDS = 0.05
 # Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
