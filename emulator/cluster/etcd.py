@@ -71,6 +71,9 @@ def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[
 class Writer:
     """Writes objects of one kind while the cluster runs: its controllers see them as changes by others.
 
+    Each gets a revision of its own, as from the API: a controller that has to watch again, from the last revision that
+    it saw, would never see another object of that revision.
+
     Use it as a context manager.
     """
 
@@ -88,22 +91,20 @@ class Writer:
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> list[str]:
         """Deletes and writes objects.
 
-        An object with a resource version is written only if it still has that version. Returns the names of the others.
+        An object is written only if it still has its resource version or, without one, if it does not exist: a request
+        that is sent again changes nothing. Returns the names of objects that have changed.
         """
-        operations, changed = [_delete(self._keys.of(item)) for item in deletes], []
+        for item in deletes:
+            answer(self._etcd.post("/v3/kv/txn", json={"success": [_delete(self._keys.of(item))]}))
+        changed = []
         for item in puts:
             operation = _put(self._keys.of(item), item)
-            version = item["metadata"].get("resourceVersion")
-            if version is None:
-                operations.append(operation)
-                continue
+            version = item["metadata"].get("resourceVersion", "0")
             key = operation["requestPut"]["key"]
             unchanged = {"key": key, "target": "MOD", "result": "EQUAL", "modRevision": version}
             transaction = {"compare": [unchanged], "success": [operation]}
-            if not answer(self._etcd.post("/v3/kv/txn", json=transaction)).get("succeeded"):
+            if not answer(self._etcd.post("/v3/kv/txn", json=transaction)).get("succeeded") and version != "0":
                 changed.append(item["metadata"]["name"])
-        for batch in _batches(operations):
-            answer(self._etcd.post("/v3/kv/txn", json={"success": batch}))
         return changed
 
 

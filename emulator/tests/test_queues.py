@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from emulator import queues
+from emulator.cluster import etcd
+from emulator.cluster.folder import Folder
 from emulator.queues import Moved, _counts, _retried
 
 METRICS = """\
@@ -70,3 +73,26 @@ def test_a_request_that_fails_for_too_long_is_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(queues, "ANSWERS", 0.0)
     with pytest.raises(httpx.ReadTimeout):
         _retried(lambda: (_ for _ in ()).throw(httpx.ReadTimeout("late")))
+
+
+class PathKeys:
+    def of(self, item: dict[str, Any]) -> str:
+        return str(item["metadata"]["name"])
+
+
+def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that lost its watch continues after the last revision, so a second object of it would be lost."""
+    sent: list[dict[str, Any]] = []
+
+    def send(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        return httpx.Response(200, json={"succeeded": len(sent) != 3})
+
+    transport = httpx.MockTransport(send)
+    monkeypatch.setattr(etcd, "_client", lambda _folder: httpx.Client(base_url="http://etcd", transport=transport))
+    names = [{"metadata": {"name": name}} for name in ("one", "two", "three")]
+    changed = {"metadata": {"name": "four", "resourceVersion": "7"}}
+    with etcd.Writer(Folder("any"), cast("etcd.Keys", PathKeys())) as writer:
+        assert writer.write([names[0], changed, names[1]], [names[2]]) == ["four"]
+    assert [len(transaction["success"]) for transaction in sent] == [1, 1, 1, 1]
+    assert [part["modRevision"] for transaction in sent for part in transaction.get("compare", [])] == ["0", "7", "0"]

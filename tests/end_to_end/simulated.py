@@ -1,20 +1,128 @@
-"""Traces replayed against the real Kueue, on an emulator of their own."""
+"""Traces replayed against the real Kueue: its Workloads alone, or real Jobs on the whole emulator."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from catalog.nodes import NVIDIA_GPU
+from catalog.objects import holds
+from catalog.quota import QUEUE_LABEL
+from emulator.cluster.api import MERGE_PATCH
+from emulator.cluster.jobs import FINISH
 from rehearse.scratch import Scratch
-from rehearse.simulate.kueue import started
-from rehearse.simulate.objects import Queues
+from rehearse.simulate.kueue import Counts, started
+from rehearse.simulate.objects import Object, Queues
 from rehearse.simulate.replay import Replay
 from rehearse.simulate.trace import Submission
 from tests.end_to_end.conftest import fresh
+from tests.rehearsal.cluster import QueueCluster, connect, create, set_pools
+from tests.rehearsal.scenario import make
+
+# A node of 8 GPUs, which holds all quota of the traces.
+POOL = {"name": "l4", "machine_type": "g2-standard-96", "nodes_per_zone": 1}
+# Kueue's release tries waiting workloads again after a second.
+QUIET_SECONDS, SETTLES_SECONDS = 3.0, 120.0
 
 
 def replayed(queues: Queues, trace: Iterable[Submission]) -> Replay:
-    """Replays submissions, and returns what became of them."""
+    """Replays submissions as Workloads alone, and returns what became of them."""
     with fresh() as emulator, started(Scratch(emulator.state), queues) as kueue:
-        replay = Replay(kueue, queues, tuple(sorted(trace, key=lambda row: row.time)))
+        replay = Replay(kueue, queues, in_order(trace))
         replay.run()
         return replay
+
+
+def replayed_as_jobs(queues: Queues, trace: Iterable[Submission]) -> Replay:
+    """Replays submissions as Jobs whose pods run on a node, with Kueue's release, and returns what became of them."""
+    with fresh() as emulator:
+        create(emulator)
+        set_pools(emulator, [POOL])
+        with connect(emulator) as cluster:
+            replay = Replay(Jobs(cluster, queues), queues, in_order(trace))
+            replay.run()
+            return replay
+
+
+def in_order(trace: Iterable[Submission]) -> tuple[Submission, ...]:
+    """The submissions by time, as a replay expects them."""
+    return tuple(sorted(trace, key=lambda row: row.time))
+
+
+class Jobs:
+    """Kueue as a replay needs it, on a cluster where each run is a Job with pods."""
+
+    def __init__(self, cluster: QueueCluster, queues: Queues) -> None:
+        self._cluster = cluster
+        self._queues = queues
+        self._seen: dict[str, str] = {}
+        self._reads = 0
+        for path, item in queues.objects():
+            cluster.send("POST", path, json=item)
+        for name, value in queues.priorities.items():
+            if name:
+                cluster.apply([make("PriorityClass", name, value=value)])
+
+    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
+        """Submits and ends Jobs. What happens to an evicted Job is left to Kueue's own controller."""
+        for item in puts:
+            if "status" not in item:
+                self._cluster.apply([self._job(item)])
+        for item in deletes:
+            self._finish(item["metadata"]["namespace"], item["metadata"]["name"])
+
+    def counts(self) -> Counts:
+        """The counts of a cluster that has settled: Kueue has tried all that wait."""
+        self._cluster.settle(QUIET_SECONDS, SETTLES_SECONDS)
+        self._reads += 1
+        waiting = dict.fromkeys(self._queues.cluster_queues, 0)
+        reserving = dict.fromkeys(self._queues.cluster_queues, 0)
+        for item in self._workloads():
+            name = self._queues.by_local[f"{item['metadata']['namespace']}/{item['spec']['queueName']}"]
+            (reserving if holds(item, "QuotaReserved") else waiting)[name] += 1
+        return Counts({}, waiting, reserving, dict.fromkeys(self._queues.trees.values(), self._reads), self._reads)
+
+    def changes(self, _seconds: float) -> Iterator[Object]:
+        """The Workloads that changed, each with the name of its Job.
+
+        An eviction and the release of its quota can be one change here. The replay reads only an eviction before that.
+        """
+        for item in self._workloads():
+            metadata = item["metadata"]
+            if self._seen.get(metadata["name"]) != metadata["resourceVersion"]:
+                self._seen[metadata["name"]] = metadata["resourceVersion"]
+                status = item.get("status", {})
+                if holds(item, "Evicted"):
+                    status = {"admission": {}, **status}
+                job = {**metadata, "name": metadata["ownerReferences"][0]["name"]}
+                yield {**item, "metadata": job, "status": status}
+
+    def _workloads(self) -> list[Object]:
+        return [item for item in self._cluster.workloads() if not holds(item, "Finished")]
+
+    def _job(self, item: Object) -> Object:
+        """The Job whose Workload would be this one."""
+        metadata, (pods,) = item["metadata"], item["spec"]["podSets"]
+        (container,) = pods["template"]["spec"]["containers"]
+        requests = container["resources"]["requests"]
+        # Kubernetes takes GPUs only as limits.
+        limits = {key: value for key, value in requests.items() if key == NVIDIA_GPU}
+        names = {value: name for name, value in self._queues.priorities.items() if name}
+        priority = names.get(item["spec"]["priority"])
+        pod = {
+            "containers": [{**container, "resources": {"requests": requests, "limits": limits}}],
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            **({"priorityClassName": priority} if priority else {}),
+        }
+        size = {"parallelism": pods["count"], "completions": pods["count"], "backoffLimit": 100}
+        job = make("Job", metadata["name"], metadata["namespace"], spec={**size, "template": {"spec": pod}})
+        job["metadata"]["labels"] = {QUEUE_LABEL: item["spec"]["queueName"]}
+        return job
+
+    def _finish(self, namespace: str, job: str) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        pods = self._cluster.send("GET", path, params={"labelSelector": f"batch.kubernetes.io/job-name={job}"})["items"]
+        assert pods, f"{job} has no pods"
+        for pod in pods:
+            annotation = {"metadata": {"annotations": {FINISH: "Succeeded"}}}
+            self._cluster.send("PATCH", f"{path}/{pod['metadata']['name']}", json=annotation, headers=MERGE_PATCH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from forecast.simulation import QUEUE, read
 from rehearse.simulate.replay import Replay
 from rehearse.simulate.trace import written
 from tests.end_to_end.emulator import Emulator, eventually
-from tests.end_to_end.simulated import replayed
+from tests.end_to_end.simulated import replayed, replayed_as_jobs
 from tests.simulation.theory import configuration, poisson, run, starts
 
 pytestmark = pytest.mark.cluster
@@ -127,3 +128,35 @@ def test_an_interrupted_simulation_leaves_nothing(emulator: Emulator, command: l
     assert "was stopped" in output
     assert not (emulator.state / "rehearsal").exists()
     assert not emulator.processes()
+
+
+@pytest.mark.long
+def test_an_hour_of_jobs_on_the_whole_emulator_is_the_hour_of_the_simulation() -> None:
+    """Each admission, eviction and end is at the same time of the clock, with Jobs, pods and Kueue's release.
+
+    Runs that reserve quota in the same second would be preempted in the order of their random uid, so runs of the
+    queues that preempt have one pod.
+    """
+    shared = {"gpus": 1, "cohort": "shared", "preemption": {"reclaimWithinCohort": "Any"}}
+    queues = configuration(
+        {
+            "lender": shared,
+            "borrower": shared,
+            "levels": {"gpus": 2, "preemption": {"withinClusterQueue": "LowerPriority"}},
+            "strict": {"gpus": 2, "queueingStrategy": "StrictFIFO"},
+        },
+        {"low": 1, "high": 2},
+    )
+    trace = [
+        *poisson(1, 25, 1 / 144, 250.0, ["lender", "borrower"]),
+        *poisson(2, 25, 1 / 144, 250.0, "levels", ["low", "high"]),
+        *(
+            replace(row, pods=1 + (index % 3 == 0))
+            for index, row in enumerate(poisson(3, 25, 1 / 144, 180.0, "strict"))
+        ),
+    ]
+    simulation, whole = replayed(queues, trace), replayed_as_jobs(queues, trace)
+    print(f"{sum(run.evictions for run in whole.runs)} evictions, {len(whole.runs)} runs")
+    assert sum(run.evictions for run in whole.runs) > 5
+    assert simulation.late == whole.late == 0
+    assert [(run.admitted, run.spans) for run in simulation.runs] == [(run.admitted, run.spans) for run in whole.runs]
