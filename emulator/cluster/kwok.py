@@ -290,13 +290,24 @@ def _install_objects(folder: Folder) -> None:
 
 
 def _start_daemon(folder: Folder) -> None:
-    lock = try_lock(folder.path)
-    if lock is None:
+    # A killed daemon keeps its lock and its socket for a moment, until the kernel has closed its files.
+    poll_until(lambda: _has_daemon(folder) or _is_unlocked(folder), 5, pause=0.02)
+    if _has_daemon(folder):
         return
-    os.close(lock)
     command = [sys.executable, "-m", "emulator.cluster.daemon", folder.name]
     env = processes.environment(folder.path, PYTHONPATH=str(paths.ROOT), GKE_AI_STATE=str(paths.STATE))
     processes.detach(command, folder.log / "daemon.log", env, paths.ROOT)
+
+
+def _has_daemon(folder: Folder) -> bool:
+    return any(b"emulator.cluster.daemon" in processes.command(pid) for pid in processes.of(folder.path))
+
+
+def _is_unlocked(folder: Folder) -> bool:
+    lock = try_lock(folder.path)
+    if lock is not None:
+        os.close(lock)
+    return lock is not None
 
 
 def _wait_for_daemon(folder: Folder, timeout: float = 20) -> None:

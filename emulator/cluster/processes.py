@@ -125,6 +125,11 @@ def of(folder: Path) -> list[int]:
     return [pid for pid in ids if pid != os.getpid() and _has_mark(pid, marks)]
 
 
+def command(pid: int) -> list[bytes]:
+    """Returns the command line of a process, empty once it ends."""
+    return _words_of(pid, "cmdline")
+
+
 def end(folder: Path, timeout: float = 20, keep: Container[int | None] = ()) -> None:
     """Ends all processes of a cluster, except those to keep, and returns once they have ended.
 
@@ -207,8 +212,12 @@ def _has_mark(pid: int, marks: Iterable[bytes]) -> bool:
 
 
 def _environment_of(pid: int) -> list[bytes]:
+    return _words_of(pid, "environ")
+
+
+def _words_of(pid: int, file: str) -> list[bytes]:
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:
         # The process has ended or belongs to another user.
         return []

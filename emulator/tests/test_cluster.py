@@ -11,6 +11,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,7 +27,7 @@ from emulator import auth_plugin, capacity, cluster, delay, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.control_plane import COMPONENTS, id_of
-from emulator.cluster.folder import Folder
+from emulator.cluster.folder import Folder, try_lock
 from emulator.cluster.requests import PROVISIONING_REQUEST
 
 pytestmark = pytest.mark.cluster
@@ -99,14 +100,10 @@ def commands() -> dict[str, int]:
     """The programs that run for the cluster, with how many times each does."""
     counted: dict[str, int] = {}
     for pid in processes.of(Folder(STANDARD.name).path):
-        words = _command(pid)
+        words = processes.command(pid)
         name = "daemon" if b"emulator.cluster.daemon" in words else Path(words[0].decode()).name
         counted[name] = counted.get(name, 0) + 1
     return counted
-
-
-def _command(pid: int) -> list[bytes]:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
 
 
 def listening(component: str, name: str) -> list[str]:
@@ -182,9 +179,12 @@ def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> No
 
 def test_a_daemon_that_died_is_restarted_and_starts_kueue(api: httpx.Client) -> None:
     folder = Folder(STANDARD.name).path
-    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in _command(pid))
+    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in processes.command(pid))
     os.kill(daemon, signal.SIGKILL)
     eventually(lambda: "daemon" not in commands())
+    # As the dying daemon: the kernel closes its files, which hold the lock, after its command line is gone.
+    lock = eventually(lambda: try_lock(folder))
+    threading.Timer(0.5, os.close, [lock]).start()
     cluster.create(STANDARD.name, STANDARD)
     eventually(lambda: commands() == ALL_RUN_ONCE | {"kueue": 1})
     eventually(lambda: create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={}))
