@@ -30,10 +30,9 @@ from rehearse.simulate.trace import Submission
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: it moved none.
 REQUEUE_SECONDS = 3.0
-REQUEUE_POLL_SECONDS = 0.05
 # Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
 STRICT_ATTEMPTS = 2
-POLL_SECONDS = 0.005
+POLL_SECONDS, MOST_POLL_SECONDS = 0.005, 0.05
 STUCK_SECONDS = 120.0
 ENDS, STARTS = 0, 1  # at the same time, ends come first
 # A run that loses its nodes so often in a row without reaching a checkpoint never would. It counts as failed.
@@ -119,10 +118,9 @@ class Clock:
         )
         return tried or now - self._agreed >= REQUEUE_SECONDS
 
-    @property
-    def pause(self) -> float:
-        """Seconds until it is worth to look at Kueue's counts again."""
-        return REQUEUE_POLL_SECONDS if self._freed and self._agreed is not None and not self._tried else POLL_SECONDS
+    def pause(self, now: float) -> float:
+        """Seconds until it is worth to look at Kueue's counts again: a quarter of the time that has passed."""
+        return min(max(POLL_SECONDS, (now - self._advanced) / 4), MOST_POLL_SECONDS)
 
     def _agrees(self, name: str, counts: Counts) -> bool:
         active, inadmissible = counts.active.get(name, 0), counts.inadmissible.get(name, 0)
@@ -268,7 +266,8 @@ class Replay:
         """Replays the trace. `progress` gets the time of the clock that is furthest behind, and the number of ends."""
         active = [clock for clock in self.clocks if not clock.done]
         while active:
-            pause = min(clock.pause for clock in active)
+            now = time.monotonic()
+            pause = min(clock.pause(now) for clock in active)
             puts = [written for item in self._kueue.changes(pause) if (written := self._see(item))]
             deletes: list[Object] = []
             counts, now = self._kueue.counts(), time.monotonic()

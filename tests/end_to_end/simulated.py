@@ -9,6 +9,7 @@ from catalog.objects import holds
 from catalog.quota import QUEUE_LABEL
 from emulator.cluster.api import MERGE_PATCH
 from emulator.cluster.jobs import FINISH
+from emulator.tests.harness import eventually
 from rehearse.scratch import Scratch
 from rehearse.simulate.kueue import Counts, started
 from rehearse.simulate.objects import Object, Queues
@@ -43,6 +44,10 @@ def replayed_as_jobs(queues: Queues, trace: Iterable[Submission]) -> Replay:
             return replay
 
 
+def _job_of(workload: Object) -> str:
+    return str(workload["metadata"]["ownerReferences"][0]["name"])
+
+
 def in_order(trace: Iterable[Submission]) -> tuple[Submission, ...]:
     """The submissions by time, as a replay expects them."""
     return tuple(sorted(trace, key=lambda row: row.time))
@@ -67,8 +72,12 @@ class Jobs:
         for item in puts:
             if "status" not in item:
                 self._cluster.apply([self._job(item)])
-        for item in deletes:
+        ended = [*deletes]
+        ending = {item["metadata"]["name"] for item in ended}
+        for item in ended:
             self._finish(item["metadata"]["namespace"], item["metadata"]["name"])
+        eventually(lambda: not ending & {_job_of(item) for item in self._workloads()}, "the Jobs end")
+        self._cluster.recorder.begin()
 
     def counts(self) -> Counts:
         """The counts of a cluster that has settled: Kueue has tried all that wait."""
@@ -93,8 +102,7 @@ class Jobs:
                 status = item.get("status", {})
                 if holds(item, "Evicted"):
                     status = {"admission": {}, **status}
-                job = {**metadata, "name": metadata["ownerReferences"][0]["name"]}
-                yield {**item, "metadata": job, "status": status}
+                yield {**item, "metadata": {**metadata, "name": _job_of(item)}, "status": status}
 
     def _workloads(self) -> list[Object]:
         return [item for item in self._cluster.workloads() if not holds(item, "Finished")]
