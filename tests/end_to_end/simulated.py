@@ -60,6 +60,7 @@ class Jobs:
         self._cluster = cluster
         self._queues = queues
         self._seen: dict[str, str] = {}
+        self._read: list[Object] = []
         self._reads = 0
         for path, item in queues.objects():
             cluster.send("POST", path, json=item)
@@ -68,34 +69,33 @@ class Jobs:
                 cluster.apply([make("PriorityClass", name, value=value)])
 
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
-        """Submits and ends Jobs. What happens to an evicted Job is left to Kueue's own controller."""
+        """Ends Jobs, then submits others. What happens to an evicted Job is left to Kueue's own controller."""
+        ended = {item["metadata"]["name"]: item["metadata"]["namespace"] for item in deletes}
+        for name, namespace in ended.items():
+            self._finish(namespace, name)
+        eventually(lambda: not ended.keys() & {_job_of(item) for item in self._workloads()}, "the Jobs end")
         for item in puts:
             if "status" not in item:
                 self._cluster.apply([self._job(item)])
-        ended = [*deletes]
-        ending = {item["metadata"]["name"] for item in ended}
-        for item in ended:
-            self._finish(item["metadata"]["namespace"], item["metadata"]["name"])
-        eventually(lambda: not ending & {_job_of(item) for item in self._workloads()}, "the Jobs end")
         self._cluster.recorder.begin()
 
     def counts(self) -> Counts:
-        """The counts of a cluster that has settled: Kueue has tried all that wait."""
-        self._cluster.settle(QUIET_SECONDS, SETTLES_SECONDS)
-        self._reads += 1
+        """The counts of the Workloads that `changes` has read last."""
         waiting = dict.fromkeys(self._queues.cluster_queues, 0)
         reserving = dict.fromkeys(self._queues.cluster_queues, 0)
-        for item in self._workloads():
+        for item in self._read:
             name = self._queues.by_local[f"{item['metadata']['namespace']}/{item['spec']['queueName']}"]
             (reserving if holds(item, "QuotaReserved") else waiting)[name] += 1
         return Counts({}, waiting, reserving, dict.fromkeys(self._queues.trees.values(), self._reads), self._reads)
 
     def changes(self, _seconds: float) -> Iterator[Object]:
-        """The Workloads that changed, each with the name of its Job.
+        """The Workloads that changed until the cluster has settled: Kueue has tried all that wait.
 
-        An eviction and the release of its quota can be one change here. The replay reads only an eviction before that.
+        Each has the name of its Job. An eviction and the release of its quota can be one change here. The replay reads only an eviction before that.
         """
-        for item in self._workloads():
+        self._cluster.settle(QUIET_SECONDS, SETTLES_SECONDS)
+        self._read, self._reads = self._workloads(), self._reads + 1
+        for item in self._read:
             metadata = item["metadata"]
             if self._seen.get(metadata["name"]) != metadata["resourceVersion"]:
                 self._seen[metadata["name"]] = metadata["resourceVersion"]
