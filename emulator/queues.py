@@ -8,10 +8,11 @@ standard input with a line, until standard input ends:
     {"put": [OBJECT, …], "delete": [OBJECT, …]}    writes objects exactly as they are: uid, status and times
                                                    → {"changed": [NAME, …]}: their resource version is an old one
     {"counts": true}    → {"pending": {QUEUE: [active, inadmissible]}, "reserving": {QUEUE: NUMBER},
-                           "attempts": NUMBER, "moved": {"queue/QUEUE" or "cohort/COHORT": NUMBER}}
+                           "attempts": NUMBER}: Kueue's own, from its metrics
+    {"log": true}       → {"moved": {"queue/QUEUE" or "cohort/COHORT": NUMBER}, "idle": BOOLEAN}: from Kueue's log, how
+                          often it moved waiting workloads back into the queues that it tries, and whether it tries none
 
-The counts are Kueue's own: from its metrics, and from its log how often it moved waiting workloads back into the queues
-that it tries. `emulator/run discard` ends the control plane.
+`emulator/run discard` ends the control plane.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ NAME, ZONE = "queues", "us-central1-a"
 STARTS, ANSWERS = 300.0, 60.0
 Answer = TypeVar("Answer")
 _WORKER = '"logger":"inadmissible_workload_requeue_worker"'
+_WAITS, _TRIES = '"msg":"Scheduling cycle starts"', '"msg":"Obtained heads"'
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -78,11 +80,13 @@ def main() -> None:
 
 def _serve(first: Object, requests: Iterator[Object], writer: etcd.Writer, metrics: Metrics, log: TextIO) -> None:
     request: Object | None = first
-    moved = Moved(log)
+    read = ManagerLog(log)
     while request is not None:
-        if "counts" in request:
-            before = moved.read()  # before the metrics, which then show at least as much
-            _reply({**_counts(_retried(metrics.read)), "moved": before})
+        if "log" in request:
+            read.update()
+            _reply({"moved": read.moved, "idle": read.idle})
+        elif "counts" in request:
+            _reply(_counts(_retried(metrics.read)))
         else:
             write = partial(writer.write, request.get("put", []), request.get("delete", []))
             _reply({"changed": _retried(write)})
@@ -160,28 +164,44 @@ def _metrics(folder: Folder, api: httpx.Client) -> Metrics:
     return Metrics(yaml.safe_load(files[0].read_text())["metrics"]["bindAddress"], files[0].with_name("token"))
 
 
-class Moved:
-    """How often Kueue moved waiting workloads back into the queues that it tries, read from its growing log.
+class ManagerLog:
+    """Kueue's growing log: how often it moved waiting workloads back to be tried, and whether it has tried them.
 
-    The messages are those of pkg/cache/queue/inadmissible_workloads.go.
+    Moves are counted by queue and cohort. One of a cohort counts too if there was nothing to move.
+    The messages are those of pkg/cache/queue/inadmissible_workloads.go and pkg/scheduler/scheduler.go.
     """
 
     def __init__(self, log: TextIO) -> None:
         self._log = log
         self._rest = ""
-        self._counts: Counter[str] = Counter()
+        self.moved: Counter[str] = Counter()
+        self.idle = False
+        self._attempted: set[str] = set()
 
-    def read(self) -> Counter[str]:
-        """Returns the counts so far, by queue and by cohort."""
+    def update(self) -> None:
+        """Reads what was written since the last call."""
+        earlier = set(self._attempted)
         *lines, self._rest = (self._rest + self._log.read()).split("\n")
         for line in lines:
-            if _WORKER in line:
+            if _WAITS in line:
+                self.idle = True
+            elif _TRIES in line:
+                self.idle = False
+            elif _WORKER in line:
                 entry = json.loads(line)
-                if entry["msg"] == "Moved workloads":
-                    self._counts[f"queue/{entry['clusterqueue']}"] += 1
+                if entry["msg"] == "Attempting to move workloads":
+                    self._attempted.add(entry["rootCohort"])
+                elif entry["msg"] == "Moved workloads":
+                    self.moved[f"queue/{entry['clusterqueue']}"] += 1
+                    self.idle = False
                 elif entry["msg"] == "Moved inadmissible workloads in tree":
-                    self._counts[f"cohort/{entry['rootCohort']}"] += 1
-        return self._counts
+                    self._attempted.discard(entry["rootCohort"])
+                    self.moved[f"cohort/{entry['rootCohort']}"] += 1
+                    self.idle = False
+        # The second message follows the first at once.
+        for cohort in earlier & self._attempted:
+            self._attempted.remove(cohort)
+            self.moved[f"cohort/{cohort}"] += 1
 
 
 def _counts(metrics: bytes) -> Object:

@@ -36,7 +36,6 @@ NEW = NODE_READY["onDemand"].seconds + CONTAINER_START.seconds
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The decider of these tests decides at once, so nobody waits for it."""
-    monkeypatch.setattr(module, "REQUEUE_SECONDS", 0.0)
     monkeypatch.setattr(module, "STUCK_SECONDS", 1.0)
 
 

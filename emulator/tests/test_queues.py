@@ -12,7 +12,7 @@ import pytest
 from emulator import queues
 from emulator.cluster import etcd
 from emulator.cluster.folder import Folder
-from emulator.queues import Moved, _counts, _retried
+from emulator.queues import ManagerLog, _counts, _retried
 
 METRICS = """\
 # HELP kueue_pending_workloads The number of pending workloads
@@ -39,22 +39,38 @@ def line(message: str, logger: str = "inadmissible_workload_requeue_worker", **f
     return json.dumps({"level": "Level(-2)", "logger": logger, "msg": message, **fields}, separators=(",", ":")) + "\n"
 
 
-def test_moves_are_counted_as_the_log_grows() -> None:
+def _read(texts: list[str]) -> list[tuple[dict[str, int], bool]]:
+    """What is read each time the log grows by a text."""
     log = io.StringIO()
-    moved = Moved(log)
-    tree = line("Moved inadmissible workloads in tree", rootCohort="x")
-    texts = [
-        line("Moved workloads", clusterqueue="one") + line("Moved workloads", "other", clusterqueue="one"),
-        line("Attempting to move workloads", rootCohort="x") + "no JSON\n" + tree[:20],
-        tree[20:],
-    ]
+    manager = ManagerLog(log)
     found = []
     for text in texts:
         at = log.tell()
         log.write(text)
         log.seek(at)
-        found.append(dict(moved.read()))
-    assert found == [{"queue/one": 1}, {"queue/one": 1}, {"queue/one": 1, "cohort/x": 1}]
+        manager.update()
+        found.append((dict(manager.moved), manager.idle))
+    return found
+
+
+def test_moves_are_counted_as_the_log_grows_and_kueue_is_idle_once_it_waits_for_heads() -> None:
+    tree = line("Moved inadmissible workloads in tree", rootCohort="x")
+    texts = [
+        line("Moved workloads", clusterqueue="one") + line("Moved workloads", "other", clusterqueue="one"),
+        line("Attempting to move workloads", rootCohort="x") + "no JSON\n" + tree[:20],
+        tree[20:],
+        line("Obtained heads", "scheduler") + line("Scheduling cycle starts", "scheduler"),
+        line("Obtained heads", "scheduler"),
+    ]
+    found = _read(texts)
+    one, both = {"queue/one": 1}, {"queue/one": 1, "cohort/x": 1}
+    assert found == [(one, False), (one, False), (both, False), (both, True), (both, False)]
+
+
+def test_a_cohort_in_which_nobody_waits_counts_as_moved_at_the_next_look() -> None:
+    tree = line("Attempting to move workloads", rootCohort="x")
+    found = _read([tree, "", tree + line("Moved inadmissible workloads in tree", rootCohort="x"), ""])
+    assert [moved for moved, _ in found] == [{}, {"cohort/x": 1}, {"cohort/x": 2}, {"cohort/x": 2}]
 
 
 def test_a_request_that_fails_is_sent_again() -> None:

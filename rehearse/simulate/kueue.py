@@ -37,14 +37,24 @@ class Counts:
     """What Kueue itself counts, by cluster queue: workloads about to be tried, tried without success, and admitted.
 
     `attempts` is how often it tried the heads of all queues that have any.
-    `moved` is how often it moved waiting workloads back to be tried, by `queue/NAME` or `cohort/NAME`.
     """
 
     active: Mapping[str, int] = field(default_factory=dict)
     inadmissible: Mapping[str, int] = field(default_factory=dict)
     reserving: Mapping[str, int] = field(default_factory=dict)
-    moved: Mapping[str, int] = field(default_factory=dict)
     attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Log:
+    """What Kueue's log says.
+
+    `moved` is how often it moved waiting workloads back to be tried, by `queue/NAME` or `cohort/NAME`.
+    `idle` is whether it has tried all that it is to try.
+    """
+
+    moved: Mapping[str, int] = field(default_factory=dict)
+    idle: bool = True
 
 
 class Kueue:
@@ -62,11 +72,15 @@ class Kueue:
         """Writes and deletes Workloads. Leaves one that has changed since it was read: its change is still to come."""
         self._ask({"put": [*puts], "delete": [*deletes]})
 
+    def log(self) -> Log:
+        """Returns what Kueue's log says by now."""
+        return Log(**self._ask({"log": True}))
+
     def counts(self) -> Counts:
         """Returns Kueue's own counts."""
         answer = self._ask({"counts": True})
         active, inadmissible = ({name: pair[part] for name, pair in answer["pending"].items()} for part in (0, 1))
-        return Counts(active, inadmissible, answer["reserving"], answer["moved"], answer["attempts"])
+        return Counts(active, inadmissible, answer["reserving"], answer["attempts"])
 
     def changes(self, seconds: float) -> Iterator[Object]:
         """Yields the Workloads that changed since the last call. Waits for the first one for at most `seconds`."""

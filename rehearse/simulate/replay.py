@@ -22,7 +22,7 @@ from catalog.objects import holds
 from ops.stack import Stop
 from rehearse.simulate.capacity import Capacity
 from rehearse.simulate.fleet import RECLAIMED, Fleet, Group
-from rehearse.simulate.kueue import Counts
+from rehearse.simulate.kueue import Counts, Log
 from rehearse.simulate.nodes import Nodes
 from rehearse.simulate.objects import Object, Queues, evicted, flavor_of, name_of, stamped, workload
 from rehearse.simulate.run import Run
@@ -30,6 +30,8 @@ from rehearse.simulate.trace import Submission
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: it moved none.
 REQUEUE_SECONDS = 3.0
+# For how long to wait until Kueue's log says that it has tried them, before its counts are read.
+LOG_SECONDS = 1.0
 # Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
 STRICT_ATTEMPTS = 2
 POLL_SECONDS, MOST_POLL_SECONDS = 0.005, 0.05
@@ -47,8 +49,11 @@ class Decider(Protocol):
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
         """Writes and deletes Workloads, but for those that changed since they were read."""
 
+    def log(self) -> Log:
+        """Returns what Kueue's log says by now."""
+
     def counts(self) -> Counts:
-        """Returns Kueue's own counts."""
+        """Returns Kueue's own counts. They cost far more time than its log."""
 
     def changes(self, seconds: float) -> Iterator[Object]:
         """Yields the Workloads that changed since the last call."""
@@ -80,7 +85,7 @@ class Clock:
         self._freed: set[str] = set()
         self._agreed: float | None = None
         self._attempts = 0
-        self._before: Counts | None = Counts()
+        self._before: Log | None = Log()
         self._tried = False
         self._expected: set[int] = set()
         self._advanced = time.monotonic()
@@ -92,7 +97,25 @@ class Clock:
         return not self._events and not (fleet and fleet.pending and fleet.next < self._worked + LONGEST_WAIT)
 
     # ----------------------------------------------------------------------------------------------------------- Kueue
-    def at_rest(self, counts: Counts, now: float) -> bool:
+    def may_rest(self, log: Log, now: float) -> bool:
+        """Whether it is worth to read Kueue's counts."""
+        return self._has_tried(log) or now - self._advanced > LOG_SECONDS
+
+    def _has_tried(self, log: Log) -> bool:
+        """Whether Kueue has tried again all who wait where quota is free. It is never idle with a StrictFIFO queue."""
+        before = self._before or log
+        moved = all(log.moved.get(tree, 0) > before.moved.get(tree, 0) for tree in self._to_move)
+        return moved and (log.idle or self._strict_waits)
+
+    @property
+    def _strict_waits(self) -> bool:
+        return any(self.waiting[name] for name in self._strict)
+
+    @property
+    def _to_move(self) -> set[str]:
+        return {self._queues.trees[name] for name in self.names - self._strict if self.waiting[name]} & self._freed
+
+    def at_rest(self, counts: Counts, log: Log, now: float) -> bool:
         """Whether Kueue has decided on everything that it knows."""
         if not all(self._agrees(name, counts) for name in self.names):
             if now - self._advanced > STUCK_SECONDS:
@@ -103,23 +126,17 @@ class Clock:
             return False
         if self._agreed is None:
             self._agreed, self._attempts, self._tried = now, counts.attempts, False
-        strict = any(self.waiting[name] for name in self._strict)
-        freed = {self._queues.trees[name] for name in self.names - self._strict if self.waiting[name]} & self._freed
-        if not strict and not freed:
+        if not self._strict_waits and not self._to_move:
             return True
-        before = self._before or counts
-        # The counts of one moment are not read at once, so the next ones decide.
-        tried, self._tried = (
-            self._tried,
-            (
-                (not strict or counts.attempts >= self._attempts + STRICT_ATTEMPTS)
-                and all(counts.moved.get(tree, 0) > before.moved.get(tree, 0) for tree in freed)
-            ),
-        )
+        tried = self._has_tried(log)
+        if self._strict_waits:
+            # The counts of one moment are not read at once, so the next ones decide.
+            attempted = counts.attempts >= self._attempts + STRICT_ATTEMPTS
+            tried, self._tried = self._tried, tried and attempted
         return tried or now - self._agreed >= REQUEUE_SECONDS
 
     def pause(self, now: float) -> float:
-        """Seconds until it is worth to look at Kueue's counts again: a quarter of the time that has passed."""
+        """Seconds until it is worth to look at Kueue again: a quarter of the time that has passed."""
         return min(max(POLL_SECONDS, (now - self._advanced) / 4), MOST_POLL_SECONDS)
 
     def _agrees(self, name: str, counts: Counts) -> bool:
@@ -163,10 +180,10 @@ class Clock:
                 self._start(run)
         self._place()
 
-    def remember(self, counts: Counts) -> None:
-        """Remembers Kueue's counts of before the next write, if it is to free quota."""
+    def remember(self, log: Log) -> None:
+        """Remembers Kueue's log of before the next write, if that is to free quota."""
         if self._before is None:
-            self._before = counts
+            self._before = log
 
     def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
         """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
@@ -270,16 +287,17 @@ class Replay:
             pause = min(clock.pause(now) for clock in active)
             puts = [written for item in self._kueue.changes(pause) if (written := self._see(item))]
             deletes: list[Object] = []
-            counts, now = self._kueue.counts(), time.monotonic()
-            if not puts:
-                for clock in [clock for clock in active if clock.at_rest(counts, now)]:
+            log = self._kueue.log()  # before the counts, which then show at least as much
+            if not puts and (ready := [clock for clock in active if clock.may_rest(log, now)]):
+                counts, now = self._kueue.counts(), time.monotonic()
+                for clock in [clock for clock in ready if clock.at_rest(counts, log, now)]:
                     clock.settle()
                     if clock.done:
                         active.remove(clock)
                     else:
                         clock.advance(puts, deletes, self._object)
             for clock in active:
-                clock.remember(counts)
+                clock.remember(log)
             if puts or deletes:
                 self._kueue.write(puts, deletes)
             progress(min((clock.now for clock in active), default=0.0), sum(clock.ended for clock in self.clocks))

@@ -11,7 +11,7 @@ from emulator.cluster.api import MERGE_PATCH
 from emulator.cluster.jobs import FINISH
 from emulator.tests.harness import eventually
 from rehearse.scratch import Scratch
-from rehearse.simulate.kueue import Counts, started
+from rehearse.simulate.kueue import Counts, Log, started
 from rehearse.simulate.objects import Object, Queues
 from rehearse.simulate.replay import Replay
 from rehearse.simulate.trace import Submission
@@ -79,6 +79,10 @@ class Jobs:
                 self._cluster.apply([self._job(item)])
         self._cluster.recorder.begin()
 
+    def log(self) -> Log:
+        """As if Kueue tried all that wait each time before the cluster settles."""
+        return Log(dict.fromkeys(self._queues.trees.values(), self._reads))
+
     def counts(self) -> Counts:
         """The counts of the Workloads that `changes` has read last."""
         waiting = dict.fromkeys(self._queues.cluster_queues, 0)
@@ -86,12 +90,13 @@ class Jobs:
         for item in self._read:
             name = self._queues.by_local[f"{item['metadata']['namespace']}/{item['spec']['queueName']}"]
             (reserving if holds(item, "QuotaReserved") else waiting)[name] += 1
-        return Counts({}, waiting, reserving, dict.fromkeys(self._queues.trees.values(), self._reads), self._reads)
+        return Counts({}, waiting, reserving, self._reads)
 
     def changes(self, _seconds: float) -> Iterator[Object]:
         """The Workloads that changed until the cluster has settled: Kueue has tried all that wait.
 
-        Each has the name of its Job. An eviction and the release of its quota can be one change here. The replay reads only an eviction before that.
+        Each has the name of its Job. An eviction and the release of its quota can be one change here. The replay reads
+        only an eviction before that.
         """
         self._cluster.settle(QUIET_SECONDS, SETTLES_SECONDS)
         self._read, self._reads = self._workloads(), self._reads + 1

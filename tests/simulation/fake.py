@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from catalog.objects import holds
-from rehearse.simulate.kueue import Counts
+from rehearse.simulate.kueue import Counts, Log
 
 Object = dict[str, Any]
 
@@ -19,6 +20,7 @@ class FirstComeFirstServed:
         self._queue = queue
         self._present: dict[str, Object] = {}
         self._changes: list[Object] = []
+        self._looks = count()
         self.written: list[Object] = []
 
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
@@ -28,6 +30,10 @@ class FirstComeFirstServed:
             self.written.append(item)
             self._present[item["metadata"]["name"]] = item
         self._decide()
+
+    def log(self) -> Log:
+        """Each time one move more: this decider has always tried all that wait."""
+        return Log({f"queue/{self._queue}": next(self._looks)})
 
     def counts(self) -> Counts:
         waiting = [item for item in self._present.values() if not self._reserves(item)]
