@@ -167,7 +167,8 @@ def notes(answer: Start, cluster: State, snapshot: Snapshot) -> Iterator[str]:
         yield "Starting nodes, and capacity that Google Cloud does not have, are not included."
         return
     if answer.cases < FEW_CASES:
-        yield f"Only {count(answer.cases, 'past run')} had to wait, so the interval is partly an assumption."
+        waited = f"Only {count(answer.cases, 'past run')}" if answer.cases else "No past run"
+        yield f"{waited} had to wait, so the interval is partly an assumption."
     else:
         yield f"Of {answer.cases} past runs that had to wait, {answer.covered:.0%} started within such an interval."
     yield f"Durations and arrivals are drawn from the past: {count(answer.ended, 'ended run')} of the cohort."

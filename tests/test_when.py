@@ -214,6 +214,7 @@ def test_the_command_says_when_and_why(file: Path, capsys: pytest.CaptureFixture
     assert "training/job/big" in output
     assert "training/job/next" in output
     assert "45 ended runs" in output
+    assert "No past run had to wait" in output
 
 
 def test_the_command_prints_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
