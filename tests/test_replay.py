@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from catalog.objects import condition
+from ops.stack import Stop
 from rehearse.simulate import replay as module
+from rehearse.simulate.kueue import Counts
 from rehearse.simulate.objects import second
 from rehearse.simulate.replay import Replay
 from rehearse.simulate.result import day, percentile, queue_day
@@ -108,3 +110,10 @@ def test_lost_work_counts_accelerators() -> None:
     result = day("prod", "t.csv", configuration({"one": {"gpus": 2}}), [lost], 0, 1.0)
     assert (result.queues[0].lost_hours, result.queues[0].preemptions) == (2.0, 1)
     assert '"ran": [' in result.to_json([lost])
+
+
+def test_a_day_stops_with_both_counts_if_kueue_does_not_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FirstComeFirstServed, "counts", lambda _: Counts(active={"one": 1}))
+    monkeypatch.setattr(module, "STUCK_SECONDS", 0.1)
+    with pytest.raises(Stop, match=r"it counts 1 to try, 0 waiting and 0 admitted in one, where 0 wait and 0 are"):
+        replayed([run(0, 100)], 1)

@@ -117,11 +117,12 @@ class Clock:
 
     def at_rest(self, counts: Counts, log: Log, now: float) -> bool:
         """Whether Kueue has decided on everything that it knows."""
-        if not all(self._agrees(name, counts) for name in self.names):
+        if differing := [name for name in sorted(self.names) if not self._agrees(name, counts)]:
             if now - self._advanced > STUCK_SECONDS:
                 raise Stop(
-                    f"Kueue does not come to rest on {', '.join(sorted(self.names))} at second {self.now:.0f} of the "
-                    f"trace. It counts {counts}. Run the simulation on a machine that is less busy."
+                    f"Kueue does not come to rest at second {self.now:.0f} of the trace: "
+                    f"{'; '.join(self._difference(name, counts) for name in differing)}. "
+                    "Run the simulation again, on a machine that is less busy."
                 )
             return False
         if self._agreed is None:
@@ -145,6 +146,13 @@ class Clock:
             active, inadmissible = 0, active + inadmissible
         expected = (0, len(self.waiting[name]), len(self.admitted[name]))
         return (active, inadmissible, counts.reserving.get(name, 0)) == expected
+
+    def _difference(self, name: str, counts: Counts) -> str:
+        return (
+            f"it counts {counts.active.get(name, 0)} to try, {counts.inadmissible.get(name, 0)} waiting and "
+            f"{counts.reserving.get(name, 0)} admitted in {name}, where {len(self.waiting[name])} wait and "
+            f"{len(self.admitted[name])} are admitted by its decisions"
+        )
 
     def see(self, item: Object, run: Run) -> Object | None:
         """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all."""
