@@ -117,3 +117,13 @@ def test_a_day_stops_with_both_counts_if_kueue_does_not_come_to_rest(monkeypatch
     monkeypatch.setattr(module, "STUCK_SECONDS", 0.1)
     with pytest.raises(Stop, match=r"it counts 1 to try, 0 waiting and 0 admitted in one, where 0 wait and 0 are"):
         replayed([run(0, 100)], 1)
+
+
+def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
+    replay = Replay(FirstComeFirstServed(1, "one"), configuration({"one": {"gpus": 1}}), (run(0, 100),))
+    (clock,), (waiting,) = replay.clocks, replay.runs
+    clock.see({"status": {"conditions": [{"type": "Admitted", "status": "True"}], "admission": {}}}, waiting)
+    assert waiting.holds_quota
+    assert clock.see({"status": {"conditions": [{"type": "Admitted", "status": "False"}]}}, waiting) is None
+    assert not waiting.holds_quota
+    assert (clock.waiting, clock.admitted) == ({"one": {0}}, {"one": set()})

@@ -155,17 +155,22 @@ class Clock:
         )
 
     def see(self, item: Object, run: Run) -> Object | None:
-        """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all."""
-        if run.ended or run.failed or "admission" not in item.get("status", {}):
+        """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all.
+
+        Kueue's scheduler writes in parallel: it can evict a Workload that it is still admitting, and then take back
+        an admission that it wrote later than the eviction.
+        """
+        if run.ended or run.failed:
             return None
-        if holds(item, "Evicted"):
+        admitted = "admission" in item.get("status", {})
+        if not admitted or holds(item, "Evicted"):
             if run.holds_quota:
                 run.evict(self.now)
                 self._new.pop(run.number, None)
                 self._release(run)
                 self.waiting[run.cluster_queue].add(run.number)
                 self._free(run.cluster_queue)
-            return evicted(item)
+            return evicted(item) if admitted else None
         if not holds(item, "Admitted") or run.holds_quota:
             return None
         if run.number not in self._expected:

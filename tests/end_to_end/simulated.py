@@ -95,8 +95,7 @@ class Jobs:
     def changes(self, _seconds: float) -> Iterator[Object]:
         """The Workloads that changed until the cluster has settled: Kueue has tried all that wait.
 
-        Each has the name of its Job. An eviction and the release of its quota can be one change here. The replay reads
-        only an eviction before that.
+        Each has the name of its Job.
         """
         self._cluster.settle(QUIET_SECONDS, SETTLES_SECONDS)
         self._read, self._reads = self._workloads(), self._reads + 1
@@ -104,10 +103,7 @@ class Jobs:
             metadata = item["metadata"]
             if self._seen.get(metadata["name"]) != metadata["resourceVersion"]:
                 self._seen[metadata["name"]] = metadata["resourceVersion"]
-                status = item.get("status", {})
-                if holds(item, "Evicted"):
-                    status = {"admission": {}, **status}
-                yield {**item, "metadata": {**metadata, "name": _job_of(item)}, "status": status}
+                yield {**item, "metadata": {**metadata, "name": _job_of(item)}}
 
     def _workloads(self) -> list[Object]:
         return [item for item in self._cluster.workloads() if not holds(item, "Finished")]
