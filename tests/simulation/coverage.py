@@ -9,7 +9,7 @@ from statistics import median
 
 from forecast.admission import Run
 from forecast.start import CASE_DRAWS, HIGH, LOW, Case, calibrated, draws, is_case, past_case, quantile
-from tests.simulation.days import DAY, MADE_FROM, QUEUES, Days, Kind
+from tests.simulation.days import DAY, MADE_FROM, QUEUES, Days, Kind, decided
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,13 @@ class Coverage:
 
 def coverage(kind: Kind, seeds: Iterable[int], every: int, cases: int) -> Coverage:
     """Forecasts a run of `every` of a day of this kind, after a day of another kind, with a past run of `cases`."""
-    return Coverage.of([_of_seed(kind, seed, every, cases) for seed in seeds])
+    return Coverage.of([of_days(str(kind), decided(seed, [MADE_FROM, kind]), seed, every, cases) for seed in seeds])
 
 
-def _of_seed(kind: Kind, seed: int, every: int, of_past: int) -> Coverage:
-    days = Days(seed, [MADE_FROM, kind])
-    runs = [run for run in days.runs if run.created >= DAY and run in days.first][::every]
+def of_days(title: str, days: Days, seed: int, every: int, of_past: int) -> Coverage:
+    """Forecasts a run of `every` of the second of two days, with a past run of `of_past`."""
+    first = days.first
+    runs = [run for run in first if run.created >= DAY][::every]
     # Past runs are forecast once, from what the last snapshot shows of them.
     records = [record for record in days.snapshot(3 * DAY) if is_case(record, 2 * DAY)]
     past = (past_case(QUEUES, days.snapshot(3 * DAY), record, random.Random(seed)) for record in records[::of_past])
@@ -71,14 +72,14 @@ def _of_seed(kind: Kind, seed: int, every: int, of_past: int) -> Coverage:
         waits = [
             future.wait for future in draws(QUEUES, days.snapshot(run.created), run, random.Random(seed), CASE_DRAWS)
         ]
-        wait = days.first[run] - run.created
+        wait = first[run] - run.created
         if waits[-1] == 0:
             said, right = said + 1, right + (wait == 0)
             continue
         low, high = calibrated(Case(run.created, quantile(waits, LOW), quantile(waits, HIGH)), known(cases, run))
         waited, below, above = waited + 1, below + (wait < low), above + (wait > high)
         widths.append(high - low)
-    return Coverage(str(kind), (said, right), waited, below, above, tuple(widths))
+    return Coverage(title, (said, right), waited, below, above, tuple(widths))
 
 
 def known(cases: Iterable[Case], run: Run) -> list[Case]:

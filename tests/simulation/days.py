@@ -1,5 +1,5 @@
-"""Days of two queues that lend each other quota, with durations and arrivals of several distributions, decided by the
-pure model of Kueue, and what a snapshot at any time would show of them."""
+"""Days of two queues that lend each other quota, with durations and arrivals of several distributions, and what a
+snapshot at any time would show of them."""
 
 from __future__ import annotations
 
@@ -84,34 +84,54 @@ KINDS = (
 )
 
 
-class Days:
-    """What happens in some days, one after the other."""
+def submitted(seed: int, kinds: Sequence[Kind]) -> dict[Run, float]:
+    """The runs of some days, one after the other, each with its duration."""
+    chance = random.Random(seed)
+    return dict(pair for number, kind in enumerate(kinds) for pair in kind.submissions(chance, number * DAY))
 
-    def __init__(self, seed: int, kinds: Sequence[Kind]) -> None:
-        chance = random.Random(seed)
-        seconds = dict(pair for number, kind in enumerate(kinds) for pair in kind.submissions(chance, number * DAY))
-        line = Line(Cohort(QUEUES.values()), seconds.__getitem__)
-        line.go((run.created, run) for run in sorted(seconds, key=lambda run: run.created))
-        self.runs = [*seconds]
-        self.first: dict[Run, float] = {}
-        self._spans: dict[Run, list[tuple[float, Usage]]] = {run: [] for run in seconds}
-        self._evicted: dict[Run, list[float]] = {run: [] for run in seconds}
-        for run, at, usage, victims in line.started:
-            self.first.setdefault(run, at)
-            self._spans[run].append((at, usage))
-            for victim in victims:
-                self._evicted[victim].append(at)
-        self._ended = line.ended
+
+@dataclass(frozen=True)
+class Days:
+    """What happens in some days.
+
+    Attributes:
+        spans: When each run started, and what it used.
+        evicted: When each run was evicted.
+        ended: When runs ended.
+    """
+
+    spans: Mapping[Run, Sequence[tuple[float, Usage]]]
+    evicted: Mapping[Run, Sequence[float]]
+    ended: Mapping[Run, float]
+
+    @property
+    def first(self) -> dict[Run, float]:
+        """When each run started first."""
+        return {run: spans[0][0] for run, spans in self.spans.items() if spans}
 
     def snapshot(self, now: float) -> tuple[Record, ...]:
         """Returns what a snapshot shows: of a run that was evicted, only its last start."""
-        return tuple(self._record(run, now) for run in self.runs if run.created <= now)
+        return tuple(self._record(run, now) for run in self.spans if run.created <= now)
 
     def _record(self, run: Run, now: float) -> Record:
-        starts = [span for span in self._spans[run] if span[0] <= now]
-        evictions = sum(at <= now for at in self._evicted[run])
+        starts = [span for span in self.spans[run] if span[0] <= now]
+        evictions = sum(at <= now for at in self.evicted[run])
         if len(starts) == evictions:
             return Record(run, tested=not evictions)
         at, usage = starts[-1]
-        end = self._ended.get(run, math.inf)
+        end = self.ended.get(run, math.inf)
         return Record(run, at, end if end <= now else None, usage, not evictions)
+
+
+def decided(seed: int, kinds: Sequence[Kind]) -> Days:
+    """Some days, one after the other, on which the model of Kueue decides."""
+    seconds = submitted(seed, kinds)
+    line = Line(Cohort(QUEUES.values()), seconds.__getitem__)
+    line.go((run.created, run) for run in sorted(seconds, key=lambda run: run.created))
+    spans: dict[Run, list[tuple[float, Usage]]] = {run: [] for run in seconds}
+    evicted: dict[Run, list[float]] = {run: [] for run in seconds}
+    for run, at, usage, victims in line.started:
+        spans[run].append((at, usage))
+        for victim in victims:
+            evicted[victim].append(at)
+    return Days(spans, evicted, line.ended)
