@@ -345,9 +345,7 @@ def test_processes_end_with_the_daemon_and_their_pods_fail(api: httpx.Client) ->
     create_pod(api, "lost", "wait")
     eventually(lambda: "started" in log_of(api, "lost"))
     folder = Folder(CLUSTER.name).path
-    (daemon,) = (
-        pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    )
+    (daemon,) = (pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in processes.command(pid))
     os.kill(daemon, signal.SIGKILL)
     eventually(lambda: not local_processes())
     cluster.start(CLUSTER.name)

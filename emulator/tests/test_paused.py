@@ -92,7 +92,7 @@ def running() -> list[str]:
     """The programs of the cluster, without the local processes of pods."""
     found = []
     for pid in processes.of(Folder(RECORD.name).path):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        words = processes.command(pid)
         found.append("daemon" if b"emulator.cluster.daemon" in words else Path(words[0].decode()).name)
     return sorted(found)
 
