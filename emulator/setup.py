@@ -175,7 +175,10 @@ def create_environment(folder: Path, step: Step) -> str:
             step.run([sys.executable, "-m", "venv", str(folder)], parse_line=parse_line)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
             # Without --no-compile, pip compiles all of the Google provider's package; programs import a small part.
-            step.run([*pip, "install", "--no-compile", "--require-hashes", "-r", str(LOCK)], parse_line=parse_line)
+            step.run(
+                [*pip, "install", "--no-compile", "--no-deps", "--require-hashes", "-r", str(LOCK)],
+                parse_line=parse_line,
+            )
         except CommandFailed as failure:
             raise Stop(
                 "Set-up could not create the Python environment. Last lines of the output:\n"

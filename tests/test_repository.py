@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,8 @@ def test_lock_has_the_versions_that_the_requirements_pin() -> None:
         assert locked[package.lower()] == version, f"{package}: renew requirements.lock, see requirements-dev.txt"
 
 
-def test_every_documented_install_of_the_program_checks_hashes() -> None:
+def test_every_install_checks_hashes_and_takes_the_locked_packages_alone() -> None:
+    """Without `--no-deps`, pip before 23.3 takes the newest `coverage` for `coverage[toml]`, whatever is locked."""
     locked = (ROOT / "requirements.lock").read_text()
     program = (ROOT / "requirements-program.lock").read_text()
     packages = re.findall(r"^([\w.-]+==[\w.]+)[^\n]*((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\\\)?)*)", program, re.M)
@@ -84,11 +86,20 @@ def test_every_documented_install_of_the_program_checks_hashes() -> None:
     } <= names
     for package in names - {"setuptools", "tzdata"}:
         assert package in locked.lower(), f"{package}: renew requirements-program.lock, see requirements-dev.txt"
-    pages = [*repository.tracked("*.md"), *repository.tracked("docs/**/*.md"), *repository.tracked(".github/**/*.yml")]
+    pages = [file for name in ("README.md", "docs/**/*.md", ".github/**/*.yml") for file in repository.tracked(name)]
     installs = [line for page in pages for line in page.read_text().splitlines() if "pip install" in line]
-    assert len(installs) >= 4
-    assert [line for line in installs if "requirements" in line and "--require-hashes" not in line] == []
+    installs = [line for line in installs if re.search(r"requirements|\.lock", line)]
+    installs += [line for line in (ROOT / "emulator/setup.py").read_text().splitlines() if '"install"' in line]
+    assert len(installs) >= 5
+    assert [line for line in installs if not re.search("--no-deps.*--require-hashes", line)] == []
     assert (ROOT / "components/plugin/requirements.txt").read_text() == "-r ../../requirements-program.lock\n"
+
+
+def test_the_lock_has_every_package_that_another_one_needs() -> None:
+    check = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert check.stdout == "No broken requirements found.\n", (
+        f"renew requirements.lock, see requirements-dev.txt: {check}"
+    )
 
 
 def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous_versions() -> None:
