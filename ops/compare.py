@@ -68,9 +68,7 @@ def compare(forecast: Forecast, objects: Objects, since: datetime) -> list[Line]
 
 def of_cluster(stack: Stack) -> Objects:
     """Reads the cluster of a stack."""
-    api = stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = stack.cluster()
     return {kind: list_objects(api, path) for kind, path in PATHS.items()}
 
 

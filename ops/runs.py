@@ -164,9 +164,7 @@ def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -
 
 def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
     """Returns a client of the stack's cluster, and the runs."""
-    api = stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = stack.cluster()
     items = {kind: list_objects(api, f"{base}/{plural}") for kind, (base, plural) in PATHS.items()}
     return api, runs_of(stack.recorded_outputs, items)
 

@@ -26,7 +26,7 @@ from catalog.engines import ENGINES
 from ops import status
 from ops.answers import Reply, Server, send_burst
 from ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
-from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, run
+from ops.stack import Object, Stack, arguments, kubectl, list_objects, run
 from ops.terminal import new_console
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def smoke(stack: Stack) -> int:
     if not servers:
         print(f"{stack.name} has no servers: nothing to check.")
         return 0
-    api = stack.api(connections=max(engine.burst for engine in ENGINES.values()))
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = stack.cluster(connections=max(engine.burst for engine in ENGINES.values()))
     console = new_console()
     results = [
         check(api, stack, output, console, adapter)

@@ -102,8 +102,14 @@ class Stack:
         """Recorded outputs of the stack, with encrypted secrets."""
         return next((stack.get("outputs") or {} for stack in self.of_type(STACK)), {})
 
+    def cluster(self, connections: int = 4) -> ApiClient:
+        """Returns a client of the stack's cluster for that many concurrent requests. Stops if there is none yet."""
+        if api := self.api(connections):
+            return api
+        raise Stop(f"{self.name} has no cluster yet. Next: {self.next('up')}")
+
     def api(self, connections: int = 4) -> ApiClient | None:
-        """Returns a client of the stack's cluster for that many concurrent requests; None before there is a cluster."""
+        """Returns a client of the stack's cluster, or None before there is a cluster."""
         for provider in self.of_type(PROVIDER):
             if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
                 return client_of(kubeconfig, connections)

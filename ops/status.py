@@ -19,7 +19,7 @@ from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from ops.downloads import cold_starts, download_rows
 from ops.gateways import gateway_rows
 from ops.runs import SAVED, Run, runs_of, saved
-from ops.stack import Object, Stack, Stop, arguments, kubectl, list_objects, on_emulator, run
+from ops.stack import Object, Stack, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
 from registered.pools import node_bounds
 from registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
@@ -63,9 +63,7 @@ def main() -> None:
 
 def show(stack: Stack) -> None:
     """Prints the status of `stack`."""
-    api = stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = stack.cluster()
     console = new_console()
     for part in report(stack, take(stack, api)):
         console.print()

@@ -78,10 +78,7 @@ def parser() -> argparse.ArgumentParser:
 
 def of_cluster(stack: Stack) -> Snapshot:
     """Reads the cluster of a stack."""
-    api = stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
-    return take(stack.name, api)
+    return take(stack.name, stack.cluster())
 
 
 def progress(done: int, total: int) -> None:

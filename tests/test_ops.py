@@ -465,6 +465,12 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" not in paths
 
 
+def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stack, "export", lambda _: {})
+    with pytest.raises(Stop, match=r"^dev has no cluster yet\. Next: make up STACK=dev$"):
+        status.show(Stack("dev"))
+
+
 def test_status_of_an_empty_cluster_has_next_steps() -> None:
     assert "make status STACK=dev" in printed(status.ClusterObjects())
 

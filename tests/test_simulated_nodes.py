@@ -19,7 +19,7 @@ from rehearse.simulate.fleet import Group
 from rehearse.simulate.nodes import Nodes
 from rehearse.simulate.objects import Queues
 from rehearse.simulate.replay import MOST_FRUITLESS, Replay
-from rehearse.simulate.result import PoolDay, day, end_of, pool_day
+from rehearse.simulate.result import Day, PoolDay, day, end_of, pool_day
 from rehearse.simulate.run import Run, Span
 from rehearse.simulate.trace import Submission
 from report.prices import Prices
@@ -347,7 +347,7 @@ def test_the_laws_of_conservation_hold_in_any_day(seed: int) -> None:
         assert all(any(within(span, quota) for quota in item.admitted) for span in item.spans)
         assert len(item.admitted) == item.evictions + 1
     used = sum(pool.used_hours for pool in pools(replay, scarce(seed)))
-    worked = day("s", "t", queues, replay.runs, 0, 0.0).queues[0].used_hours
+    worked = day(queues, replay.runs).queues[0].used_hours
     assert worked <= used + 0.01, "work needs nodes"
     assert sum(item.reclaims for item in replay.runs) > 0
 
@@ -365,15 +365,15 @@ def most_at_once(lives: list[tuple[float, float | None]]) -> int:
     return most
 
 
-def as_json(seed: int) -> str:
+def result(seed: int) -> tuple[Day, list[Run]]:
     queues, trace = busy_day(1)
     replay = replayed(queues, trace, scarce(seed), pods=12)
-    return day("s", "t", queues, replay.runs, 0, 0.0, seed, pools(replay, scarce(seed))).to_json(replay.runs)
+    return day(queues, replay.runs, replay.late, pools(replay, scarce(seed))), replay.runs
 
 
 def test_the_same_seed_gives_the_same_day_and_another_seed_another_day() -> None:
-    assert as_json(1) == as_json(1)
-    assert as_json(1) != as_json(2)
+    assert result(1) == result(1)
+    assert result(1) != result(2)
 
 
 def test_the_order_in_which_kueue_reports_admissions_has_no_effect() -> None:

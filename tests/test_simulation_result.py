@@ -115,7 +115,7 @@ def ran(
 
 
 def replayed(queues: Queues, runs: Sequence[Run]) -> Replayed:
-    return Replayed(day("prod", "trace.csv", queues, runs, 0, 12.3), runs)
+    return Replayed(day(queues, runs), runs)
 
 
 class TestUnhappiest:
@@ -197,14 +197,11 @@ class TestFigures:
     def test_a_picture_has_at_most_120_bins(self, hours: float, seconds: float) -> None:
         assert bin_seconds(hours) == seconds
 
-    def test_the_file_does_not_depend_on_the_speed_of_the_machine(self, queues: Queues) -> None:
-        def text(seconds: float) -> str:
-            runs = [ran(0, 0, [(10, 70)])]
-            side = Side(A, queues, [Replayed(day("prod", "t", queues, runs, 0, seconds), runs)])
-            return simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
-
-        assert text(1.0) == text(2.0)
-        (entry,) = json.loads(text(1.0))["days"]
+    def test_the_file_has_every_run_of_each_day(self, queues: Queues) -> None:
+        runs = [ran(0, 0, [(10, 70)])]
+        side = Side(A, queues, [Replayed(day(queues, runs), runs)])
+        text = simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
+        (entry,) = json.loads(text)["days"]
         assert (entry["configuration"], entry["seed"], entry["runs"][0]["ran"]) == (A, 1, [[10, 70]])
 
     def test_a_file_is_read_as_it_was_written(self, queues: Queues) -> None:

@@ -73,9 +73,7 @@ def show(
         pools: Node pools of the cluster.
         manifests: Folder whose names are not hashed.
     """
-    api = cluster or stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = cluster or stack.cluster()
     snapshot = take(stack.name, api).model_copy(update={"pools": pools})
     if hashed:
         secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)

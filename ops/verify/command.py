@@ -45,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def verify(stack: Stack, output: Path | None = None) -> int:
     """Verifies `stack` against its cluster. Returns the exit code."""
-    api = stack.api()
-    if api is None:
-        raise Stop(f"{stack.name} has no cluster yet. Next: {stack.next('up')}")
+    api = stack.cluster()
     return compare(stack.name, stack.resources, caller(api), named_file(stack), output)
 
 

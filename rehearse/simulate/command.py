@@ -189,7 +189,7 @@ def replayed(queues: Queues, trace: tuple[Submission, ...], seed: int, work: str
 def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, prices: Prices | None) -> Replayed:
     """Returns the day of a replay until an end."""
     pools = [pool_day(group, capacity, end, prices) for group in replay.groups(end)]
-    return Replayed(day("", "", queues, replay.runs, replay.late, 0.0, capacity.seed, pools, end), replay.runs)
+    return Replayed(day(queues, replay.runs, replay.late, pools, end), replay.runs)
 
 
 def next_step(options: argparse.Namespace) -> str:

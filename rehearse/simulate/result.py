@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -110,32 +109,16 @@ class Day:
     """A simulated day.
 
     Attributes:
-        stack: Name of the stack.
-        trace: Where the submissions come from.
-        seed: Seed of the simulated capacity.
         hours: Hours from the beginning of the trace to the last end.
         late: Decisions of Kueue that came after the simulated clock had moved on. More than 0: their times are wrong.
-        seconds: Seconds that the replay took.
         queues: The cluster queues, in the order of the configuration.
         pools: The pools, in the order of the configuration. Empty if nodes were not simulated.
     """
 
-    stack: str
-    trace: str
     hours: float
     late: int
-    seconds: float
     queues: list[QueueDay]
-    seed: int = 1
     pools: list[PoolDay] = field(default_factory=list)
-
-    def to_json(self, runs: Iterable[Run]) -> str:
-        """Returns the day as JSON, with every run: its submission, its admissions, when it worked, and what it lost.
-
-        Without the seconds of the replay, so that equal days are equal texts.
-        """
-        fields = {name: value for name, value in asdict(self).items() if name != "seconds"}
-        return json.dumps({"version": 2, **fields, "runs": [*map(written_run, runs)]}, indent=1) + "\n"
 
 
 def written_run(run: Run) -> dict[str, object]:
@@ -163,15 +146,7 @@ def end_of(runs: Iterable[Run]) -> float:
 
 
 def day(
-    stack: str,
-    trace: str,
-    queues: Queues,
-    runs: Sequence[Run],
-    late: int,
-    seconds: float,
-    seed: int = 1,
-    pools: Sequence[PoolDay] = (),
-    end: float | None = None,
+    queues: Queues, runs: Sequence[Run], late: int = 0, pools: Sequence[PoolDay] = (), end: float | None = None
 ) -> Day:
     """Returns the result of a replay. By default, the day ends when the last run stops."""
     end = end_of(runs) if end is None else end
@@ -182,7 +157,7 @@ def day(
         )
         for name in names
     ]
-    return Day(stack, trace, round(end / HOUR, 3), late, round(seconds, 1), days, seed, [*pools])
+    return Day(round(end / HOUR, 3), late, days, [*pools])
 
 
 def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> QueueDay:
