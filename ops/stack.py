@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Object = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 30  # maximum time for a response of the cluster
+BUSY_RETRIES = 10  # as client-go, which kubectl uses
 
 
 class Stop(Exception):
@@ -139,10 +140,15 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     import yaml
     from kubernetes import config
     from kubernetes.client import Configuration
+    from urllib3 import Retry
 
     options = Configuration()
     options.connection_pool_maxsize = connections
-    options.retries = False  # report an unreachable cluster at once
+    # A busy API server says in `Retry-After` when to ask again. An unreachable one is reported at once.
+    at_once: dict[str, Any] = dict.fromkeys(("connect", "read", "redirect", "other"), False)
+    options.retries = Retry(
+        BUSY_RETRIES, **at_once, allowed_methods=None, raise_on_status=False, retry_after_max=int(SECONDS)
+    )
     connect: Callable[..., ApiClient] = config.new_client_from_config_dict
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=options)
 

@@ -8,8 +8,10 @@ import os
 import re
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,8 +19,9 @@ import pytest
 from rich.console import Console
 
 from catalog.quota import QUEUE_LABEL
+from emulator.cluster.api import kubeconfig
 from ops import down, recover, status
-from ops.stack import Stack, Stop
+from ops.stack import Stack, Stop, client_of, list_objects
 from registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 
 URN = "urn:pulumi:dev::gke-ai::"
@@ -469,6 +472,38 @@ def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.Mon
     monkeypatch.setattr(Stack, "export", lambda _: {})
     with pytest.raises(Stop, match=r"^dev has no cluster yet\. Next: make up STACK=dev$"):
         status.show(Stack("dev"))
+
+
+class Busy(BaseHTTPRequestHandler):
+    """An API server that is busy at first: twice it says when to ask again."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        is_busy = len(self.asked) < 3
+        self.send_response(429 if is_busy else 200)
+        if is_busy:
+            self.send_header("Retry-After", "0")
+        content = b'{"items": [{}]}'
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says() -> None:
+    with HTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            api = client_of(kubeconfig(f"127.0.0.1:{server.server_port}", b"", {}).replace("https:", "http:"), 1)
+            assert list_objects(api, "/api/v1/nodes") == [{}]
+        finally:
+            server.shutdown()
+            thread.join()
+    assert Busy.asked == ["/api/v1/nodes"] * 3
 
 
 def test_status_of_an_empty_cluster_has_next_steps() -> None:

@@ -86,8 +86,7 @@ class Objects:
         accept = headers or {"Accept": "application/json"}
         answer = send(self._api, "GET", path, query, headers=accept)
         for pause in (0, 1, 2, 4, 8):
-            # The API server may have closed the idle connection, or be at work on the storage of a new kind.
-            if answer.code not in (0, 429):
+            if answer.code:  # else the API server may have closed the idle connection
                 break
             time.sleep(pause)
             answer = send(self._api, "GET", path, query, headers=accept)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -60,6 +61,9 @@ class QueueCluster:
     def send(self, method: str, path: str, **options: Any) -> Object:
         """Send a request. An object that does not exist is an empty answer."""
         response = self.api.request(method, path, **options)
+        while response.status_code == 429 and "Retry-After" in response.headers:
+            time.sleep(float(response.headers["Retry-After"]))
+            response = self.api.request(method, path, **options)
         if response.is_error and response.status_code != 404:
             raise Refused(f"{method} {path}: {response.status_code} {response.text[:500]}")
         content: Object = response.json() if response.is_success else {}
