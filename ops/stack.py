@@ -163,7 +163,7 @@ def send(
     seconds: float = SECONDS,
 ) -> Answer:
     """Sends a request to the API of a cluster. The body of the response is its text."""
-    from urllib3.exceptions import HTTPError
+    from urllib3.exceptions import HTTPError, MaxRetryError
 
     sent = api.param_serialize(
         method,
@@ -177,6 +177,8 @@ def send(
     try:
         response = call(*sent, _request_timeout=seconds)
         return Answer(response.status, response.read().decode(errors="replace"))
+    except MaxRetryError as error:
+        return Answer(0, error=type(error.reason or error).__name__)
     except HTTPError as error:
         return Answer(0, error=type(error).__name__)
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -493,17 +493,28 @@ class Busy(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says() -> None:
+@pytest.fixture
+def busy() -> Iterator[str]:
+    Busy.asked.clear()
     with HTTPServer(("127.0.0.1", 0), Busy) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        try:
-            api = client_of(kubeconfig(f"127.0.0.1:{server.server_port}", b"", {}).replace("https:", "http:"), 1)
-            assert list_objects(api, "/api/v1/nodes") == [{}]
-        finally:
-            server.shutdown()
-            thread.join()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says(busy: str) -> None:
+    api = client_of(kubeconfig(busy, b"", {}).replace("https:", "http:"), 1)
+    assert list_objects(api, "/api/v1/nodes") == [{}]
     assert Busy.asked == ["/api/v1/nodes"] * 3
+
+
+def test_an_unreachable_cluster_is_reported_at_once_with_the_cause(busy: str) -> None:
+    for host, cause in ((busy, "SSLError"), ("127.0.0.1:1", "NewConnectionError")):  # the first one speaks no TLS
+        with pytest.raises(Stop, match=rf"^The cluster does not answer \({cause}\)"):
+            list_objects(client_of(kubeconfig(host, b"", {}), 1), "/api/v1/nodes")
+    assert Busy.asked == []
 
 
 def test_status_of_an_empty_cluster_has_next_steps() -> None:
