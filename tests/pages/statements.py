@@ -43,7 +43,7 @@ DURATIONS: Mapping[str, Sequence[str]] = {
     "make check": ("two to three minutes",),
     "make test": ("about 45 minutes",),
     "test_worked_cases.py": ("about 2 minutes",),
-    "test_forecasts_and_outcomes.py": ("about an hour",),
+    "test_forecasts_and_outcomes.py": ("about half an hour",),
 }
 _AMOUNT = r"(?:an?|half an|\d+|" + "|".join(NUMBERS[1:]) + r"|fifteen|twenty|thirty)"
 DURATION = re.compile(rf"\b(?:about |under |less than )?{_AMOUNT}(?: to {_AMOUNT})? (?:minutes?|hours?)\b", re.I)
