@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,8 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+# Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
+COUNT_READS, COUNT_PAUSE = 6, 0.5
 
 
 @dataclass
@@ -76,12 +79,13 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
+    cluster_queues, workloads = queues_and_workloads(api)
     return ClusterObjects(
         nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
-        cluster_queues=list_objects(api, f"{KUEUE}/clusterqueues"),
-        workloads=list_objects(api, f"{KUEUE}/workloads"),
+        cluster_queues=cluster_queues,
+        workloads=workloads,
         jobsets=jobsets,
         autoscalers=list_objects(api, AUTOSCALERS) if HORIZONTAL_POD_AUTOSCALER in has else [],
         gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
@@ -92,6 +96,23 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         cold_starts=cold_starts(stack.recorded_outputs),
         runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
+
+
+def queues_and_workloads(api: ApiClient) -> tuple[list[Object], list[Object]]:
+    """Reads cluster queues and workloads, again if Kueue has not yet counted what it has admitted."""
+    for left in reversed(range(COUNT_READS)):
+        workloads = list_objects(api, f"{KUEUE}/workloads")
+        queues = list_objects(api, f"{KUEUE}/clusterqueues")
+        counted = {queue["metadata"]["name"]: queue.get("status", {}).get("reservingWorkloads", 0) for queue in queues}
+        admitted = Counter(
+            workload["status"]["admission"]["clusterQueue"]
+            for workload in workloads
+            if workload.get("status", {}).get("admission") and not holds(workload, "Finished")
+        )
+        if not left or all(admitted[name] == count for name, count in counted.items()):
+            break
+        time.sleep(COUNT_PAUSE)
+    return queues, workloads
 
 
 def report(stack: Stack, snapshot: ClusterObjects) -> list[Table | Text]:

@@ -468,6 +468,32 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
     assert "/api/v1/events" not in paths
 
 
+@pytest.mark.parametrize("counted_after", [2, 99])
+def test_status_waits_until_kueue_has_counted_what_it_has_admitted(
+    counted_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or not much longer than Kueue takes."""
+    admitted = {"metadata": {}, "status": {"admission": {"clusterQueue": "gpus"}}}
+    ended = {"metadata": {}, "status": {**admitted["status"], "conditions": [{"type": "Finished", "status": "True"}]}}
+    reads: list[str] = []
+
+    def list_of(_: Any, path: str, **__: str) -> list[Any]:
+        reads.append(path)
+        count = int(sum(read.endswith("/clusterqueues") for read in reads) >= counted_after)
+        queue = {"metadata": {"name": "gpus"}, "status": {"reservingWorkloads": count}}
+        known: dict[str, list[Any]] = {"clusterqueues": [queue], "workloads": [admitted, ended]}
+        return known.get(path.rpartition("/")[2], [])
+
+    class Known(Stack):
+        resources: Any = ()
+
+    monkeypatch.setattr(status, "list_objects", list_of)
+    monkeypatch.setattr(status, "COUNT_PAUSE", 0)
+    queues = status.take(Known("dev"), None).cluster_queues  # type: ignore[arg-type]
+    assert queues[0]["status"]["reservingWorkloads"] == (counted_after == 2)
+    assert sum(read.endswith("/clusterqueues") for read in reads) == min(counted_after, status.COUNT_READS)
+
+
 def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stack, "export", lambda _: {})
     with pytest.raises(Stop, match=r"^dev has no cluster yet\. Next: make up STACK=dev$"):

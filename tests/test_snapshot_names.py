@@ -254,7 +254,7 @@ def test_a_stack_uses_the_texts_of_its_objects_but_not_those_of_secrets() -> Non
 def test_a_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
     file.write_text("secret")
-    monkeypatch.setattr(Stack, "api", lambda _: object())
+    monkeypatch.setattr(Stack, "cluster", lambda _: object())
     monkeypatch.setattr(command, "take", lambda *_: taken())
     with pytest.raises(Stop, match="has 6 bytes"):
         command.show(Stack("prod"), True, file)
@@ -265,7 +265,7 @@ def test_the_command_prints_hashed_names(
 ) -> None:
     file = tmp_path / "key"
     file.write_bytes(KEY)
-    monkeypatch.setattr(Stack, "api", lambda _: object())
+    monkeypatch.setattr(Stack, "cluster", lambda _: object())
     monkeypatch.setattr(Stack, "resources", [])
     monkeypatch.setattr(command, "take", lambda *_: taken())
     command.show(Stack("prod"), True, file)

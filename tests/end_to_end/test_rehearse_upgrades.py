@@ -43,8 +43,9 @@ def test_a_pool_s_upgrade_interrupts_each_pod_once_and_keeps_the_budget(emulator
     assert (server.pods, server.times) == (2, 2), "the budget makes GKE wait for the first replica's successor"
     assert list(forecast.interruptions) == sorted(forecast.interruptions, key=lambda entry: entry.seconds)
     assert min(run.seconds, server.seconds) >= 180, "a surge node is Ready before a node is drained"
-    assert 240 <= run.lasted < 480, "the container starts in 240 s"
-    assert 720 <= server.lasted < 1200, "each replica starts in 360 s"
+    # A second of the emulator is a minute here: what is observed some milliseconds late is seconds off.
+    assert 230 <= run.lasted < 480, "the container starts in 240 s"
+    assert 700 <= server.lasted < 1200, "each replica starts in 360 s"
     (replicas,) = forecast.servers
     assert (replicas.fewest, replicas.ready_after) == (1, 2)
     (pool,) = (pool for pool in forecast.nodes if pool.pool == "gpupool")
