@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from catalog.quota import QUEUE_LABEL
 from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from ops.downloads import cold_starts, download_rows
 from ops.gateways import gateway_rows
+from ops.queues import queues_and_workloads, quota_rows
 from ops.runs import SAVED, Run, runs_of, saved
 from ops.stack import Object, Stack, arguments, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
@@ -35,8 +35,6 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
-# Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
-COUNT_READS, COUNT_PAUSE = 6, 0.5
 
 
 @dataclass
@@ -98,28 +96,11 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     )
 
 
-def queues_and_workloads(api: ApiClient) -> tuple[list[Object], list[Object]]:
-    """Reads cluster queues and workloads, again if Kueue has not yet counted what it has admitted."""
-    for left in reversed(range(COUNT_READS)):
-        workloads = list_objects(api, f"{KUEUE}/workloads")
-        queues = list_objects(api, f"{KUEUE}/clusterqueues")
-        counted = {queue["metadata"]["name"]: queue.get("status", {}).get("reservingWorkloads", 0) for queue in queues}
-        admitted = Counter(
-            workload["status"]["admission"]["clusterQueue"]
-            for workload in workloads
-            if workload.get("status", {}).get("admission") and not holds(workload, "Finished")
-        )
-        if not left or all(admitted[name] == count for name, count in counted.items()):
-            break
-        time.sleep(COUNT_PAUSE)
-    return queues, workloads
-
-
 def report(stack: Stack, snapshot: ClusterObjects) -> list[Table | Text]:
     """Returns the status: the tables that have rows, and the next steps."""
     tables = [
         table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
-        table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot)),
+        table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
         table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
@@ -187,30 +168,6 @@ def max_nodes(pool: Mapping[str, Any]) -> int:
     """Returns the maximum size of an autoscaled pool, from its inputs; 0 without autoscaling."""
     bounds = node_bounds(pool)
     return bounds.maximum if bounds.autoscaled else 0
-
-
-def quota_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per queue, flavor and resource: used, borrowed from the cohort, and nominal quota."""
-    for queue in snapshot.cluster_queues:
-        reserved = {
-            (flavor["name"], resource["name"]): resource
-            for flavor in queue.get("status", {}).get("flavorsReservation") or []
-            for resource in flavor["resources"]
-        }
-        for group in queue["spec"].get("resourceGroups") or []:
-            for flavor in group["flavors"]:
-                for resource in flavor["resources"]:
-                    resource_name = resource["name"]
-                    taken = reserved.get((flavor["name"], resource_name), {})
-                    used, borrowed = (parse_quantity(str(taken.get(key, 0))) for key in ("total", "borrowed"))
-                    yield (
-                        queue["metadata"]["name"],
-                        flavor["name"],
-                        resource_name,
-                        readable(resource_name, used)
-                        + (f", {readable(resource_name, borrowed)} borrowed" if borrowed else ""),
-                        readable(resource_name, parse_quantity(str(resource["nominalQuota"]))),
-                    )
 
 
 def workload_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from components.cluster_queue import cluster_queue
-from ops.status import ClusterObjects, quota_rows
+from ops.queues import quota_rows
 from settings import load, model
 from tests.test_bad_configuration import PROJECT
 from tests.test_bad_lending import good
@@ -77,4 +77,4 @@ def test_status_shows_borrowed_quota(total: str, borrowed: str | None, shown: st
         "spec": {"resourceGroups": [{"flavors": [{"name": "l4", "resources": [{"name": GPU, "nominalQuota": "4"}]}]}]},
         "status": {"flavorsReservation": [{"name": "l4", "resources": [taken]}]},
     }
-    assert list(quota_rows(ClusterObjects(cluster_queues=[queue]))) == [("training", "l4", GPU, shown, "4")]
+    assert list(quota_rows([queue])) == [("training", "l4", GPU, shown, "4")]

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from catalog.quota import QUEUE_LABEL
 from emulator.cluster.api import kubeconfig
-from ops import down, recover, status
+from ops import down, queues, recover, status
 from ops.stack import Stack, Stop, client_of, list_objects
 from registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 
@@ -451,6 +451,7 @@ def test_status_reads_only_kinds_of_the_stack(monkeypatch: pytest.MonkeyPatch) -
         resources: Any = ()
 
     monkeypatch.setattr(status, "list_objects", list_of)
+    monkeypatch.setattr(queues, "list_objects", list_of)
     status.take(Known("dev"), None)  # type: ignore[arg-type]
     assert not [path for path in paths if "jobset" in path or "autoscal" in path or "gateway" in path]
     assert "/api/v1/events" in paths
@@ -488,10 +489,11 @@ def test_status_waits_until_kueue_has_counted_what_it_has_admitted(
         resources: Any = ()
 
     monkeypatch.setattr(status, "list_objects", list_of)
-    monkeypatch.setattr(status, "COUNT_PAUSE", 0)
-    queues = status.take(Known("dev"), None).cluster_queues  # type: ignore[arg-type]
-    assert queues[0]["status"]["reservingWorkloads"] == (counted_after == 2)
-    assert sum(read.endswith("/clusterqueues") for read in reads) == min(counted_after, status.COUNT_READS)
+    monkeypatch.setattr(queues, "list_objects", list_of)
+    monkeypatch.setattr(queues, "COUNT_PAUSE", 0)
+    found = status.take(Known("dev"), None).cluster_queues  # type: ignore[arg-type]
+    assert found[0]["status"]["reservingWorkloads"] == (counted_after == 2)
+    assert sum(read.endswith("/clusterqueues") for read in reads) == min(counted_after, queues.COUNT_READS)
 
 
 def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
