@@ -252,6 +252,6 @@ def test_a_signal_also_reaches_the_children_of_a_forked_program(folder: Path, tm
     assert process.stdout
     child = Path(f"/proc/{process.stdout.readline().strip()}")
     process.terminate()
+    assert process.wait(30) == -signal.SIGTERM  # before its input is closed, at whose end the program would end itself
     process.communicate()
-    assert process.returncode == -signal.SIGTERM
     until_none(child.exists, "the child ends", 10)
