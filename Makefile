@@ -86,12 +86,12 @@ coverage:  ## print which lines and branches the tests of `make check` run
 coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
 	emulator/run coverage erase
 	-COVERAGE_PROCESS_START="$(CURDIR)/pyproject.toml" COVERAGE_FILE="$(CURDIR)/.coverage" \
-		emulator/run --tools all pytest -m "not long" -n 2 --dist loadfile $(FILES)
+		emulator/run --tools all pytest -m "not long" -n 3 --dist loadfile $(FILES)
 	emulator/run coverage combine --quiet
 	emulator/run coverage report
-# Runs test files in parallel, because a test spends most of its time waiting for its cluster.
+# Runs three test files at a time, because a test waits for its cluster for most of its time.
 test:  ## run every test that CI runs
-	$(MEASURED) -m "not long" -n 2 --dist loadfile --durations 12
+	$(MEASURED) -m "not long" -n 3 --dist loadfile --durations 12
 test-long:  ## run all tests, with more repetitions and more kill points
 	$(MEASURED)
 # Not in CI: CONTRIBUTING.md says what it takes.

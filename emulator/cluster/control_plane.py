@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from emulator.cluster import etcd, processes
@@ -15,6 +16,12 @@ SERVICE_RANGE = "34.118.224.0/20"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 KEPT = ("etcd", "kube-apiserver")
 """The components of a paused cluster."""
+_PORTS = {
+    "kube-controller-manager": "kubeControllerManagerPort",
+    "kube-scheduler": "kubeSchedulerPort",
+    "kwok-controller": "kwokControllerPort",
+}
+"""kwokctl's options with the ports of components that end while a cluster is paused."""
 # Relative to the control plane's folder, in which etcd and the API server run.
 ETCD, ETCD_PEER = f"unix://{etcd.SOCKET}", f"unix://{etcd.PEER_SOCKET}"
 
@@ -103,6 +110,16 @@ def close(folder: Folder) -> None:
     _saved(folder).write_text(text)
     for file in folder.pki.glob("*.key"):
         file.chmod(0o600)
+
+
+def leave_taken_ports(folder: Folder, ended: Iterable[str]) -> None:
+    """Gives ended components another port if a process has taken theirs. Only the API server's is known elsewhere."""
+    text = saved = _saved(folder).read_text()
+    for option in (_PORTS[component] for component in ended if component in _PORTS):
+        if (found := re.search(rf"^ *{option}: (\d+)$", text, flags=re.M)) and not processes.is_free(int(found[1])):
+            text = re.sub(rf"\b{found[1]}\b", str(processes.free_ports(1)[0]), text)
+    if text != saved:
+        _saved(folder).write_text(text)
 
 
 def _saved(folder: Folder) -> Path:

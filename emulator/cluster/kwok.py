@@ -187,17 +187,17 @@ def _start(folder: Folder) -> None:
     if control_plane.is_open(folder):
         processes.end(folder.path)
         control_plane.close(folder)
-    if _forget_dead(folder) or not _answers(folder):
+    ended = _forget_dead(folder)
+    if ended or not _answers(folder):
+        control_plane.leave_taken_ports(folder, ended)
         _kwokctl(folder, "start", "cluster")
         _wait_until_ready(folder)
     _start_daemon(folder)
     _wait_for_daemon(folder)
 
 
-def _forget_dead(folder: Folder) -> bool:
-    """Whether a component of the control plane is down.
-
-    Removes the recorded ids of such components.
+def _forget_dead(folder: Folder) -> list[str]:
+    """Returns the components of the control plane that are down, and removes their recorded ids.
 
     kwokctl mistakes any process with a recorded id for the component, also a zombie or an unrelated process after a
     reboot.
@@ -206,7 +206,7 @@ def _forget_dead(folder: Folder) -> bool:
     dead = [component for component in COMPONENTS if id_of(folder, component) not in running]
     for component in dead:
         id_file(folder, component).unlink(missing_ok=True)
-    return bool(dead)
+    return dead
 
 
 def _ended(folder: Folder, component: str) -> bool:

@@ -236,12 +236,17 @@ def free_ports(count: int) -> list[int]:
     ports: list[int] = []
     while len(ports) < count:
         port = random.randrange(10240, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in _returned:
+        if port not in _returned and is_free(port):
             _returned.append(port)
             ports.append(port)
     return ports
+
+
+def is_free(port: int) -> bool:
+    """Whether no process of this machine uses a port."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

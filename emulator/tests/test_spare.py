@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,6 +91,13 @@ def pids(name: str) -> dict[str, int | None]:
     return {component: id_of(Folder(name), component) for component in COMPONENTS}
 
 
+def ports(name: str) -> set[int]:
+    """The ports on which the components listen that end in a pause."""
+    commands = [processes.command(pid) for component, pid in pids(name).items() if pid and component not in KEPT]
+    words = [word.decode() for words in commands for word in words]
+    return {int(word.partition("=")[2]) for word in words if word.startswith(("--secure-port=", "--node-port="))}
+
+
 def watched(api: httpx.Client, path: str) -> list[str]:
     """The events that the API server's cache has for a new watch."""
     query = {"watch": "1", "resourceVersion": "0", "timeoutSeconds": "1"}
@@ -170,9 +179,15 @@ def test_names_addresses_and_ports_of_the_earlier_cluster_are_free() -> None:
 
 @pytest.mark.usefixtures("slots")
 def test_a_cluster_with_an_earlier_control_plane_is_paused_resumed_and_restarted() -> None:
+    before = ports("second")
     paused.pause("second")
     assert {name for name, pid in pids("second").items() if pid in processes.of(Folder("second").path)} == set(KEPT)
-    paused.resume("second")
+    with contextlib.ExitStack() as others:  # other programs that took the ports meanwhile
+        for port in before:
+            others.enter_context(socket.create_server(("127.0.0.1", port)))
+        paused.resume("second")
+    assert len(before) == len(ports("second")) == 3
+    assert before.isdisjoint(ports("second"))
     with client(Folder("second")) as api:
         assert answer(api.get(f"{THINGS}/t"))["spec"] == {"size": 3}
     processes.end(Folder("second").path)  # as a reboot does

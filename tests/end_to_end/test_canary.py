@@ -184,6 +184,8 @@ def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     with users(deployed):
         up(deployed, 50, 50)
     assert weights(deployed) == {"gemma": 50, NEXT: 50}
+    # The load balancer takes a changed route a moment after the API server has it, as on GKE.
+    eventually(lambda: NEXT in served(deployed, 10), "the gateway has the new weights")
     answers = served(deployed, 100)
     assert 20 <= answers[NEXT] <= 80, answers
 
