@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from catalog.objects import condition
 from ops.stack import Stop
 from rehearse.simulate import replay as module
 from rehearse.simulate.kueue import Counts
-from rehearse.simulate.objects import second
+from rehearse.simulate.objects import Object, second
 from rehearse.simulate.replay import Replay
 from rehearse.simulate.result import day, percentile, queue_day
 from rehearse.simulate.run import Run
@@ -126,3 +128,36 @@ def test_a_run_waits_again_if_kueue_takes_back_its_admission() -> None:
     assert clock.see({"status": {"conditions": [{"type": "Admitted", "status": "False"}]}}, waiting) is None
     assert not waiting.holds_quota
     assert (clock.waiting, clock.admitted) == ({"one": {0}}, {"one": set()})
+
+
+def test_an_eviction_that_overtakes_the_admission_is_carried_out_once_the_admission_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def item(*, evicted: bool) -> Object:
+        states = {"QuotaReserved": True, "Admitted": True, "Evicted": evicted}
+        return {
+            "metadata": {"name": "run-000000"},
+            "status": {
+                "conditions": [{"type": kind, "status": str(state)} for kind, state in states.items()],
+                "admission": {},
+            },
+        }
+
+    replay = Replay(FirstComeFirstServed(1, "one"), configuration({"one": {"gpus": 1}}), (run(0, 100),))
+    (clock,), (preempted,) = replay.clocks, replay.runs
+    assert clock.see(item(evicted=True), preempted) is None, "Kueue's own admission would overwrite what is written now"
+    assert [*clock.overtaken(time.monotonic())] == []
+    clock.see(item(evicted=False), preempted)
+    assert preempted.holds_quota
+    for _ in range(2):  # Kueue can change it again before it is written
+        written = clock.see(item(evicted=True), preempted)
+        assert written
+        assert "admission" not in written["status"]
+    assert clock.see({"status": {}}, preempted) is None
+    assert preempted.admitted == [(0, 0)]
+
+    monkeypatch.setattr(module, "OVERTAKEN_SECONDS", 0.0)
+    clock.see(item(evicted=True), preempted)
+    (written,) = clock.overtaken(time.monotonic())
+    assert "admission" not in written["status"], "the admission was seen in no watch"
+    assert [*clock.overtaken(time.monotonic())] == []

@@ -34,6 +34,8 @@ REQUEUE_SECONDS = 3.0
 LOG_SECONDS = 1.0
 # Kueue tries the head of a StrictFIFO queue again and again. One attempt may be older than the event.
 STRICT_ATTEMPTS = 2
+# For how long to wait for the admission that an eviction has overtaken, if it is never seen: a watch was interrupted.
+OVERTAKEN_SECONDS = 1.0
 POLL_SECONDS, MOST_POLL_SECONDS = 0.005, 0.05
 STUCK_SECONDS = 120.0
 ENDS, STARTS = 0, 1  # at the same time, ends come first
@@ -82,6 +84,8 @@ class Clock:
         for run in self._runs.values():
             heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
+        self._evicted: set[int] = set()
+        self._overtaken: dict[int, tuple[float, Object]] = {}
         self._freed: set[str] = set()
         self._agreed: float | None = None
         self._attempts = 0
@@ -157,20 +161,22 @@ class Clock:
     def see(self, item: Object, run: Run) -> Object | None:
         """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all.
 
-        Kueue's scheduler writes in parallel: it can evict a Workload that it is still admitting, and then take back
-        an admission that it wrote later than the eviction.
+        Kueue's scheduler writes in parallel: it can evict a Workload that it is still admitting. The admission then
+        overwrites the eviction, and Kueue evicts it again, unless its quota was released in between.
         """
         if run.ended or run.failed:
             return None
         admitted = "admission" in item.get("status", {})
-        if not admitted or holds(item, "Evicted"):
+        preempted = admitted and holds(item, "Evicted")
+        if preempted and not run.holds_quota and run.number not in self._evicted:
+            self._overtaken[run.number] = (time.monotonic(), item)
+            return None
+        self._overtaken.pop(run.number, None)
+        (self._evicted.add if preempted else self._evicted.discard)(run.number)
+        if preempted or not admitted:
             if run.holds_quota:
-                run.evict(self.now)
-                self._new.pop(run.number, None)
-                self._release(run)
-                self.waiting[run.cluster_queue].add(run.number)
-                self._free(run.cluster_queue)
-            return evicted(item) if admitted else None
+                self._evict(run)
+            return evicted(item) if preempted else None
         if not holds(item, "Admitted") or run.holds_quota:
             return None
         if run.number not in self._expected:
@@ -180,6 +186,21 @@ class Clock:
         self.admitted[run.cluster_queue].add(run.number)
         self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
         return stamped(item, next(self._stamps)) if self._preempts else None
+
+    def _evict(self, run: Run) -> None:
+        run.evict(self.now)
+        self._new.pop(run.number, None)
+        self._release(run)
+        self.waiting[run.cluster_queue].add(run.number)
+        self._free(run.cluster_queue)
+
+    def overtaken(self, now: float) -> Iterator[Object]:
+        """Yields evicted Workloads as they are to be written whose admission should have been seen by now."""
+        for number, (since, item) in [*self._overtaken.items()]:
+            if now - since >= OVERTAKEN_SECONDS:
+                del self._overtaken[number]
+                self._evicted.add(number)
+                yield evicted(item)
 
     # ---------------------------------------------------------------------------------------------------------- events
     def settle(self) -> None:
@@ -299,6 +320,7 @@ class Replay:
             now = time.monotonic()
             pause = min(clock.pause(now) for clock in active)
             puts = [written for item in self._kueue.changes(pause) if (written := self._see(item))]
+            puts += [written for clock in active for written in clock.overtaken(now)]
             deletes: list[Object] = []
             log = self._kueue.log()  # before the counts, which then show at least as much
             if not puts and (ready := [clock for clock in active if clock.may_rest(log, now)]):
