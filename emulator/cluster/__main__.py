@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 
-from emulator.cluster import ClusterFailed, NoSuchCluster, PoolRecord, names, paused
+from emulator.cluster import ClusterFailed, NoSuchCluster, PoolRecord, etcd, names, paused
 from emulator.cluster.api import Refused
 
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
             paused.set_pools(name, [PoolRecord(**pool) for pool in json.load(sys.stdin)])
         else:
             {"pause": paused.pause, "resume": paused.resume, "stop": paused.stop}[options.command](name)
-    except (ClusterFailed, NoSuchCluster, Refused, paused.CannotLoad) as error:
+    except (ClusterFailed, NoSuchCluster, Refused, paused.CannotLoad, etcd.Failed) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

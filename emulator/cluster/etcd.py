@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 import httpx
@@ -26,6 +29,10 @@ ROOT = "/registry"
 SOCKET, PEER_SOCKET = "etcd.sock", "etcd-peer.sock"
 # Kinds whose keys do not have the plural name of the kind: k8s.io/kubernetes, pkg/registry/core/rest/storage_core.go.
 _OTHER_NAMES = {"nodes": "minions"}
+
+
+class Failed(OSError):
+    """etcd refuses a request or doesn't answer."""
 
 
 class Keys:
@@ -61,11 +68,43 @@ class Keys:
         return {item["kind"]: item["name"] for item in found["resources"] if "/" not in item["name"]}
 
 
+class _Connection(HTTPConnection):
+    """A connection to the etcd of a cluster. A simulated day sends thousands of requests: httpx took far longer."""
+
+    def __init__(self, folder: Folder) -> None:
+        super().__init__("etcd", timeout=30)
+        self._folder = folder
+
+    def connect(self) -> None:
+        """Connects through the folder's descriptor, because the whole path may be too long for a socket."""
+        parent = os.open(self._folder.control_plane, os.O_RDONLY)
+        self.sock = socket.socket(socket.AF_UNIX)
+        try:
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(f"/proc/self/fd/{parent}/{SOCKET}")
+        finally:
+            os.close(parent)
+
+    def ask(self, request: str, content: Object) -> Object:
+        """Returns the answer to a request of etcd's KV service. Raises Failed. The next request connects again."""
+        try:
+            self.request("POST", f"/v3/kv/{request}", json.dumps(content), {"content-type": "application/json"})
+            response = self.getresponse()
+            text = response.read()
+            if response.status != HTTPStatus.OK:
+                raise Failed(f"etcd answers {response.status} to {request}: {text[:300].decode(errors='replace')}")
+        except (HTTPException, OSError) as error:
+            self.close()
+            raise error if isinstance(error, Failed) else Failed(f"etcd doesn't answer {request}: {error!r}") from None
+        answered: Object = json.loads(text)
+        return answered
+
+
 def write(folder: Folder, puts: Iterable[tuple[str, Object]], deletes: Iterable[str]) -> None:
     """Deletes keys and writes objects."""
-    with _client(folder) as etcd:
+    with closing(_Connection(folder)) as etcd:
         for batch in _batches([*map(_delete, deletes), *(_put(key, item) for key, item in puts)]):
-            answer(etcd.post("/v3/kv/txn", json={"success": batch}))
+            etcd.ask("txn", {"success": batch})
 
 
 class Writer:
@@ -78,15 +117,14 @@ class Writer:
     """
 
     def __init__(self, folder: Folder, keys: Keys) -> None:
-        self._opened = _client(folder)
+        self._etcd = _Connection(folder)
         self._keys = keys
 
     def __enter__(self) -> Writer:
-        self._etcd = self._opened.__enter__()
         return self
 
-    def __exit__(self, *failure: Any) -> None:
-        self._opened.__exit__(*failure)
+    def __exit__(self, *_: object) -> None:
+        self._etcd.close()
 
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> list[str]:
         """Deletes and writes objects.
@@ -95,7 +133,7 @@ class Writer:
         that is sent again changes nothing. Returns the names of objects that have changed.
         """
         for item in deletes:
-            answer(self._etcd.post("/v3/kv/txn", json={"success": [_delete(self._keys.of(item))]}))
+            self._etcd.ask("txn", {"success": [_delete(self._keys.of(item))]})
         changed = []
         for item in puts:
             operation = _put(self._keys.of(item), item)
@@ -103,7 +141,7 @@ class Writer:
             key = operation["requestPut"]["key"]
             unchanged = {"key": key, "target": "MOD", "result": "EQUAL", "modRevision": version}
             transaction = {"compare": [unchanged], "success": [operation]}
-            if not answer(self._etcd.post("/v3/kv/txn", json=transaction)).get("succeeded") and version != "0":
+            if not self._etcd.ask("txn", transaction).get("succeeded") and version != "0":
                 changed.append(item["metadata"]["name"])
         return changed
 
@@ -111,8 +149,8 @@ class Writer:
 def delete_all(folder: Folder, prefix: str) -> None:
     """Deletes all keys with a prefix that ends with a slash."""
     end = prefix[:-1] + chr(ord("/") + 1)
-    with _client(folder) as etcd:
-        answer(etcd.post("/v3/kv/deleterange", json={"key": _encode(prefix), "range_end": _encode(end)}))
+    with closing(_Connection(folder)) as etcd:
+        etcd.ask("deleterange", {"key": _encode(prefix), "range_end": _encode(end)})
 
 
 def read(folder: Folder) -> dict[str, tuple[int, str]]:
@@ -129,9 +167,9 @@ def replace(folder: Folder, puts: Mapping[str, str], deletes: Iterable[str]) -> 
     """Deletes keys and writes encoded values. Returns the new revisions of the written keys."""
     written: dict[str, int] = {}
     operations = [*map(_delete, deletes), *(_put_encoded(key, value) for key, value in puts.items())]
-    with _client(folder) as etcd:
+    with closing(_Connection(folder)) as etcd:
         for batch in _batches(operations):
-            revision = int(answer(etcd.post("/v3/kv/txn", json={"success": batch}))["header"]["revision"])
+            revision = int(etcd.ask("txn", {"success": batch})["header"]["revision"])
             keys = [operation["requestPut"]["key"] for operation in batch if "requestPut" in operation]
             written.update((_decode(key), revision) for key in keys)
     return written
@@ -139,22 +177,9 @@ def replace(folder: Folder, puts: Mapping[str, str], deletes: Iterable[str]) -> 
 
 def _range(folder: Folder, keys_only: bool) -> list[Object]:
     request = {"key": _encode(f"{ROOT}/"), "range_end": _encode(f"{ROOT}0"), "keys_only": keys_only}
-    with _client(folder) as etcd:
-        found: list[Object] = answer(etcd.post("/v3/kv/range", json=request))["kvs"]
+    with closing(_Connection(folder)) as etcd:
+        found: list[Object] = etcd.ask("range", request)["kvs"]
     return found
-
-
-@contextmanager
-def _client(folder: Folder) -> Iterator[httpx.Client]:
-    """A client of the cluster's etcd."""
-    parent = os.open(folder.control_plane, os.O_RDONLY)
-    # Through the folder's descriptor, because the whole path may be too long for a socket.
-    transport = httpx.HTTPTransport(uds=f"/proc/self/fd/{parent}/{SOCKET}")
-    try:
-        with httpx.Client(base_url="http://etcd", timeout=30, transport=transport) as etcd:
-            yield etcd
-    finally:
-        os.close(parent)
 
 
 def _put(key: str, item: Object) -> Object:

@@ -143,7 +143,7 @@ def restore(folder: Folder) -> None:
                 raise Unusable("its objects keep changing")
             if not poll_until(lambda: _serves(api, folder, base), timeout=20, pause=0.1):
                 raise Unusable("its API server serves other objects than etcd has")
-    except (httpx.HTTPError, Refused) as error:
+    except (httpx.HTTPError, Refused, etcd.Failed) as error:
         raise Unusable(f"it doesn't answer: {error}") from None
     _write(slot, base)
 

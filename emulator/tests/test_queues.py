@@ -100,12 +100,11 @@ def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.M
     """A controller that lost its watch continues after the last revision, so a second object of it would be lost."""
     sent: list[dict[str, Any]] = []
 
-    def send(request: httpx.Request) -> httpx.Response:
-        sent.append(json.loads(request.content))
-        return httpx.Response(200, json={"succeeded": len(sent) != 3})
+    def ask(_connection: object, _request: str, content: dict[str, Any]) -> dict[str, Any]:
+        sent.append(content)
+        return {"succeeded": len(sent) != 3}
 
-    transport = httpx.MockTransport(send)
-    monkeypatch.setattr(etcd, "_client", lambda _folder: httpx.Client(base_url="http://etcd", transport=transport))
+    monkeypatch.setattr("emulator.cluster.etcd._Connection.ask", ask)
     names = [{"metadata": {"name": name}} for name in ("one", "two", "three")]
     changed = {"metadata": {"name": "four", "resourceVersion": "7"}}
     with etcd.Writer(Folder("any"), cast("etcd.Keys", PathKeys())) as writer:
