@@ -69,7 +69,7 @@ class Keys:
 
 
 class _Connection(HTTPConnection):
-    """A connection to the etcd of a cluster. A simulated day sends thousands of requests: httpx took far longer."""
+    """A connection to the etcd of a cluster. A simulated day sends thousands of requests: `httpx` took far longer."""
 
     def __init__(self, folder: Folder) -> None:
         super().__init__("etcd", timeout=30)
