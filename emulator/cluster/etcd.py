@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from http import HTTPStatus
@@ -19,7 +17,7 @@ from typing import Any
 import httpx
 
 from emulator.cluster.api import Object, Refused, answer
-from emulator.cluster.folder import Folder
+from emulator.cluster.folder import Folder, connected
 
 # The limits of a transaction are 128 operations and 1.5 MiB (https://etcd.io/docs/v3.6/op-guide/configuration/). The
 # content is longer by a third in base64, in the request alone.
@@ -76,14 +74,8 @@ class _Connection(HTTPConnection):
         self._folder = folder
 
     def connect(self) -> None:
-        """Connects through the folder's descriptor, because the whole path may be too long for a socket."""
-        parent = os.open(self._folder.control_plane, os.O_RDONLY)
-        self.sock = socket.socket(socket.AF_UNIX)
-        try:
-            self.sock.settimeout(self.timeout)
-            self.sock.connect(f"/proc/self/fd/{parent}/{SOCKET}")
-        finally:
-            os.close(parent)
+        """Connects to etcd's socket."""
+        self.sock = connected(self._folder.control_plane / SOCKET, self.timeout)
 
     def ask(self, request: str, content: Object) -> Object:
         """Returns the answer to a request of etcd's KV service. Raises Failed. The next request connects again."""
@@ -91,11 +83,11 @@ class _Connection(HTTPConnection):
             self.request("POST", f"/v3/kv/{request}", json.dumps(content), {"content-type": "application/json"})
             response = self.getresponse()
             text = response.read()
-            if response.status != HTTPStatus.OK:
-                raise Failed(f"etcd answers {response.status} to {request}: {text[:300].decode(errors='replace')}")
         except (HTTPException, OSError) as error:
             self.close()
-            raise error if isinstance(error, Failed) else Failed(f"etcd doesn't answer {request}: {error!r}") from None
+            raise Failed(f"etcd doesn't answer {request}: {error!r}") from None
+        if response.status != HTTPStatus.OK:
+            raise Failed(f"etcd answers {response.status} to {request}: {text[:300].decode(errors='replace')}")
         answered: Object = json.loads(text)
         return answered
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -117,3 +118,18 @@ def try_lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def connected(path: Path, timeout: float | None = None) -> socket.socket:
+    """Connects to a Unix socket, through its folder's descriptor: the whole path may be too long. Raises OSError."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.settimeout(timeout)
+        connection.connect(f"/proc/self/fd/{folder}/{path.name}")
+    except OSError:
+        connection.close()
+        raise
+    finally:
+        os.close(folder)
+    return connection

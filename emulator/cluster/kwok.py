@@ -11,7 +11,6 @@ import base64
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from emulator import paths, trust
 from emulator.cluster import control_plane, node_agents, processes, spare
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
-from emulator.cluster.folder import Folder, NoSuchCluster, locked, try_lock
+from emulator.cluster.folder import Folder, NoSuchCluster, connected, locked, try_lock
 from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
 from emulator.cluster.records import ClusterRecord, Endpoint
 from emulator.polling import poll_until
@@ -333,17 +332,9 @@ def _wait_for_gateway_classes(folder: Folder, timeout: float = 60) -> None:
 
 def _accepts(path: Path) -> bool:
     try:
-        folder = os.open(path.parent, os.O_RDONLY)
-    except FileNotFoundError:
+        connected(path).close()
+    except OSError:
         return False
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            # Through the folder's descriptor, because the whole path may be too long for a socket.
-            probe.connect(f"/proc/self/fd/{folder}/{path.name}")
-        except OSError:
-            return False
-        finally:
-            os.close(folder)
     return True
 
 
