@@ -99,13 +99,17 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
 
 
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
-    """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy."""
-    content = read_configuration(source)
-    stated = content.get("config") or {}
+    """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy.
+
+    Secrets of the source stay out: only its own secrets provider can decrypt them, and the emulator has dummy values.
+    """
+    stated = read_configuration(source).get("config") or {}
     earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
-    content["config"] = {**defaults, **secrets, **stated}
-    content |= {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier}
+    config = {**defaults, **secrets, **{key: value for key, value in stated.items() if not is_secret(value)}}
+    content = {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {
+        "config": config
+    }
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.write_text(yaml.safe_dump(content, sort_keys=False))
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pulumi
@@ -29,8 +28,8 @@ from catalog.zones import is_zone, node_zones
 from components.base import Component
 from components.plugin.inputs import ComponentInputs
 from settings.reading import PREFIX
+from tests.repository import ROOT, source
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "my-project"
 TOKEN = "hf_canary"
 PROJECT_NUMBER = "123456789012"
@@ -296,7 +295,7 @@ def _shared_record(configuration: str, preview: bool) -> Record:
 
 def configuration(path: str) -> dict[str, Any]:
     """Reads a configuration of this project."""
-    return deepcopy(_parsed((ROOT / path).read_text()))
+    return deepcopy(_parsed(source(path).read_text()))
 
 
 def load_stack(configuration: Mapping[str, Any], token_given: bool = True) -> settings.ResolvedStack:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STACKS = ("Pulumi.prod.yaml", "Pulumi.dev.yaml")
+# The environments as the repository ships them. Users edit those at the root, and tests must hold for them, too.
+ENVIRONMENTS = ROOT / "tests" / "environments"
 
 
 def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
@@ -29,6 +31,17 @@ def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
     return sorted(file for file in files if file.exists())
 
 
+def source(name: str, root: Path = ROOT) -> Path:
+    """The file of a configuration. For an environment, it is the tests' own copy, which earlier versions lack."""
+    copy = root / ENVIRONMENTS.relative_to(ROOT) / name
+    return copy if copy.exists() else root / name
+
+
+def name_of(file: Path) -> str:
+    """The name by which `source` finds the file of a configuration."""
+    return file.name if file.name in STACKS else str(file.relative_to(ROOT))
+
+
 def examples(root: Path = ROOT) -> list[Path]:
     """The examples' configurations."""
     return tracked("examples/*.yaml", root)
@@ -36,4 +49,9 @@ def examples(root: Path = ROOT) -> list[Path]:
 
 def configurations(root: Path = ROOT) -> list[Path]:
     """The configurations of the repository's own stacks, and of the examples."""
-    return [*(root / stack for stack in STACKS), *examples(root)]
+    return [*(source(stack, root) for stack in STACKS), *examples(root)]
+
+
+def stacks_of_the_user() -> list[Path]:
+    """The configurations at the root, which users edit and add to."""
+    return sorted(ROOT.glob("Pulumi.*.yaml"))

@@ -49,7 +49,7 @@ def test_configuration_of_this_project_meets_the_schema(path: Path, validator: j
 def test_configuration_names_its_schema_for_editors(path: Path) -> None:
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", path.read_text())
     assert named
-    assert (path.parent / named[1]).resolve() == FOLDER / "stack.schema.json"
+    assert ((ROOT / repository.name_of(path)).parent / named[1]).resolve() == FOLDER / "stack.schema.json"
     assert (FOLDER / "stack.schema.json").is_relative_to(ROOT)
 
 
@@ -146,7 +146,7 @@ def part_of(part: Any, whole: Any) -> bool:
 
 def test_the_configuration_in_the_readme_is_a_part_of_the_one_that_make_up_deploys() -> None:
     (block,) = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    deployed = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text())
+    deployed = yaml.safe_load(repository.source("Pulumi.dev.yaml").read_text())
     assert part_of(yaml.safe_load(block), deployed)
     assert not part_of({"config": {"gke-ai:cluster": {"mode": "standard"}}}, deployed)
 

@@ -73,6 +73,17 @@ def test_secret_of_the_copy_outlives_the_next_copy(tmp_path: Path) -> None:
     assert yaml.safe_load(stack.config_file.read_text())["encryptionsalt"] == "v1:salt"
 
 
+def test_secrets_and_keys_of_the_users_own_provider_stay_out_of_the_copy(tmp_path: Path) -> None:
+    """The emulator can't decrypt them. It has dummy values."""
+    source = tmp_path / "mine.yaml"
+    config = {"gke-ai:hfToken": {"secure": "v1:cipher"}, "gcp:project": "acme"}
+    keys = {"encryptionsalt": "v1:salt", "secretsprovider": "gcpkms://key", "encryptedkey": "cipher"}
+    source.write_text(yaml.safe_dump({**keys, "config": config}))
+    stack = emulated.prepare("mine", source)
+    assert stack.config_file
+    assert yaml.safe_load(stack.config_file.read_text()) == {"config": {**existing.DEFAULTS, "gcp:project": "acme"}}
+
+
 def test_project_of_the_configuration_precedes_that_of_the_emulator(tmp_path: Path) -> None:
     emulated.prepare("mine", write(tmp_path / "mine.yaml", **{"gcp:project": "acme"}))
     assert copied("mine")["gcp:project"] == "acme"

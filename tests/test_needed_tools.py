@@ -10,6 +10,7 @@ import pytest
 
 from emulator.paths import ROOT
 from ops.needed_tools import needed_tools
+from tests import repository
 from tests.recorder import configuration, shared_record
 from tests.test_outputs import CONFIGURATIONS
 
@@ -33,11 +34,11 @@ def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
         needed |= {"prometheus", "prometheus-adapter"}
     if any("/gateway-api-inference-extension/epp:" in image for image in images(inputs)):
         needed |= {"endpoint-picker", "model-router"}  # which few gateways need, and which builds in seconds
-    assert set(needed_tools((ROOT / path).read_text())) == needed
+    assert set(needed_tools(repository.source(path).read_text())) == needed
 
 
 def test_it_runs_without_a_python_environment() -> None:
-    command = [sys.executable, "-I", "-S", "ops/needed_tools.py", "Pulumi.dev.yaml"]
+    command = [sys.executable, "-I", "-S", "ops/needed_tools.py", str(repository.source("Pulumi.dev.yaml"))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "stack,helm,jobset,kueue\n"
 

@@ -95,7 +95,7 @@ def test_configuration_has_only_its_known_violations(path: str, preview: bool) -
 
 
 def test_every_environment_and_example_is_covered() -> None:
-    assert {str(file.relative_to(repository.ROOT)) for file in repository.configurations()} == set(LEFT_OPEN)
+    assert {repository.name_of(file) for file in repository.configurations()} == set(LEFT_OPEN)
 
 
 def test_policies_are_mandatory_in_prod_alone() -> None:

@@ -13,8 +13,8 @@ from ops.stack import Stop
 from rehearse.simulate.command import parser, print_imported, queues_of
 from rehearse.simulate.kueue import configuration as manager
 from rehearse.simulate.objects import Queues, workload
+from tests import repository
 from tests.recorder import configuration, load_stack, shared_record
-from tests.repository import ROOT
 from tests.simulation.theory import configuration as queues_with
 from tests.simulation.theory import run
 
@@ -41,7 +41,7 @@ def test_queues_are_those_that_the_program_registers(path: str) -> None:
 
 
 def test_kueue_has_the_configuration_of_the_program_but_for_three_settings() -> None:
-    queues = queues_of(ROOT / "Pulumi.prod.yaml")
+    queues = queues_of(repository.source("Pulumi.prod.yaml"))
     values = next(
         resource.inputs["values"]
         for resource in shared_record(configuration("Pulumi.prod.yaml")).resources.values()
@@ -74,7 +74,7 @@ def test_preemption_is_possible_if_the_policies_allow_it(
 
 
 def test_a_workload_asks_for_the_accelerators_of_its_queue() -> None:
-    queues = queues_of(ROOT / "Pulumi.prod.yaml")
+    queues = queues_of(repository.source("Pulumi.prod.yaml"))
     resources = {name: queues.accelerator(name) for name in queues.cluster_queues}
     assert resources == dict.fromkeys(("serving", "training"), "nvidia.com/gpu") | dict.fromkeys(
         ("slices", "v5e"), "google.com/tpu"
@@ -87,7 +87,7 @@ def test_a_workload_asks_for_the_accelerators_of_its_queue() -> None:
 
 def test_generated_runs_fit_the_queues_of_every_stack() -> None:
     for path in STACKS:
-        queues = queues_of(ROOT / path)
+        queues = queues_of(repository.source(path))
         for source in queues.sources():
             name = queues.by_local[source.queue]
             (limits,) = [total for _, total in queues.cluster_queues[name].limits()]

@@ -24,7 +24,7 @@ from rehearse.simulate.run import Run, Span
 from rehearse.simulate.trace import Submission
 from report.prices import Prices
 from settings.calibration import Calibration, Duration, SpotHistory
-from tests.repository import ROOT
+from tests import repository
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.pools import Scripted, configured, gpu_pool, plenty
 from tests.simulation.theory import run
@@ -415,7 +415,7 @@ def test_the_day_of_a_queue_separates_waiting_for_quota_and_for_nodes() -> None:
 
 @pytest.mark.parametrize("file", ["Pulumi.prod.yaml", "Pulumi.dev.yaml", "examples/mixed-training-inference.yaml"])
 def test_generated_runs_fit_on_the_nodes_of_every_stack(file: str) -> None:
-    queues = queues_of(ROOT / file)
+    queues = queues_of(repository.source(file))
     nodes = Nodes(queues.stack)
     for source in queues.sources():
         name = queues.by_local[source.queue]

@@ -38,7 +38,7 @@ def test_pages_outside_docs_are_on_the_site(built: Path) -> None:
 
 def test_a_linked_file_is_shown_as_a_page(built: Path) -> None:
     assert 'href="Pulumi.dev.yaml.html"' in (built / "index.html").read_text()
-    assert "gemma-2-9b-it" in (built / "Pulumi.dev.yaml.html").read_text()
+    assert "gke-ai:cluster" in (built / "Pulumi.dev.yaml.html").read_text()
 
 
 def test_the_site_loads_nothing_from_elsewhere(built: Path) -> None:

@@ -22,6 +22,7 @@ from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
 from ops.stack import client_of, list_objects, send
+from tests import repository
 from tests.end_to_end.reading import objects_of_cluster
 
 JSON = {"Content-Type": "application/json"}
@@ -35,7 +36,7 @@ class Emulator(harness.Emulator):
 
     def configure(self, source: str, **sections: Any) -> Path:
         """Write the configuration of `source` with some `gke-ai:` sections replaced."""
-        content = yaml.safe_load((ROOT / source).read_text())
+        content = yaml.safe_load(repository.source(source).read_text())
         content["config"] |= {f"gke-ai:{name}": section for name, section in sections.items()}
         path = self.state / f"{self.stack}.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ of each, in order, in one line of the output, `…` for any of them. What only l
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import repository
 from tests.end_to_end.emulator import ROOT, Emulator, until_none
 
 pytestmark = pytest.mark.cluster
@@ -61,7 +63,8 @@ def missing(step: Step, output: str) -> list[str]:
 class Shell:
     """Runs commands one after the other like a reader's shell. A failure does not show the environment."""
 
-    def __init__(self, emulator: Emulator) -> None:
+    def __init__(self, emulator: Emulator, folder: Path) -> None:
+        self.folder = folder
         self.environment = {**emulator.environment, "COLUMNS": "250"}
         self.beside: list[subprocess.Popen[str]] = []
 
@@ -69,7 +72,7 @@ class Shell:
         """Start a command without input."""
         return subprocess.Popen(
             ["bash", "-c", command],
-            cwd=ROOT,
+            cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -97,9 +100,26 @@ class Shell:
             process.wait()
 
 
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This checkout, or a copy of it with the environments as shipped, if its users have edited theirs."""
+    if all((ROOT / name).read_text() == repository.source(name).read_text() for name in repository.STACKS):
+        return ROOT
+    copy = tmp_path_factory.mktemp("checkout")
+    for file in repository.tracked("**"):
+        target = copy / file.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+    for name in repository.STACKS:
+        shutil.copy2(repository.source(name), copy / name)
+    return copy
+
+
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
-def test_each_command_of_a_tutorial_prints_the_output_of_its_page(page: Path, emulator: Emulator) -> None:
-    shell = Shell(emulator)
+def test_each_command_of_a_tutorial_prints_the_output_of_its_page(
+    page: Path, emulator: Emulator, checkout: Path
+) -> None:
+    shell = Shell(emulator, checkout)
     try:
         for step in steps(page.read_text()):
             shows(step, shell)

@@ -9,9 +9,8 @@ import pytest
 from report.capacity import Supply, supplies
 from report.changes import Resource
 from tests.recorder import Registration, configuration, run_program
-from tests.repository import ROOT, examples
+from tests.repository import configurations, name_of
 
-STACKS = ("Pulumi.dev.yaml", "Pulumi.prod.yaml")
 HEAD = """<!-- Written by `make docs` from the examples. -->
 # What it costs
 
@@ -48,8 +47,8 @@ def page() -> str:
 
 
 def _rows() -> Iterator[str]:
-    for path in [ROOT / name for name in STACKS] + sorted(examples()):
-        name = str(path.relative_to(ROOT))
+    for path in sorted(configurations(), key=name_of):
+        name = name_of(path)
         with pytest.MonkeyPatch.context() as patch:
             record = run_program(configuration(name), preview=True, monkeypatch=patch)
         for supply in supplies({resource.urn: resource for resource in of_record(record.resources.values())}):

@@ -106,7 +106,7 @@ def others(root: Path = ROOT) -> dict[str, list[Path]]:
     patterns = {
         "pictures": ("docs/**/*.svg",),
         "workflows": (".github/**/*.yml", "examples/**/*.yml", "Makefile"),
-        "configurations": ("*.yaml", "examples/**/*.yaml"),
+        "configurations": ("Pulumi.yaml", "tests/environments/*.yaml", "examples/**/*.yaml"),
     }
     return {name: [file for pattern in globs for file in tracked(pattern, root)] for name, globs in patterns.items()}
 

@@ -15,7 +15,7 @@ from settings.model import Section, Settings
 from settings.reading import PREFIX, discriminator, section_types
 from settings.secrets import SECRETS
 from tests.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
-from tests.repository import ROOT
+from tests.repository import name_of, source
 
 NOTE = "<!-- Written by `make docs` from settings/model. -->"
 # The example of a page is the one whose length is closest to this, in lines.
@@ -127,7 +127,7 @@ def front_page() -> str:
     keys = [f"| `{PREFIX}{row.key}` | {row.type} | {row.default} | {row.meaning} | `{row.example}` |" for row in plain]
     secrets = [f"| `{PREFIX}{secret.key}` | `{secret.variable}` | {secret.description} |" for secret in SECRETS]
     shown = ("gcp:project", "gcp:region", f"{PREFIX}policies", f"{PREFIX}cluster", f"{PREFIX}serving")
-    blocks = _blocks(ROOT / "Pulumi.dev.yaml")
+    blocks = _blocks(source("Pulumi.dev.yaml"))
     return FRONT.format(
         note=NOTE,
         prefix=PREFIX,
@@ -144,7 +144,7 @@ def example(key: str, form: type[Section] | None = None) -> str:
     if not candidates:
         return ""
     path, lines = min(candidates, key=lambda candidate: abs(len(candidate[1]) - _EXAMPLE_LINES))
-    name = path.relative_to(ROOT)
+    name = name_of(path)
     return f"\nFrom [{name}](../../{name}):\n\n```yaml\n" + "\n".join(lines) + "\n```\n"
 
 

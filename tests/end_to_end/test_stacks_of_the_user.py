@@ -1,0 +1,26 @@
+"""Only here: the emulator previews every stack at the root of a checkout, whatever its users have edited or added."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import repository
+from tests.end_to_end.emulator import Emulator
+from tests.test_stacks_of_the_user import set_up
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("file", repository.stacks_of_the_user(), ids=lambda file: file.name)
+def test_a_stack_previews_on_the_emulator(file: Path, emulator: Emulator) -> None:
+    assert "to create" in emulator.make("preview", file)
+
+
+def test_a_stack_with_a_salt_and_an_encrypted_token_previews_on_the_emulator(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(set_up("Pulumi.dev.yaml"))
+    assert "to create" in emulator.make("preview", file)
