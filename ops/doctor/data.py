@@ -48,7 +48,7 @@ class DataChecks(Visit):
             return
         path = named if named.startswith("projects/") else f"projects/{self.project}/secrets/{named}"
         _, project, _, name = path.split("/")
-        where = f"{name} --project {project} --data-file=-  # then type the token"
+        where = f"{name} --project {project} --data-file=-  # type the token, then Ctrl-D twice"
         if self.google(f"secretmanager.googleapis.com/v1/{path}") is None:
             text = f"there is no secret {name} in {project}"
             yield Finding(MISSING, "Secret Manager", text, f"gcloud secrets create {where}")
