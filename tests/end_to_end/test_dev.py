@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
 from tests.end_to_end.test_convergence import section
 from tests.end_to_end.test_environments import PROJECT, row, token_in
+from tests.pages.pictures.record import RECORDING, course
 
 pytestmark = pytest.mark.cluster
 
@@ -73,6 +75,13 @@ def test_first_up_serves_and_trains(platform: Emulator) -> None:
     assert "Admitted" in row(status, "llm/job/finetune-")
     assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
     platform.make("smoke")  # fails where a server does
+
+
+def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
+    eventually(lambda: all_running(platform, "llm"), "the run has started")
+    record = "import json; from ops.stack import Stack; from tests.pages.pictures.record import record"
+    output = platform.run("python", "-c", f"{record}; print(json.dumps(record(Stack({platform.stack!r}))))")
+    assert course(json.loads(output.splitlines()[-1])) == course(json.loads(RECORDING.read_text())), "record it again"
 
 
 def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:

@@ -1,10 +1,10 @@
-"""Records how Kueue admits and preempts while the mixed example runs on the emulator, for the timeline.
+"""Records how Kueue admits and preempts while dev runs on the emulator, for the timeline.
 
-    make up CONFIG=examples/mixed-training-inference.yaml
-    emulator/run python -m tests.pages.pictures.record --stack mixed-training-inference
+    make up
+    emulator/run python -m tests.pages.pictures.record
     make pictures
 
-The script scales the server to two replicas, to four, and back to one. It records the conditions of Kueue's Workloads,
+The script scales the server to two replicas, to three, and back to one. It records the conditions of Kueue's Workloads,
 the pods, and the reserved quota of the cluster queue.
 """
 
@@ -23,17 +23,17 @@ from ops.stack import Object, Stack, list_objects
 from tests.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"
-SERVER, NAMESPACE = "tgi-gemma-deployment", "llm"
+SERVER, NAMESPACE, QUEUE = "gemma", "llm", "gpus"
 KUEUE = f"/apis/{KUEUE_API}"
 # Replicas of each step, and the seconds without a change after which the next step starts.
-STEPS = ((2, 4.0), (4, 4.0), (1, 5.0))
+STEPS = ((2, 4.0), (3, 4.0), (1, 5.0))
 LOOK_EVERY = 0.1
 
 
 def main() -> None:
     """Records the whole run and writes it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stack", default="mixed-training-inference")
+    parser.add_argument("--stack", default="dev")
     RECORDING.write_text(json.dumps(record(Stack(parser.parse_args().stack)), indent=1) + "\n")
     print(f"The recording is {RECORDING}. Next: make pictures")
 
@@ -52,7 +52,7 @@ def record(stack: Stack) -> dict[str, Any]:
         """Records changes. Returns whether anything changed."""
         nonlocal quota
         at = round(time.monotonic() - begun, 1)
-        (queue,) = list_objects(api, f"{KUEUE}/clusterqueues")
+        queue = next(item for item in list_objects(api, f"{KUEUE}/clusterqueues") if item["metadata"]["name"] == QUEUE)
         quota, reserved = gpus_of(queue)
         now = states(
             list_objects(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
@@ -86,13 +86,18 @@ def record(stack: Stack) -> dict[str, Any]:
         subprocess.run(scale, check=True, capture_output=True)
         watch(seconds)
     return {
-        "example": "mixed-training-inference",
         "seconds": round(time.monotonic() - begun, 1),
         "quota": quota,
         "steps": steps,
         "gpus": used,
         "workloads": [{"name": name, "states": seen[workload]} for workload, name in named(seen)],
     }
+
+
+def course(recording: Mapping[str, Any]) -> list[Any]:
+    """What happened, without the seconds: the states of each workload, the GPUs in use, and the quota."""
+    lanes = [(lane["name"], [change["state"] for change in lane["states"]]) for lane in recording["workloads"]]
+    return [lanes, [change["gpus"] for change in recording["gpus"]], recording["quota"]]
 
 
 def gpus_of(queue: Object) -> tuple[int, int]:

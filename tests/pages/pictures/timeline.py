@@ -34,7 +34,7 @@ def drawn(recording: Recording) -> str:
     canvas = Canvas(WIDTH, base + 84, "Serving preempts training, and gives back")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     canvas.text(24, 38, "Serving preempts training, and gives back", 20, bold=True)
-    text = "Two GPUs for each replica, four for training, a quota of "
+    text = "Two GPUs for each replica, two for training, a quota of "
     canvas.text(
         24, 60, f"{text}{recording['quota']}: as Kueue and Kubernetes recorded it on the emulator,", 13, "muted"
     )
