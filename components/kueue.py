@@ -144,7 +144,7 @@ class KueueStack(Component):
         )
         jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
         version = kueue_version or KUEUE_VERSION
-        manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds)
+        manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version)
         release = k8s.helm.v3.Release(
             RELEASE,
             name=RELEASE,
@@ -310,19 +310,22 @@ def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[s
     }
 
 
-def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
-    """Settings that evict and requeue workloads whose pods don't become ready. Empty without a limit.
+def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
+    """Settings that evict and requeue workloads whose pods don't become ready, or that state that there is no limit.
 
+    Up to 0.18, Kueue has no limit by default. From 0.19 on it has 30 minutes, and only a gate turns that off:
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/features/kube_features.go,
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
     """
     if not seconds:
-        return {}
+        has_default = tuple(map(int, version.split(".")[:2])) >= (0, 19)
+        return {"featureGates": {"DisableWaitForPodsReady": True}} if has_default else {}
     requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
     return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
 def manager_configuration(
-    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int
+    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int, version: str = KUEUE_VERSION
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
@@ -351,5 +354,5 @@ def manager_configuration(
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
         "integrations": {"frameworks": FRAMEWORKS},
-        **wait_for_pods_ready(pods_ready_timeout_seconds),
+        **wait_for_pods_ready(pods_ready_timeout_seconds, version),
     }

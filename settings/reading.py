@@ -30,6 +30,8 @@ _TYPES = {
     "string_type": ("text", "Put the value in quotes"),
     "int_type": ("a whole number", "Write a whole number"),
     "int_parsing": ("a whole number", "Write a whole number"),
+    "int_parsing_size": ("a number that fits in 64 bits", "Write a smaller number"),
+    "finite_number": ("a number that fits in 64 bits", "Write a smaller number"),
     "int_from_float": ("a whole number", "Write a whole number"),
     "float_type": ("a number", "Write a number"),
     "float_parsing": ("a number", "Write a number"),

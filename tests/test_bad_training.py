@@ -341,6 +341,20 @@ MISTAKES = [
         "Set it to 1 or more",
     ),
     bad(
+        "more checkpoints than anyone keeps",
+        put(f"{RUN}.checkpoints.keep", 10**12),
+        "training[0].checkpoints.keep",
+        "1000000000000 is above the maximum, 1000",
+        "Set it to 1000 or less",
+    ),
+    bad(
+        "a number of checkpoints beyond any integer",
+        put(f"{RUN}.checkpoints.keep", 1e30),
+        "training[0].checkpoints.keep",
+        "the value is a number, and must be a number that fits in 64 bits",
+        "Write a smaller number",
+    ),
+    bad(
         "checkpoints in shared memory",
         put(f"{RUN}.checkpoints.mountPath", "/dev/shm"),
         "training[0].checkpoints.mountPath",

@@ -399,7 +399,11 @@ def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -
     assert waiting["timeout"] == "1800s"
     assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
     assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
-    assert "waitForPodsReady" not in configured(build(KueueStack, {"namespaces": []}))
+    off = configured(build(KueueStack, {"namespaces": []}))
+    assert {"waitForPodsReady", "featureGates"}.isdisjoint(off)
+    off = configured(build(KueueStack, {"namespaces": []}, kueue_version="0.19.1"))
+    assert "waitForPodsReady" not in off
+    assert off["featureGates"] == {"DisableWaitForPodsReady": True}, "0.19 has a limit by default"
 
 
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:

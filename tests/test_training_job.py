@@ -21,7 +21,7 @@ from settings import load
 from settings.model import TrainingRun
 from settings.runs import run_name
 from settings.warnings import long_grace_periods
-from tests.recorder import PROJECT, ROOT, Record, record, run_program
+from tests.recorder import PROJECT, ROOT, Record, configuration, record, run_program
 from tests.test_bad_training import classed, training
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
@@ -562,3 +562,12 @@ def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
     assert checkpoints.newest([]) is None
     transformers = ["checkpoint-20/trainer_state.json", "checkpoint-9/trainer_state.json", "checkpoint-30/model.bin"]
     assert checkpoints.newest(transformers) == checkpoints.Checkpoint("checkpoint-20", 20)
+
+
+def test_a_number_of_thousands_of_digits_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration("examples/training-job.yaml")
+    config["gke-ai:training"] = json.dumps(config["gke-ai:training"]).replace('"keep": 3', f'"keep": {"9" * 5000}')
+    with pytest.raises(
+        pulumi.RunError, match=r"gke-ai:training\[0\].checkpoints.keep: the value is a number, and must"
+    ):
+        run_program(config, True, monkeypatch)

@@ -65,7 +65,8 @@ def configuration() -> dict[str, object]:
 def parsed(text: str) -> object:
     """A value of the configuration. Pulumi passes objects and lists as JSON, and strings unchanged."""
     try:
-        return json.loads(text)
+        # A number of thousands of digits is infinite, so that its key is named. Python's `int` refuses it.
+        return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 1000 else float(digits))
     except ValueError:
         return text
 

@@ -52,7 +52,7 @@ class RunCheckpoints(Section):
         description="Directory in the bucket. No other run may use it. Default: the name of the JobSet.",
         examples=["experiments/first"],
     )
-    keep: int = Field(default=2, ge=1, description="Number of complete checkpoints to keep.")
+    keep: int = Field(default=2, ge=1, le=1000, description="Number of complete checkpoints to keep.")
     mount_path: str = Field(default="/checkpoints", description="Mount path of the bucket in the container.")
 
 
