@@ -7,7 +7,7 @@ from typing import Any
 
 from ops.configuration_file import read_configuration
 from ops.stack import ROOT, Stop
-from rehearse.git import git, merge_bases
+from rehearse.git import checkout
 
 
 def changed(stack: str, config: Path | None) -> Path:
@@ -35,12 +35,13 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
     own = ROOT / name
     if config != own and own.is_file():
         return own  # CONFIG=changed.yaml: the file in the working tree is what is deployed
-    for commit in merge_bases(ROOT):
-        if (text := git(ROOT, "show", f"{commit}:{name}")) is not None:
-            path = folder / "base.yaml"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-            return path
+    with checkout(ROOT) as around:
+        texts = [around.text(commit, name) for commit in around.merge_bases()] if around else []
+    if (text := next(filter(None, texts), None)) is not None:
+        path = folder / "base.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
     raise Stop(
         f"Git has no {name} at the point where this branch left main. Name the deployed configuration: BASE=FILE"
     )

@@ -33,8 +33,8 @@ from ops.stack import Stop, client_of, request
 from rehearse import prepared
 from rehearse.applied import Applied, apply
 from rehearse.evicted import Evictions, absent_owners
-from rehearse.git import export, git, merge_bases, top_level
-from rehearse.kustomization import kustomization
+from rehearse.git import Checkout, checkout, top_level
+from rehearse.kustomization import NAMES, kustomization
 from rehearse.manifests import Change, Manifest, compare, read
 from rehearse.pools import records
 from rehearse.progress import phase
@@ -120,33 +120,29 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
         )
     if not folder.is_dir():
         raise Stop(f"There is no folder {folder}. Name the folder with the manifests: MANIFESTS=folder")
-    folder, checkout = folder.resolve(), top_level(folder)
-    after = read(folder, checkout or folder)
-    with tempfile.TemporaryDirectory() as exported:
-        before = _read_base(folder, base, checkout, Path(exported))
+    folder = folder.resolve()
+    after = read(folder, top_level(folder) or folder)
+    with tempfile.TemporaryDirectory() as exported, checkout(folder) as around:
+        before = _read_base(folder, base, around, Path(exported))
     change = compare(before, after)
     return Manifests(folder.name, tuple(before), change, snapshot)
 
 
-def _read_base(folder: Path, base: Path | None, checkout: Path | None, exported: Path) -> list[Manifest]:
+def _read_base(folder: Path, base: Path | None, around: Checkout | None, exported: Path) -> list[Manifest]:
     if base:
         if not base.is_dir():
             raise Stop(f"There is no folder {base}. Name the folder before the change: BASE=folder")
         return read(base.resolve(), top_level(base) or base.resolve())
-    commits = merge_bases(folder) if checkout else []
-    if not checkout or not commits:
+    commits = around.merge_bases() if around else []
+    if not around or not commits:
         raise Stop(
             f"Git does not know where the branch of {folder} left main. Fetch the branch main with its history, "
             "or name the folder before the change: BASE=folder"
         )
-    path = folder.relative_to(checkout)
-    has_kustomization = git(checkout, "ls-tree", "--name-only", commits[0], f"{path}/") or ""
-    names = {Path(name).name for name in has_kustomization.splitlines()}
+    path = folder.relative_to(around.top)
     # A Kustomization may include other folders of the checkout.
-    whole = kustomization(folder) is not None or bool(
-        names & {"kustomization.yaml", "kustomization.yml", "Kustomization"}
-    )
-    export(checkout, commits[0], "." if whole else str(path), exported)
+    whole = kustomization(folder) is not None or not around.names(commits[0], str(path)).isdisjoint(NAMES)
+    around.export(commits[0], "." if whole else str(path), exported)
     before = exported.resolve() / path
     return read(before, exported.resolve()) if before.is_dir() else []
 
