@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from catalog.documents import InvalidDocument, Reader, read_file
 from emulator import cluster, existing
 
 
@@ -28,11 +27,11 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="the configuration: Pulumi.dev.yaml")
     config = parser.parse_args().config
     try:
-        content = yaml.safe_load(config.read_text()) or {}
+        content = next(iter(read_file(config, Reader.PULUMI)), None) or {}
         for name in cluster.names():
             cluster.start(name)
-    except yaml.YAMLError as error:
-        sys.exit(f"{config} is not valid YAML: {error}")
+    except InvalidDocument as invalid:
+        sys.exit(f"{config} {invalid}")
     except (cluster.ClusterFailed, cluster.MissingTool) as error:
         sys.exit(str(error))
     print(json.dumps(answer(content.get("config") or {})))

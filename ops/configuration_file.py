@@ -1,37 +1,33 @@
-"""Reads a configuration file that may be a stranger's: in bounded memory, whatever its anchors repeat."""
+"""Reads a configuration file that may be a stranger's, as Pulumi does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from catalog.documents import InvalidDocument, Reader, read_file
 from ops.stack import ROOT, Stop
 from settings import calibration
 from settings.calibration import Calibration
 
-MAX_BYTES = 2**20
-# Far above any configuration: that of prod has about 300 values.
-MAX_VALUES = 100_000
 
-
-def read_configuration(path: Path) -> dict[str, Any]:
+def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, Any]:
     """Returns the content of a configuration file. Stops if it has no keys, is too large, or is not YAML."""
-    if not path.is_file() or path.stat().st_size > MAX_BYTES:
-        raise Stop(f"{path} is not a file of at most {MAX_BYTES >> 20} MiB. Name the stack's configuration.")
-    try:
-        content = yaml.safe_load(path.read_text()) or {}
-        values = count_values(content, {})
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise Stop(f"{path} is not valid YAML: {str(error)[:500]}") from None
-    except RecursionError:
-        raise Stop(f"{path} is nested too deeply.") from None
-    if values > MAX_VALUES:
-        raise Stop(f"{path} has {values:.0e} values with its aliases. Write it with fewer than {MAX_VALUES}.")
+    documents = read_documents(path, reader)
+    content = documents[0] if documents and documents[0] is not None else {}
     if not isinstance(content, dict):
-        raise Stop(f"{path} is not a stack's configuration: it has no keys.")
+        raise Stop(f"{path} is not a configuration: it has no keys.")
+    if len(documents) > 1:
+        raise Stop(f"{path} has {len(documents)} documents. Leave one.")
     return content
+
+
+def read_documents(path: Path, reader: Reader) -> list[Any]:
+    """Returns the documents of a file. Stops if it is too large, or not YAML."""
+    try:
+        return read_file(path, reader)
+    except InvalidDocument as invalid:
+        raise Stop(f"{path} {invalid}") from None
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -44,17 +40,3 @@ def read_calibration(path: Path) -> Calibration:
     except calibration.BadCalibration as bad:
         where, cause, remedy = bad.mistakes[0]
         raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
-
-
-def count_values(value: Any, counted: dict[int, int]) -> int:
-    """Returns how many values a document has once each alias is a copy. Raises ValueError if one contains itself."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in counted:
-        counted[id(value)] = 0  # its own count, while it is not known
-        counted[id(value)] = 1 + sum(
-            count_values(part, counted) for part in (value.values() if isinstance(value, dict) else value)
-        )
-    if not counted[id(value)]:
-        raise ValueError("an alias contains itself")
-    return counted[id(value)]

@@ -104,7 +104,7 @@ def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
     Secrets of the source stay out: only its own secrets provider can decrypt them, and the emulator has dummy values.
     """
     stated = read_configuration(source).get("config") or {}
-    earlier = yaml.safe_load(copy.read_text()) if copy.exists() else {}
+    earlier = read_configuration(copy) if copy.exists() else {}
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
     config = {**defaults, **secrets, **{key: value for key, value in stated.items() if not is_secret(value)}}
     content = {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {
@@ -132,9 +132,8 @@ def ensure(stack: Stack) -> None:
 def mandatory(stack: Stack) -> bool:
     """Whether a violation of the policy pack stops a deployment of the stack."""
     assert stack.config_file
-    config: dict[str, Any] = yaml.safe_load(stack.config_file.read_text())["config"]
-    stated: str = config.get("gke-ai:policies", "advisory")
-    return stated != "advisory"
+    config = read_configuration(stack.config_file).get("config") or {}
+    return bool(config.get("gke-ai:policies", "advisory") != "advisory")
 
 
 def up(stack: Stack) -> None:

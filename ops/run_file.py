@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import settings
+from catalog.documents import Reader
 from catalog.objects import label
 from catalog.quota import QUEUE_LABEL
 from forecast.admission import Run
 from forecast.state import State, pod_sets, requests
-from ops.configuration_file import MAX_BYTES, MAX_VALUES, count_values, read_configuration
+from ops.configuration_file import read_configuration, read_documents
 from ops.stack import ROOT, Stack, Stop
 from settings import BadConfiguration
 from settings.reading import PREFIX
@@ -26,7 +25,7 @@ _PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 def read_run(path: Path, stack: Stack, cluster: State) -> Run:
     """Returns the run of a file as Kueue would see it now. Stops with every mistake of the file."""
-    documents = [document for document in _documents(path) if isinstance(document, dict)]
+    documents = [document for document in read_documents(path, Reader.KUBECTL) if isinstance(document, dict)]
     manifests = [document for document in documents if document.get("kind") in KINDS and "apiVersion" in document]
     if len(manifests) > 1:
         raise Stop(f"{path} has {len(manifests)} Jobs, JobSets and Workloads. Name a file with one run.")
@@ -37,20 +36,6 @@ def read_run(path: Path, stack: Stack, cluster: State) -> Run:
             f"{path} has no run. Write one entry of training or batch, or the manifest of a {', a '.join(KINDS)}."
         )
     return _of_configuration(path, documents[0], stack, cluster)
-
-
-def _documents(path: Path) -> list[Any]:
-    if not path.is_file() or path.stat().st_size > MAX_BYTES:
-        raise Stop(f"{path} is not a file of at most {MAX_BYTES >> 20} MiB. Name the file of the run.")
-    try:
-        documents = [*yaml.safe_load_all(path.read_text())]
-        if count_values(documents, {}) > MAX_VALUES:
-            raise Stop(f"{path} has more than {MAX_VALUES} values with its aliases.")
-        return documents
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise Stop(f"{path} is not valid YAML: {str(error)[:500]}") from None
-    except RecursionError:
-        raise Stop(f"{path} is nested too deeply.") from None
 
 
 def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, cluster: State) -> Run:

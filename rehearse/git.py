@@ -132,7 +132,7 @@ def checkout(folder: Path) -> Iterator[Checkout | None]:
     if not top or not source:
         yield None
         return
-    common = source / (_pointer(source / "commondir") or ".")  # a worktree shares all but HEAD
+    common = source / (_pointer(source / "commondir") or ".")  # of `git worktree`: it shares all but HEAD
     with tempfile.TemporaryDirectory() as private:
         own = Path(private).resolve()
         (own / "config").write_text(_CONFIG)

@@ -7,11 +7,13 @@ before it runs: https://kubectl.docs.kubernetes.io/references/kustomize/kustomiz
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from catalog.documents import Reader
 from ops.configuration_file import read_configuration
 from ops.stack import Stop
 
@@ -28,8 +30,19 @@ _KEYS = frozenset(
     )
 )
 _LISTS = ("resources", "bases", "components")
-_WITH_PATH = ("patches", "patchesJson6902", "replacements")
-# If a check missed a remote base, git and the HTTP client could not reach it either.
+_GENERATOR = frozenset(("namespace", "name", "behavior", "literals", "files", "envs", "env", "options", "type"))
+_PATCH = frozenset(("path", "patch", "target", "options"))
+# Keys of entries that name files: https://github.com/kubernetes-sigs/kustomize/tree/master/api/types
+_ENTRIES = {
+    "configMapGenerator": _GENERATOR,
+    "secretGenerator": _GENERATOR,
+    "patches": _PATCH,
+    "patchesJson6902": _PATCH,
+    "replacements": frozenset(("path", "source", "sourceValue", "targets")),
+}
+# kustomize clones a folder whose name could be that of a host, such as github.com/example, also if it exists.
+_NO_HOST = re.compile(r"(\.{1,2}|[\w-]+)(/.*)?")
+# If a check missed a remote base, git could not reach it, nor the HTTP client beyond this machine.
 _OFFLINE = {"GIT_ALLOW_PROTOCOL": "none", "HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
 
 
@@ -62,42 +75,58 @@ def check(folder: Path, root: Path, included: list[Path]) -> None:
     file = kustomization(folder)
     if file is None:
         return
+    if not file.resolve().is_relative_to(root):
+        raise Stop(f"{file} links to a file outside {root}. Copy it into the repository.")
     included.append(folder)
     if len(included) > MAX_INCLUDED:
         raise Stop(f"{file}: Kustomizations are included more than {MAX_INCLUDED} times. Name one that includes fewer.")
-    content = read_configuration(file)
-    if others := sorted(str(key) for key in content.keys() - _KEYS):
+    content = read_configuration(file, Reader.KUBECTL)
+    if others := sorted(_others(content)):
         raise Stop(
-            f"{file}: {others[0]}: a rehearsal does not use this key, because it can run programs or fetch charts. "
-            "Commit what it generates as plain manifests."
+            f"{file}: {others[0][:200]}: a rehearsal does not use this key, because it can run programs or fetch "
+            "charts. Correct its spelling, or commit what it generates as plain manifests."
         )
     for key, path in _paths(content):
+        if not isinstance(path, str) or "\0" in path:
+            raise Stop(f"{file}: {key}: {str(path)[:200]!r} is no path. Correct it.")
         target = (folder / path).resolve()
-        if "://" in path or not target.exists():
+        if "://" in path or not os.path.exists(target):  # Path.exists raises an error for a long name
             raise Stop(
                 f"{file}: {key}: {path[:200]!r} is not a local file or folder, and a rehearsal fetches nothing. "
                 "Copy it into the repository."
             )
         if not target.is_relative_to(root):
             raise Stop(f"{file}: {key}: {path[:200]!r} is outside {root}. Copy it into the repository.")
+        if target.is_dir() and not _NO_HOST.fullmatch(path):
+            raise Stop(f"{file}: {key}: {path[:200]!r} could be a host. Write it as ./{path[:200]}")
         if target.is_dir():
             check(target, root, included)
 
 
-def _paths(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _others(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yields each key that is not used. kustomize also takes `Files` for `files`, and a check would miss it."""
+    yield from content.keys() - _KEYS
+    for section, keys in _ENTRIES.items():
+        for entry in _entries(content, section):
+            names = entry.keys() if isinstance(entry, dict) else {str(entry)}
+            yield from (f"{section}: {name}" for name in names - keys)
+
+
+def _paths(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields each path that a Kustomization names, with its key."""
     for key in _LISTS:
-        yield from ((key, str(path)) for path in content.get(key) or [])
-    for patch in content.get("patchesStrategicMerge") or []:
+        yield from ((key, path) for path in _entries(content, key))
+    for patch in _entries(content, "patchesStrategicMerge"):
         if "\n" not in str(patch):  # otherwise it is the patch itself
-            yield "patchesStrategicMerge", str(patch)
-    for key in _WITH_PATH:
-        yield from ((key, str(item["path"])) for item in _mappings(content.get(key)) if item.get("path"))
-    for key in ("configMapGenerator", "secretGenerator"):
-        for item in _mappings(content.get(key)):
-            yield from ((key, str(path).partition("=")[2] or str(path)) for path in item.get("files") or [])
-            yield from ((key, str(path)) for path in [*(item.get("envs") or []), *filter(None, [item.get("env")])])
+            yield "patchesStrategicMerge", patch
+    for section in _ENTRIES:
+        for entry in _entries(content, section):
+            paths = [*_entries(entry, "envs"), *filter(None, (entry.get("env"), entry.get("path")))]
+            yield from ((section, path) for path in paths)
+            yield from ((section, str(file).partition("=")[2] or file) for file in _entries(entry, "files"))
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value or [] if isinstance(item, Mapping)]
+def _entries(content: Mapping[str, Any], key: str) -> list[Any]:
+    """The entries of a list. What is no list is its only entry, which no check accepts."""
+    value = content.get(key)
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from catalog.documents import InvalidDocument, Reader
+from catalog.documents import read as documents_of
 from catalog.namespaces import is_system
 from catalog.versions import JOBSET_API, KUEUE_API
-from ops.configuration_file import MAX_VALUES, count_values
 from ops.snapshot.values import MAX_PODS, SHOWN, invalid_values, wanted_pods
 from ops.stack import Stop
 from rehearse.kustomization import kustomization, render
@@ -22,21 +21,9 @@ from report.interruptions import join_names
 
 Object = dict[str, Any]
 # An object of Kubernetes has 1.5 MiB at most: https://etcd.io/docs/v3.6/dev-guide/limit/
-MAX_BYTES, MAX_FILES, MAX_OBJECTS, MAX_DEPTH = 4 * 2**20, 1_000, 2_000, 64
+MAX_BYTES, MAX_FILES, MAX_OBJECTS = 4 * 2**20, 1_000, 2_000
 _SUFFIXES = (".yaml", ".yml", ".json")
 _KUEUE, _JOBSET = KUEUE_API.partition("/")[0], JOBSET_API.partition("/")[0]
-
-
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Reads YAML as kubectl does: a date and `on` are texts."""
-
-    yaml_implicit_resolvers: Mapping[str, Any] = {
-        first: [(tag, form) for tag, form in forms if not tag.endswith((":timestamp", ":bool"))]
-        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"true|True|TRUE|false|False|FALSE"), [*"tTfF"])
 
 
 class Kind(NamedTuple):
@@ -185,24 +172,15 @@ def parse(text: str, source: str) -> list[Manifest]:
     """Returns the objects in a text. Stops if it is not YAML, too large with its aliases, or nested too deeply."""
     if len(text) > MAX_BYTES:
         raise Stop(f"{source} has more than {MAX_BYTES >> 20} MiB. Name a smaller folder.")
-    depth = 0
     try:
-        for event in yaml.parse(text, Loader=_Loader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > MAX_DEPTH:  # the parser of the next step would overflow its stack
-                raise RecursionError
-        documents = list(yaml.load_all(text, Loader=_Loader))
-        if (values := count_values(documents, {})) > MAX_VALUES:
-            raise Stop(f"{source} has {values:.0e} values with its aliases. Write it with fewer than {MAX_VALUES}.")
-        return [
-            _manifest(item, f"{source}, document {number}")
-            for number, document in enumerate(documents, 1)
-            for item in _items(document)
-        ]
-    except (yaml.YAMLError, ValueError) as error:
-        raise Stop(f"{source} is not valid YAML: {str(error)[:500]}") from None
-    except RecursionError:
-        raise Stop(f"{source} is nested too deeply. No object of Kubernetes has {MAX_DEPTH} levels.") from None
+        documents = documents_of(text, Reader.KUBECTL)
+    except InvalidDocument as invalid:
+        raise Stop(f"{source} {invalid}") from None
+    return [
+        _manifest(item, f"{source}, document {number}")
+        for number, document in enumerate(documents, 1)
+        for item in _items(document)
+    ]
 
 
 def _items(document: Any) -> list[Any]:

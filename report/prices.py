@@ -21,9 +21,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from catalog.capacity import MODES
+from catalog.documents import InvalidDocument, Reader, read_file
 from catalog.machines import GPUS, MACHINES
 from catalog.tpus import VERSIONS
 from settings.calibration import Calibration
@@ -53,8 +52,8 @@ class Prices:
 def read(path: Path) -> Prices:
     """Reads a price table from a file. Raises BadPrices."""
     try:
-        return parse(yaml.safe_load(path.read_text()))
-    except (OSError, yaml.YAMLError) as error:
+        return parse(next(iter(read_file(path, Reader.PULUMI)), None))
+    except (OSError, InvalidDocument) as error:
         raise BadPrices(f"{path}: the price table cannot be read: {error}") from None
     except BadPrices as bad:
         raise BadPrices(f"{path} is not a valid price table:\n{bad}") from None

@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from catalog.documents import InvalidDocument, Reader, read_file
 from catalog.machines import ATTACHABLE, MACHINES
 from catalog.nodes import NodeShape, allocatable, free
 from catalog.quantities import GI, format_quantity, parse_quantity
@@ -31,7 +32,6 @@ Amounts = dict[Measured, Text]
 Name = Annotated[str, Field(pattern="^[a-z0-9-]{1,63}$")]  # of a machine type, a zone or a region
 Rate = Annotated[float, Field(ge=0, le=1)]
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
-MAX_BYTES = 2**20
 # Capacity modes whose nodes Calendar mode can reserve instead.
 RESERVABLE = ("reservation", "flexStart", "queuedFlexStart")
 HEADING = (
@@ -252,17 +252,13 @@ def read(file: Path) -> Calibration:
     """Reads a calibration file. Raises BadCalibration with all mistakes."""
     measure = "Run python -m ops.verify to measure again, or remove gke-ai:calibration"
     try:
-        if file.exists() and not (file.is_file() and file.stat().st_size <= MAX_BYTES):  # a device has no end
-            raise BadCalibration([("", f"{file} is not a file of at most {MAX_BYTES >> 20} MiB", measure)])
-        content = yaml.safe_load(file.read_text())
-    except FileNotFoundError:
-        raise BadCalibration([("", f"the file {file} does not exist", measure)]) from None
-    except (OSError, UnicodeDecodeError) as error:
+        if not file.exists():
+            raise BadCalibration([("", f"the file {file} does not exist", measure)])
+        content = next(iter(read_file(file, Reader.PULUMI)), None)
+    except OSError as error:
         raise BadCalibration([("", f"{file} cannot be read ({type(error).__name__})", measure)]) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1})" if mark else ""
-        raise BadCalibration([("", f"{file} is not valid YAML{where}", measure)]) from None
+    except InvalidDocument as invalid:
+        raise BadCalibration([("", f"{file} {str(invalid).rstrip('.')}", measure)]) from None
     try:
         calibration = Calibration.model_validate(content or {}, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -54,7 +54,7 @@ def calibrated(file: Path) -> Configuration:
 @pytest.mark.parametrize(
     ("content", "where", "cause"),
     [
-        ("nodes: [", "", "is not valid YAML (line 1)"),
+        ("nodes: [", "", "is not valid YAML: line 2: "),
         ([1], "", "valid dictionary"),
         ({"machines": []}, "machines: ", "not permitted"),
         ({"nodes": [{**NODE, "nodes": None}]}, "nodes[0].nodes: ", "valid integer"),

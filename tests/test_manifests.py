@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from catalog.documents import MAX_DEPTH
 from catalog.versions import KUEUE_VERSION
 from emulator.cluster import programs
 from ops.snapshot.format import Snapshot
@@ -19,7 +21,7 @@ from ops.stack import Answer, Stop
 from rehearse import applied, command, plain
 from rehearse.applied import Applied
 from rehearse.kustomization import render
-from rehearse.manifests import MAX_BYTES, MAX_DEPTH, MAX_FILES, Change, Manifest, compare, parse, read
+from rehearse.manifests import MAX_BYTES, MAX_FILES, Change, Manifest, compare, parse, read
 from rehearse.scratch import Scratch
 from tests.actions import commit
 from tests.repository import ROOT
@@ -67,13 +69,14 @@ def test_all_documents_of_all_files_in_all_subfolders_are_read(tmp_path: Path) -
     assert [manifest.name for manifest in read(tmp_path, tmp_path)] == ["a", "b", "d", "c"]
 
 
-def test_texts_that_look_like_dates_and_booleans_are_read_as_kubectl_does() -> None:
-    text = (
-        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {since: 2026-01-01, power: on}}, spec: {x: true}}"
-    )
+def test_dates_and_booleans_are_read_as_kubectl_does() -> None:
+    annotations = "since: 2026-01-01, power: on, quoted: 'on'"
+    metadata = f"metadata: {{name: a, annotations: {{{annotations}}}}}"
+    text = f"{{apiVersion: batch/v1, kind: Job, {metadata}, spec: {{suspend: yes}}}}"
     (manifest,) = parse(text, "a.yaml")
-    assert manifest.content["metadata"]["annotations"] == {"since": "2026-01-01", "power": "on"}
-    assert manifest.content["spec"] == {"x": True}
+    # The API server refuses the boolean, as it does what kubectl sends.
+    assert manifest.content["metadata"]["annotations"] == {"since": "2026-01-01", "power": True, "quoted": "on"}
+    assert manifest.content["spec"] == {"suspend": True}
 
 
 BOMB = "a: &a [x, x]\n" + "".join(
@@ -255,6 +258,21 @@ def test_a_local_kustomization_is_rendered_with_its_base(tmp_path: Path) -> None
         ({"generators": ["plugin.yaml"]}, "generators: a rehearsal does not use this key"),
         ({"transformers": ["plugin.yaml"]}, "transformers: "),
         ({"helmCharts": [{"name": "kueue"}]}, "helmCharts: "),
+        ({"configMapGenerator": [{"name": "a", "Files": ["https://127.0.0.1/x"]}]}, "configMapGenerator: Files: a reh"),
+        ({"secretGenerator": [{"name": "a", "enVs": ["x"]}]}, "secretGenerator: enVs: "),
+        ({"secretGenerator": [{"name": "a", "file\u017f": ["x"]}]}, "secretGenerator: file\u017f: "),
+        ({"patches": [{"Path": "https://127.0.0.1/x"}]}, "patches: Path: "),
+        ({"patchesJson6902": [{"PATH": "x", "target": {}}]}, "patchesJson6902: PATH: "),
+        ({"replacements": [{"pAth": "x"}]}, "replacements: pAth: "),
+        ({"Resources": ["https://127.0.0.1/x"]}, "Resources: a rehearsal does not use this key"),
+        ({"replacements": ["https://127.0.0.1/x"]}, "replacements: https://127.0.0.1/x: "),
+        ({"patches": "https://127.0.0.1/x"}, "patches: https://127.0.0.1/x: "),
+        ({"resources": "https://127.0.0.1/x"}, "'https://127.0.0.1/x' is not a local"),
+        ({"resources": [5]}, "resources: '5' is no path"),
+        ({"resources": ["a\0b"]}, "is no path"),
+        ({"resources": ["a" * 300]}, "is not a local file or folder"),
+        ({"resources": ["github.com/example/base"]}, "could be a host. Write it as ./github.com/example/base"),
+        ({"components": ["git@host:base"]}, "could be a host"),
         ({"resources": ["../nested"]}, "nested/kustomization.yaml: resources: 'https://example.com/x' is not a local"),
     ],
     ids=lambda value: str(value)[:40],
@@ -266,9 +284,51 @@ def test_remote_bases_plugins_and_files_outside_are_refused(
     write(tmp_path / "outside", job=item("Job"), kustomization={"resources": ["job.yaml"]})
     write(root / "nested", kustomization={"resources": ["https://example.com/x"]})
     folder = write(root / "folder", kustomization=content)
+    for name in ("github.com/example/base", "git@host:base"):
+        write(folder / name, kustomization={"resources": []})
     (folder / "link").symlink_to(tmp_path / "outside")
     with pytest.raises(Stop, match=message):
         render(folder, root)
+
+
+def test_every_path_of_a_kustomization_is_used(tmp_path: Path) -> None:
+    write(tmp_path / "v1.2", job=item("Job", "a"), kustomization={"resources": ["job.yaml"]})
+    patch = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a", "namespace": "research"}}
+    write(tmp_path, patch={**patch, "spec": {"parallelism": 2}})
+    (tmp_path / "values").write_text("a=1\n")
+    generator = {"name": "c", "files": ["values", "key=values"], "envs": ["values"], "literals": ["b=on"]}
+    content = {"resources": ["./v1.2"], "patches": [{"path": "patch.yaml"}], "configMapGenerator": [generator]}
+    job, config = sorted(
+        read(write(tmp_path, kustomization=content), tmp_path), key=lambda item: item.kind, reverse=True
+    )
+    assert job.content["spec"] == {"parallelism": 2}
+    assert config.content["data"] == {"a": "1", "b": "on", "key": "a=1\n", "values": "a=1\n"}
+
+
+def test_kustomize_itself_takes_a_key_in_any_case_and_a_local_folder_for_a_host(tmp_path: Path) -> None:
+    """Why both are refused."""
+    (tmp_path / "values").write_text("a: 1")
+    write(tmp_path, kustomization={"configMapGenerator": [{"name": "a", "File\u017f": ["values"]}]})
+    done = kustomize(tmp_path)
+    assert "values: 'a: 1'" in done.stdout, done.stderr
+    write(tmp_path / "github.com" / "example" / "base", kustomization={"resources": []})
+    write(tmp_path, kustomization={"resources": ["github.com/example/base"]})
+    assert "fetch --depth=1 https://github.com/example/base" in kustomize(tmp_path, GIT_ALLOW_PROTOCOL="none").stderr
+
+
+def kustomize(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    command = ["kubectl", "kustomize", str(folder)]
+    environment = {**os.environ, **more}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_kustomization_that_links_to_a_file_outside_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("resources: []")
+    folder = write(tmp_path / "folder")
+    folder.mkdir()
+    (folder / "kustomization.yaml").symlink_to(tmp_path / "secret")
+    with pytest.raises(Stop, match="links to a file outside"):
+        render(folder, folder)
 
 
 def test_kustomizations_that_include_themselves_or_grow_without_end_are_refused(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
+from catalog.documents import InvalidDocument, Reader, read
 from catalog.namespaces import KUEUE
 from ops.snapshot.fields import trim_kueue
 from ops.stack import Answer
@@ -37,8 +36,8 @@ def configuration(answer: Answer) -> dict[str, Any] | None:
     """Returns the listed fields in the answer for PATH, or None if the cluster has none or does not show them."""
     text = (answer.body.get("data") or {}).get(KEY) if answer.code == 200 else None
     try:
-        content = yaml.safe_load(text or "")
-    except yaml.YAMLError:
+        content = read(text or "", Reader.KUBECTL)[0]
+    except (InvalidDocument, IndexError):
         return None
     return trim_kueue(content) if isinstance(content, dict) else None
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.table import Table
 from rich.text import Text
 
+from ops.configuration_file import read_configuration
 from ops.stack import ROOT, Stack, Stop, add_stack
 from ops.terminal import new_console
 from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
@@ -52,8 +52,8 @@ def verify(stack: Stack, output: Path | None = None) -> int:
 def named_file(stack: Stack) -> Path | None:
     """Returns the calibration file that the configuration of the stack names."""
     file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
-    content = yaml.safe_load(file.read_text()) if file.exists() else {}
-    name = ((content or {}).get("config") or {}).get(KEY)
+    content = read_configuration(file) if file.exists() else {}
+    name = (content.get("config") or {}).get(KEY)
     return ROOT / str(name) if name else None
 
 
