@@ -1,11 +1,15 @@
 # Every target runs through emulator/run, which builds missing tools and sets the emulator's environment.
-STACK ?=
-CONFIG ?=
-RUN ?=
-PICK = --stack "$(STACK)" --config "$(CONFIG)"
-NAME = $(or $(STACK),$(basename $(notdir $(CONFIG))),dev)
+#
+# These variables of a user are texts: make expands nothing in them. A recipe takes them from its environment, as "$$STACK",
+# so that no shell runs what they contain. tests/test_makefile.py tries it with each of them.
+INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
+	REHEARSAL SIMULATION JSON PICTURE MARKDOWN FILES OF FAULT WITHOUT_CLUSTER PASSING
+$(foreach input,$(INPUTS),$(eval override $(input) := $$(value $(input)))$(if $($(input)),$(eval export $(input))))
+PICK = --stack "$$STACK" --config "$$CONFIG"
+# Default: the name of the configuration without its suffix, or dev.
+NAME = $${STACK:-$$(basename -- "$${CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
-TOOLS = --tools "$$(python3 ops/needed_tools.py "$(or $(CONFIG),Pulumi.$(NAME).yaml)")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
+TOOLS = --tools "$$(python3 ops/needed_tools.py "$${CONFIG:-Pulumi.$${STACK:-dev}.yaml}")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
 COMMA = ,
 # A rehearsal of manifests runs no Pulumi.
 CLUSTER_TOOLS = kubernetes,etcd,kwok,helm,kueue,jobset
@@ -30,11 +34,11 @@ runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 	@$(EMULATOR) snapshot $(PICK)
 when:  ## say when a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json]
-	@emulator/run $(TOOLS) python -m ops.when --stack "$(NAME)" $(if $(CONFIG),--config-file "$(CONFIG)") $(if $(SNAPSHOT),--snapshot "$(SNAPSHOT)") "$(RUN_FILE)"
+	@emulator/run $(TOOLS) python -m ops.when --stack "$(NAME)" $(if $(CONFIG),--config-file "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") -- "$$RUN_FILE"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
-	@$(EMULATOR) logs $(PICK) --run "$(RUN)"
+	@$(EMULATOR) logs $(PICK) --run "$$RUN"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
-	@$(EMULATOR) remove-run $(PICK) --run "$(RUN)"
+	@$(EMULATOR) remove-run $(PICK) --run "$$RUN"
 verify:  ## compare what the stack relies on with its cluster, and measure it
 	@$(EMULATOR) verify $(PICK)
 smoke:  ## send requests to every server of a stack
@@ -49,17 +53,18 @@ policies:  ## print the policy results of a preview: make policies [STACK=prod] 
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
 	@$(EMULATOR) preview-json $(PICK)
 report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
-	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$(PRICES)") $(if $(REHEARSAL),--rehearsal "$(REHEARSAL)") \
-		$(if $(SIMULATION),--simulation "$(SIMULATION)")
+	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$$PRICES") $(if $(REHEARSAL),--rehearsal "$$REHEARSAL") \
+		$(if $(SIMULATION),--simulation "$$SIMULATION")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
-	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m rehearse --stack "$(NAME)" --config "$(CONFIG)" \
-		--manifests "$(MANIFESTS)" --base "$(BASE)" --snapshot "$(SNAPSHOT)" \
-		--json "$(JSON)" --picture "$(PICTURE)" --markdown "$(MARKDOWN)" --prices "$(PRICES)" --unavailable "$(UNAVAILABLE)" --upgrade "$(UPGRADE)" \
-		$(if $(MINUTES),--minutes "$(MINUTES)")
+	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m rehearse --stack "$(NAME)" --config "$$CONFIG" \
+		--manifests "$$MANIFESTS" --base "$$BASE" --snapshot "$$SNAPSHOT" \
+		--json "$$JSON" --picture "$$PICTURE" --markdown "$$MARKDOWN" --prices "$$PRICES" --unavailable "$$UNAVAILABLE" --upgrade "$$UPGRADE" \
+		$(if $(MINUTES),--minutes "$$MINUTES")
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
-	@emulator/run --tools stack,helm,kueue-simulation python -m rehearse.simulate day --stack "$(NAME)" --config "$(CONFIG)" \
-		$(foreach file,$(COMPARE),--compare "$(file)") --trace "$(TRACE)" --json "$(JSON)" --picture "$(PICTURE)" --prices "$(PRICES)" \
-		$(if $(JOBS),--jobs "$(JOBS)") $(if $(SEED),--seed "$(SEED)") $(if $(SEEDS),--seeds "$(SEEDS)")
+	@set -f; for file in $$COMPARE; do set -- "$$@" --compare "$$file"; done; \
+		emulator/run --tools stack,helm,kueue-simulation python -m rehearse.simulate day --stack "$(NAME)" --config "$$CONFIG" \
+		"$$@" --trace "$$TRACE" --json "$$JSON" --picture "$$PICTURE" --prices "$$PRICES" \
+		$(if $(JOBS),--jobs "$$JOBS") $(if $(SEED),--seed "$$SEED") $(if $(SEEDS),--seeds "$$SEEDS")
 site:  ## build the documentation as a site in .local/site, which needs no network
 	@emulator/run python -m tests.pages.site
 pictures:  ## write the pictures in docs/pictures
@@ -85,8 +90,8 @@ coverage:  ## print which lines and branches the tests of `make check` run
 # Coverage starts with every Python process that has these variables. The emulator's clusters and pods don't have them.
 coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
 	emulator/run coverage erase
-	-COVERAGE_PROCESS_START="$(CURDIR)/pyproject.toml" COVERAGE_FILE="$(CURDIR)/.coverage" \
-		emulator/run --tools all pytest -m "not long" -n 3 --dist loadfile $(FILES)
+	-set -f; COVERAGE_PROCESS_START="$$PWD/pyproject.toml" COVERAGE_FILE="$$PWD/.coverage" \
+		emulator/run --tools all pytest -m "not long" -n 3 --dist loadfile $$FILES
 	emulator/run coverage combine --quiet
 	emulator/run coverage report
 # Runs three test files at a time, because a test waits for its cluster for most of its time.
@@ -98,9 +103,9 @@ test-long:  ## run all tests, with more repetitions and more kill points
 test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
 	emulator/run python -m tests.real_vllm
 times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
-	@emulator/run python -m tests.times $(if $(OF),--of "$(OF)")
+	@emulator/run python -m tests.times $(if $(OF),--of "$$OF")
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]
-	@emulator/run --tools all python -m tests.faults --fault "$(FAULT)" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
+	@emulator/run --tools all python -m tests.faults --fault "$$FAULT" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
 lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .

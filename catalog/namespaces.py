@@ -19,6 +19,18 @@ METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
 KONNECTIVITY_NAMESPACE = "kube-system"
 KONNECTIVITY = MappingProxyType({"k8s-app": "konnectivity-agent"})
 
+# The namespaces that a cluster gets from Kubernetes and GKE: https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces,
+# those that gcloud leaves out where it lists workloads (googlecloudsdk, api_lib/container), and those that GKE's own
+# admission policies leave out on Autopilot.
+PUBLIC = frozenset(
+    (
+        *("kube-system", "kube-public", "kube-node-lease", "gke-system", "gmp-public", *METRICS_COLLECTORS),
+        *("gke-managed-system", "gke-managed-cim", "gke-managed-volumepopulator", "gke-managed-checkpointing"),
+        *("gke-managed-filestorecsi", "gke-managed-parallelstorecsi", "gke-managed-lustrecsi", "gke-managed-otel"),
+        *("gke-managed-mldiagnostics", "gke-managed-networking-dra-driver", "gke-managed-pod-snapshots"),
+        *(KUEUE, JOBSET, STACKDRIVER_ADAPTER, MODEL_CACHE),
+    )
+)
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces. Those of GKE begin
 # with gke- and gmp-: https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security
 _PREFIXES = ("kube-", "gke-", "gmp-")

@@ -12,15 +12,15 @@ import subprocess
 from typing import Any
 
 import yaml
-from rich.console import Console
 
 from catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from ops.down import jobset_release
 from ops.stack import Stack, Stop, arguments, run
+from ops.terminal import PlainConsole
 
 # Name of this field manager in `managedFields`.
 MANAGER = "gke-ai"
-console = Console(highlight=False, soft_wrap=True)
+console = PlainConsole(highlight=False, soft_wrap=True)
 
 
 def main() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from catalog.versions import JOBSET_API
 from ops.stack import Stack, Stop, arguments, kubectl, list_objects, run
+from ops.terminal import PlainConsole
 from registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 GONE_SECONDS = 60
-console = Console(highlight=False, soft_wrap=True)
+console = PlainConsole(highlight=False, soft_wrap=True)
 
 
 def main() -> None:

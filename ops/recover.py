@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from rich.console import Console
-
 from ops.helm_releases import adopted as adopted_release
 from ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
 from ops.stack import Stack, Stop, arguments, run
+from ops.terminal import PlainConsole
 from registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
 
-console = Console(highlight=False, soft_wrap=True)
+console = PlainConsole(highlight=False, soft_wrap=True)
 
 
 def main() -> None:

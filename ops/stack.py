@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ops.terminal import printable
 from registered.types import PROVIDER, STACK
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ BUSY_RETRIES = 10  # as client-go, which kubectl uses
 
 class Stop(Exception):
     """Ends a command with a message for the user, without a traceback."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 @dataclass(frozen=True)

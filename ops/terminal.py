@@ -1,14 +1,33 @@
-"""The console that the commands print to."""
+"""The console that the commands print to, and text that cannot control a terminal."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 LOG_WIDTH = 160  # columns, without a terminal
+# Control characters, and those that change the direction of text: https://www.unicode.org/reports/tr36/
+_CONTROL = (*range(9), *range(11, 32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_PLAIN = {**dict.fromkeys(_CONTROL, "\N{REPLACEMENT CHARACTER}"), ord("\r"): " "}
+
+
+def printable(text: str) -> str:
+    """Returns a text, which may be a stranger's, without control characters except tabs and line feeds."""
+    return text.translate(_PLAIN)
+
+
+class PlainConsole(Console):
+    """A console on which a text cannot move the cursor, change colors or write to the clipboard."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yields the segments of something that is printed."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def new_console(log_width: int = LOG_WIDTH) -> Console:
     """Returns a console as wide as the terminal. Without a terminal, as in a log, it has `log_width` columns."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else log_width)
+    return PlainConsole(highlight=False, width=None if sys.stdout.isatty() else log_width)

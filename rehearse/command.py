@@ -34,7 +34,7 @@ from ops.snapshot import kueue
 from ops.snapshot.command import read_file, take
 from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, on_emulator, request
-from ops.terminal import new_console
+from ops.terminal import new_console, printable
 from rehearse import configurations, delays, plain, prepared, table, upgrades
 from rehearse.differences import Difference
 from rehearse.progress import phase
@@ -258,7 +258,7 @@ def _change(
             _await_update(update, recorder)
         if not update.runs and not update.succeeded():
             refused = update.errors()
-            print(f"The change is refused:\n{refused}", file=sys.stderr)
+            print(printable(f"The change is refused:\n{refused}"), file=sys.stderr)
             if not (done := update.done()):
                 raise SystemExit(REFUSED)
             notes.append(f"Before it was refused, the change had {join_names(done)}.")

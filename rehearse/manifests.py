@@ -66,6 +66,7 @@ KINDS: Mapping[str, Kind] = {
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 # Kinds that decide nothing in the queue, because simulated pods read and reach nothing: left out without a note.
 WITHOUT_EFFECT = ("ConfigMap", "Secret", "NetworkPolicy", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+_FORMS = {"kind": re.compile("[A-Za-z][A-Za-z0-9]{0,62}"), "apiVersion": re.compile("[A-Za-z0-9./-]{1,300}")}
 _VERSION = re.compile(r"v\d+((alpha|beta)\d+)?")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _COUNTS = ("replicas", "parallelism", "minReplicas", "maxReplicas")
@@ -196,6 +197,9 @@ def _manifest(item: Any, where: str) -> Manifest:
     metadata = item.get("metadata") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not all(isinstance(item.get(key), str) for key in ("apiVersion", "kind")):
         raise Stop(f"{where}: this is no manifest: it has no apiVersion or no kind. Move it out of the folder.")
+    for key, form in _FORMS.items():
+        if not form.fullmatch(item[key]):
+            raise Stop(f"{where}: {key}: {item[key][:SHOWN]!r} is none that Kubernetes has. Correct it.")
     if not isinstance(metadata, dict) or not any(
         isinstance(metadata.get(key), str) for key in ("name", "generateName")
     ):

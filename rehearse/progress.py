@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ops.terminal import printable
+
 
 @contextmanager
 def phase(description: str) -> Iterator[Callable[[str], None]]:
     """Prints what is done, an answer if the block gives one, and how long it took."""
-    print(f"… {description}", end="", flush=True)
+    print(printable(f"… {description}"), end="", flush=True)
     started = time.monotonic()
     try:
-        yield lambda answer: print(f": {answer}", end="", flush=True)
+        yield lambda answer: print(printable(f": {answer}"), end="", flush=True)
     except BaseException:
         print(" – failed", flush=True)
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ops.terminal import printable
+
 # A table with more rows is folded.
 LONG = 8
 
@@ -26,7 +28,8 @@ def folded(title: str, body: str) -> str:
 
 def text(value: str) -> str:
     """Escapes Markdown and HTML in plain text for a table cell or a line."""
-    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
+    escaped = printable(value).replace("&", "&amp;").replace("<", "&lt;").replace("\\", "&#92;")
+    escaped = escaped.replace("|", "\\|").replace("\n", " ")
     escaped = escaped.replace("](", "]\\(").replace("@", "@\u200b")  # no links and no mentions
     return "".join(f"\\{c}" if c in "*_`" else c for c in escaped)
 
@@ -34,7 +37,7 @@ def text(value: str) -> str:
 def block(value: str) -> str:
     """Formats text as a block of code, which no line of the text can end."""
     fence = "`" * max(3, longest_run(value) + 1)
-    return f"{fence}\n{value}\n{fence}"
+    return f"{fence}\n{printable(value)}\n{fence}"
 
 
 def longest_run(value: str) -> int:
@@ -46,6 +49,8 @@ def code(value: str) -> str:
     """Formats a name or a value as inline code."""
     if not value or value in ("–", "(secret)", "(known after an up)"):
         return value
+    if "\\|" in value:  # in a table, an escaped bar after a backslash would end the cell
+        return f"<code>{text(value)}</code>"
     fence = "`" * (longest_run(value) + 1)
     pad = " " if "`" in value else ""
-    return f"{fence}{pad}{value}{pad}{fence}".replace("|", "\\|").replace("\n", " ")
+    return f"{fence}{pad}{printable(value)}{pad}{fence}".replace("|", "\\|").replace("\n", " ")

@@ -10,9 +10,10 @@ import copy
 import json
 import os
 import random
+import re
 import sys
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.table import Table
 
 from ops.configuration_file import read_configuration
 from ops.snapshot import fields
@@ -27,7 +29,11 @@ from ops.snapshot.command import read_file
 from ops.snapshot.format import InvalidSnapshot, read
 from ops.snapshot.names import hash_names
 from ops.stack import Stop
+from ops.terminal import PlainConsole, new_console
+from rehearse.manifests import parse
+from rehearse.progress import phase
 from rehearse.restore import plan
+from report.markdown import code, table, text
 from settings import BadConfiguration, load
 from tests import repository
 from tests.snapshots import synthetic
@@ -264,6 +270,62 @@ def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> No
 )
 def test_a_text_that_would_exhaust_a_parser_is_refused(text: str) -> None:
     assert "python -m ops.snapshot" in restored(text)
+
+
+# ---------------------------------------------------------------------------------------------- terminals and Markdown
+ESCAPES = "a\x1b]52;c;aWQ=\x07\x1b[2Jb\rc\x9bd\u202ee\u2028f"
+SHOWN = "a\ufffd]52;c;aWQ=\ufffd\ufffd[2Jb c\ufffdd\ufffde\ufffdf"
+
+
+def test_no_text_of_a_stranger_controls_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = Table("kind")
+    grid.add_row(ESCAPES)
+    console = new_console()
+    console.print(grid)
+    console.print(ESCAPES, markup=False)
+    with pytest.raises(Stop) as stopped:
+        raise Stop(ESCAPES)
+    with phase(ESCAPES) as answer:
+        answer(ESCAPES)
+    printed = capsys.readouterr().out + str(stopped.value)
+    assert printed.count("\ufffd]52;c;aWQ=") == 5
+    assert str(stopped.value) == SHOWN
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e]", printed)
+
+
+def test_styles_of_the_commands_reach_a_terminal() -> None:
+    console = PlainConsole(force_terminal=True, width=40)
+    with console.capture() as captured:
+        console.print("[bold]a[/bold]" + "\x1b[31mb")
+    assert captured.get().startswith("\x1b[1ma\x1b[0m\ufffd")
+    assert "\x1b[31m" not in captured.get()
+
+
+@pytest.mark.parametrize(
+    "value", [ESCAPES, "a|b", "a\\|b", "a\\\\|b", "a\\", "|", "`|`", "\\`|", "a\r|b", "<!--|", "a\n|b"]
+)
+@pytest.mark.parametrize("form", [text, code])
+def test_no_text_ends_a_cell_of_a_table(form: Callable[[str], str], value: str) -> None:
+    row = table(["a", "b"], [[form(value), "next"]]).split("\n", 2)[2]
+    assert "\n" not in row
+    assert "\r" not in row
+    # As GitHub divides a row: a backslash and the punctuation after it are one, and a bar is not.
+    cells = re.sub(r"\\[!-/:-@\[-`{-~]", "", row).split("|")
+    assert len(cells) == 4, row
+    assert "\x1b" not in row
+
+
+@pytest.mark.parametrize("key", ["kind", "apiVersion"])
+def test_a_manifest_whose_kind_is_no_name_is_refused(key: str) -> None:
+    item = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, key: ESCAPES}
+    with pytest.raises(Stop, match=rf"a\.yaml, document 1: {key}: .* is none that Kubernetes has"):
+        parse(json.dumps(item), "a.yaml")
+
+
+def test_a_snapshot_of_a_stack_whose_name_is_none_is_refused(snapshot: Any) -> None:
+    for stack in (ESCAPES, "a\nb", "a|b", "", "a" * 300, "<!--"):
+        assert "stack" in restored(json.dumps({**snapshot, "stack": stack}))
+    assert restored(json.dumps({**snapshot, "stack": "gke_my-project_us-central1-a_prod/x.y@z:1"})) == ""
 
 
 # ------------------------------------------------------------------------------------------------------- configurations

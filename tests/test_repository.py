@@ -90,7 +90,7 @@ def test_every_install_checks_hashes_and_takes_the_locked_packages_alone() -> No
     pages = [file for name in ("*.md", "docs/**/*.md", ".github/**/*.yml") for file in repository.tracked(name)]
     pages.remove(ROOT / "CHANGELOG.md")  # it has commands of earlier versions
     installs = [line for page in pages for line in page.read_text().splitlines() if "pip install" in line]
-    installs = [line for line in installs if re.search(r"requirements|\.lock", line)]
+    installs = [line for line in installs if re.search(r"requirement|\.lock", line)]
     installs += [line for line in (ROOT / "emulator/setup.py").read_text().splitlines() if '"install"' in line]
     assert len(installs) >= 5
     assert [line for line in installs if not re.search("--no-deps.*--require-hashes", line)] == []
@@ -106,10 +106,24 @@ def test_the_lock_has_every_package_that_another_one_needs() -> None:
 
 def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous_versions() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
-    folders = {entry["package-ecosystem"]: entry.get("directories", [entry.get("directory")]) for entry in updates}
+    folders = {entry["package-ecosystem"]: entry["directories"] for entry in updates}
     modules = {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/go.mod")}
     assert folders.keys() == {"github-actions", "pip", "gomod"}
     assert {*folders["gomod"], "/emulator/tools/previous"} == modules
+    # Of another folder than /, Dependabot reads the files that lie in it, and those of pip end in .txt:
+    # https://github.com/dependabot/dependabot-core, file_fetcher.rb of github_actions and of python
+    uses = [file for file in repository.tracked("**/*.yml") if re.search(r"uses: [\w-]+/", file.read_text())]
+    actions = {f"/{file.parent.relative_to(ROOT)}" for file in uses} - {"/.github/workflows"}
+    assert {re.sub("/[^/]*$", "/*", name) if "/actions/" in name else name for name in actions} < {
+        *folders["github-actions"]
+    }
+    hashed = [
+        file
+        for file in repository.tracked("**/*.*")
+        if file.suffix in (".txt", ".lock") and "--hash=" in file.read_text()
+    ]
+    of_one_release = {"/tests/real_vllm"}  # CONTRIBUTING.md says how it is renewed
+    assert {f"/{file.parent.relative_to(ROOT)}".rstrip(".") for file in hashed} == {*folders["pip"]} | of_one_release
 
 
 def test_no_file_has_more_than_400_lines_without_a_reason() -> None:

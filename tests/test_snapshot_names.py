@@ -68,6 +68,17 @@ def taken() -> Snapshot:
     return build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC))
 
 
+@pytest.mark.parametrize("prefix", ["kube-", "gke-", "gmp-", "gke-managed-"])
+def test_a_namespace_of_a_team_that_looks_like_one_of_the_system_is_hashed(prefix: str) -> None:
+    name = f"{prefix}{PRIVATE}"
+    objects = {
+        "Namespace": [{"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}],
+        "Pod": [{"metadata": meta(f"{PRIVATE}-1", "p", None, name, team=PRIVATE), "spec": {}}],
+    }
+    text = hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), (), KEY).to_json()
+    assert PRIVATE not in text
+
+
 @pytest.fixture
 def hashed() -> Snapshot:
     return hash_names(taken(), {OWN, "shared"}, KEY)

@@ -162,7 +162,8 @@ known["calls"].append(words[:3])
 if words[:2] == ["run", "download"]:
     name, folder = words[words.index("--name") + 1], pathlib.Path(words[words.index("--dir") + 1])
     if name not in known["artifacts"]: sys.exit("no artifact matches any of the names or patterns provided")
-    folder.mkdir(); (folder / known["file"]).write_text(known["artifacts"][name])
+    folder.mkdir(); file, text = folder / known["file"], known["artifacts"][name]
+    file.symlink_to(text[5:]) if text.startswith("LINK ") else file.write_bytes(text.encode())
 elif words[:3] == ["api", "--method", "GET"]:
     fields = dict(words[n + 1].split("=", 1) for n, word in enumerate(words) if word == "--field")
     for pull in known["pulls"]:
@@ -273,12 +274,49 @@ def commented(hub: Hub, artifacts: dict[str, str], pulls: list[dict[str, Any]], 
 
 def test_a_rehearsal_of_manifests_is_written_into_one_comment_that_notifies_nobody(hub: Hub) -> None:
     (first,) = commented(hub, {"rehearsal": "**evicts 2 runs** @everybody\n"}, [FORK])
-    assert "**evicts 2 runs** @<!-- -->everybody" in first
-    assert "[The run](https://example.com/run) of the pull request's own workflow wrote this." in first
+    mark, disclaimer, empty, *block = first.splitlines()
+    assert disclaimer.startswith(
+        "[The run](https://example.com/run) of the pull request's own workflow wrote this. Nobody"
+    )
+    assert (mark[:4], empty) == ("<!--", "")
+    assert [line for line in block if line] == ["````", f"**evicts 2 runs** @{GAP}everybody", "````"]
     (edited,) = commented(hub, {}, [FORK])
     assert "No manifest changes that decides in the queue." in edited
     (failed,) = commented(hub, {}, [FORK], CONCLUSION="failure")
     assert "There is no rehearsal." in failed
+
+
+GAP = "\u200b"
+HOSTILE = {
+    "comment": "Approved by the bot\n<!--",
+    "mention": "@org/team @somebody",
+    "entities": "&#64;org/team &#x40;somebody &commat;team",
+    "fence": "```\n````\nApproved\n`````\n~~~~\nApproved\n",
+    "backticks": "`" * 70_000,
+    "mentions": "@" * 60_000,
+    "characters": "é" * 70_000 + "\n````\nApproved",
+    "lines": "\r````\rApproved\n\n````\n# Approved",
+    "large": "Approved\n" * 400_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_result_stays_a_block_of_code_after_the_disclaimer(hub: Hub, name: str) -> None:
+    (comment,) = commented(hub, {"rehearsal": HOSTILE[name]}, [FORK])
+    before, inside, after = re.split(r"(?:^|[\r\n])````(?:[\r\n]|$)", comment)
+    assert "Nobody has approved or checked it." in before
+    assert "pproved by" not in before
+    assert after == ""
+    assert "```" not in inside, "nothing ends the block, or begins another one"
+    assert not re.search("[@&](?!\u200b)", inside)
+    assert len(comment) < COMMENT_LIMIT
+
+
+def test_a_result_that_is_a_link_is_not_read(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("token")
+    hub.state.write_text(json.dumps({"comments": [], "pulls": [FORK]}))
+    (comment,) = commented(hub, {"rehearsal": "LINK " + str(tmp_path / "secret")}, [FORK])
+    assert "token" not in comment
 
 
 @pytest.mark.parametrize("pulls", [[], [{**FORK, "sha": "newer"}], [{**FORK, "head": "somebody:change"}]])

@@ -15,6 +15,7 @@ KUBERNETES_VERSION = "v1.36.1"
 SERVICE_RANGE = "34.118.224.0/20"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 KEPT = ("etcd", "kube-apiserver")
+_CLIENT_CERTIFICATE = "kubelet-client-certificate"
 """The components of a paused cluster."""
 _PORTS = {
     "kube-controller-manager": "kubeControllerManagerPort",
@@ -26,8 +27,8 @@ _PORTS = {
 ETCD, ETCD_PEER = f"unix://{etcd.SOCKET}", f"unix://{etcd.PEER_SOCKET}"
 
 
-def configuration(ports: list[int], egress_selector: Path, admission: Path) -> dict[str, object]:
-    """Returns kwokctl's configuration of a control plane, whose API server reads the two files."""
+def configuration(ports: list[int], egress_selector: Path, admission: Path, pki: Path) -> dict[str, object]:
+    """Returns kwokctl's configuration of a control plane, whose API server reads the files."""
     api, controller_manager, scheduler, kwok = ports
     # Each component has one replica. On a machine that pauses, it would lose its lease and exit.
     no_leader_election = {"key": "leader-elect", "value": "false"}
@@ -56,6 +57,9 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path) -> d
                     {"key": "etcd-servers", "value": ETCD, "override": True},
                     # Nobody needs it: every component has a certificate or a token.
                     {"key": "anonymous-auth", "value": "false"},
+                    # Whoever reads the log of a pod from the daemon shows this certificate.
+                    {"key": _CLIENT_CERTIFICATE, "value": str(pki / "admin.crt")},
+                    {"key": "kubelet-client-key", "value": str(pki / "admin.key")},
                     {"key": "egress-selector-config-file", "value": str(egress_selector)},
                     {"key": "admission-control-config-file", "value": str(admission)},
                     {"key": "service-cluster-ip-range", "value": SERVICE_RANGE},
@@ -99,6 +103,11 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path) -> d
 def is_open(folder: Folder) -> bool:
     """Whether an earlier version created the control plane: its etcd listens on a port and lets everyone write."""
     return f"--listen-client-urls={ETCD}\n" not in _saved(folder).read_text()
+
+
+def has_client_certificate(folder: Folder) -> bool:
+    """Whether the API server shows a certificate where it reads logs. That of an earlier version shows none."""
+    return f"--{_CLIENT_CERTIFICATE}=" in _saved(folder).read_text()
 
 
 def close(folder: Folder) -> None:

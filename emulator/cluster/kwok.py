@@ -127,7 +127,8 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
     admission.write_text(yaml.safe_dump(control_plane.admission()))
     configuration = folder.path / "kwokctl.yaml"
     stages = (HERE / "stages.yaml").read_text()
-    configuration.write_text(yaml.safe_dump(control_plane.configuration(ports, selector, admission)) + "---\n" + stages)
+    options = control_plane.configuration(ports, selector, admission, folder.control_plane.resolve() / "pki")
+    configuration.write_text(yaml.safe_dump(options) + "---\n" + stages)
     _kwokctl(
         folder,
         "create",

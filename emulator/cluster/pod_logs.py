@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from emulator.cluster import control_plane
 from emulator.cluster.folder import Folder
 from emulator.folders import folder_name
 
@@ -142,6 +143,9 @@ class LogServer:
         """Begins to listen."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self._folder.pki / "admin.crt", self._folder.pki / "admin.key")
+        if control_plane.has_client_certificate(self._folder):  # the API server alone may read
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(self._folder.pki / "ca.crt")
         self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0, ssl=context)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

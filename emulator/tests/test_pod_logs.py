@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from emulator import logs, paths
-from emulator.cluster import pod_logs
+from emulator.cluster import control_plane, pod_logs
 from emulator.cluster.folder import Folder
 from emulator.cluster.pod_logs import Line, file_of, read, record, selected
 
@@ -87,3 +95,62 @@ def test_logs_outlive_their_pods(
     assert capsys.readouterr().out.split(" ", 1)[1] == "run-0-b two\n"
     assert logs.main(["run", "--cluster", "c"]) == 0
     assert "No pod run… of namespace default has written a log" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------- who may read
+def certificate(folder: Path, name: str, issuer: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None) -> Any:
+    """Writes a certificate and its key. Returns both."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer[0].subject if issuer else subject)
+    builder = builder.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    signed = builder.add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True).sign(
+        issuer[1] if issuer else key, hashes.SHA256()
+    )
+    form = (serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / f"{name}.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
+    return signed, key
+
+
+async def asked(port: int, shown: Path | None) -> bytes:
+    """What the server answers a client that shows a certificate, or none."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if shown:
+        context.load_cert_chain(shown, shown.with_suffix(".key"))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    try:
+        writer.write(b"GET /containerLogs/llm/run/main HTTP/1.1\r\n\r\n")
+        return await reader.read()
+    except OSError:  # the server refuses the connection
+        return b""
+    finally:
+        writer.close()
+
+
+def test_only_the_api_server_reads_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    folder = Folder("c")
+    folder.pki.mkdir(parents=True)
+    authority = certificate(folder.pki, "ca", None)
+    certificate(folder.pki, "admin", authority)
+    certificate(tmp_path, "stranger", certificate(tmp_path, "other", None))
+    pki = folder.pki
+    options = yaml.safe_dump(control_plane.configuration([1, 2, 3, 4], tmp_path, tmp_path, pki))
+    arguments = {part["key"]: part["value"] for part in yaml.safe_load(options)["componentsPatches"][0]["extraArgs"]}
+    assert arguments["kubelet-client-certificate"] == str(pki / "admin.crt")
+    assert arguments["kubelet-client-key"] == str(pki / "admin.key")
+    (folder.control_plane / "kwok.yaml").write_text(f"- --kubelet-client-certificate={pki}/admin.crt\n")
+
+    async def serve() -> bytes:
+        server = pod_logs.LogServer(folder, lambda *_: None, ())
+        await server.start()
+        assert server.port
+        for shown in (None, tmp_path / "stranger.crt"):
+            assert await asked(server.port, shown) == b""
+        return await asked(server.port, pki / "admin.crt")
+
+    assert asyncio.run(serve()).startswith(b"HTTP/1.1 404 Not Found")

@@ -359,6 +359,17 @@ def test_other_users_can_not_enter_a_new_state_folder(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "folder" / "state").stat().st_mode) == 0o700
 
 
+def test_a_state_folder_that_existed_is_closed_at_its_first_use_unless_it_is_for_all(tmp_path: Path) -> None:
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    for folder, mode in ((own, 0o755), (shared, 0o1777)):
+        folder.mkdir()
+        folder.chmod(mode)
+        assert run("true", state=folder).returncode == 0
+        assert (folder / "backend").stat().st_mode & 0o777 == 0o700
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert shared.stat().st_mode & 0o7777 == 0o1777
+
+
 def test_credentials_of_a_real_backend_do_not_reach_the_emulator(tmp_path: Path) -> None:
     done = run(
         "env",

@@ -40,7 +40,7 @@ class Snapshot(BaseModel):
 
     version: int = Field(default_factory=fields.version)
     taken_at: AwareDatetime = Field(alias="takenAt")
-    stack: str
+    stack: str = Field(pattern="^[A-Za-z0-9._:@/-]+$", max_length=256)
     hashed: bool = False
     missing: list[str] = []
     kueue: dict[str, Any] | None = None

@@ -2,8 +2,9 @@
 
 These are names of namespaces, queues, Workloads, Jobs, servers and pods, and values of labels that the owner of an
 object chose. Names that the stack's own objects use stay, because whoever rehearses a change has the configuration of
-the stack. Names and labels of objects in namespaces of Kubernetes, GKE and Kueue stay. Names of nodes, node pools,
-resources, containers, replicated Jobs and pod sets stay too.
+the stack. Names and labels of objects in namespaces that Kubernetes, GKE and this program create stay, but not those in
+another one that begins with kube- or gke-. Names of nodes, node pools, resources, containers, replicated Jobs and pod
+sets stay too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from catalog.namespaces import is_system
+from catalog.namespaces import PUBLIC
 from ops.snapshot.fields import SELECTED, Object, kinds
 from ops.snapshot.format import Snapshot
 from ops.snapshot.pools import NodePool
@@ -83,7 +84,7 @@ def hash_names(snapshot: Snapshot, kept: Iterable[str], key: bytes) -> Snapshot:
     names = _Names(snapshot, frozenset(kept), key)
     objects = {
         kind: [
-            _Rewriter(names, kind, is_system(item["metadata"].get("namespace", ""))).rewrite(item)
+            _Rewriter(names, kind, item["metadata"].get("namespace") in PUBLIC).rewrite(item)
             for item in snapshot.of(kind)
         ]
         for kind in snapshot.objects
@@ -132,7 +133,7 @@ class _Names:
         for kind, item in _items(snapshot):
             metadata = item["metadata"]
             name = metadata["name"]
-            if kind in _KEPT_KINDS or is_system(metadata.get("namespace", "")):
+            if kind in _KEPT_KINDS or metadata.get("namespace") in PUBLIC:
                 self._names.setdefault(name, name)
                 continue
             for owner in metadata.get("ownerReferences", []):
@@ -159,7 +160,7 @@ class _Names:
 
     def namespace(self, name: str) -> str:
         """Returns the hash of a namespace's name, or the name itself if it stays."""
-        return name if is_system(name) else self.name(name)
+        return name if name in PUBLIC else self.name(name)
 
     def uid(self, uid: str) -> str:
         """Returns the hash of a uid, which is a UUID too."""
