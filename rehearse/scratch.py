@@ -25,8 +25,6 @@ from ops.emulated import is_secret
 from ops.stack import ROOT, Stop
 
 RUN = str(ROOT / "emulator" / "run")
-# Keys of a stack file that only its own secrets provider can use. The emulator has a passphrase of its own.
-ENCRYPTION = ("secretsprovider", "encryptedkey", "encryptionsalt")
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,15 @@ class Scratch:
         )
 
     def copy(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
-        """Writes a copy of a configuration that the scratch emulator can use: without encrypted secrets."""
-        content = read_configuration(source)
-        stated = content.get("config") or {}
-        content["config"] = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more)
+        """Writes a copy of a configuration that the scratch emulator can use: its values without encrypted secrets.
+
+        Pulumi would ask the secrets provider and the environments that other keys of a file name.
+        """
+        stated = read_configuration(source).get("config") or {}
+        kept = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more)
         copy = self.state / "rehearsed" / f"{name}.yaml"
         copy.parent.mkdir(parents=True, exist_ok=True)
-        kept = {key: value for key, value in content.items() if key not in ENCRYPTION}
-        copy.write_text(yaml.safe_dump(kept, sort_keys=False))
+        copy.write_text(yaml.safe_dump({"config": kept}, sort_keys=False))
         return copy
 
     def prepare(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
