@@ -20,7 +20,7 @@ KONNECTIVITY_NAMESPACE = "kube-system"
 KONNECTIVITY = MappingProxyType({"k8s-app": "konnectivity-agent"})
 
 # The namespaces that a cluster gets from Kubernetes and GKE: https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces,
-# those that gcloud leaves out where it lists workloads (googlecloudsdk, api_lib/container), and those that GKE's own
+# those that gcloud leaves out where it lists workloads of GKE (api_lib of the SDK), and those that GKE's own
 # admission policies leave out on Autopilot.
 PUBLIC = frozenset(
     (

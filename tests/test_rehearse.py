@@ -94,7 +94,11 @@ def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: py
     secret = {"secure": "v1:abc"}
     source.write_text(
         yaml.safe_dump(
-            {"secretsprovider": "gcpkms://x", "environment": ["x/y"], "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1}}
+            {
+                "secretsprovider": "gcpkms://x",
+                "environment": ["x/y"],
+                "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1},
+            }
         )
     )
     monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
