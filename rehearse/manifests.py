@@ -197,8 +197,8 @@ def _manifest(item: Any, where: str) -> Manifest:
     metadata = item.get("metadata") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not all(isinstance(item.get(key), str) for key in ("apiVersion", "kind")):
         raise Stop(f"{where}: this is no manifest: it has no apiVersion or no kind. Move it out of the folder.")
-    for key, form in _FORMS.items():
-        if not form.fullmatch(item[key]):
+    for key, pattern in _FORMS.items():
+        if not pattern.fullmatch(item[key]):
             raise Stop(f"{where}: {key}: {item[key][:SHOWN]!r} is none that Kubernetes has. Correct it.")
     if not isinstance(metadata, dict) or not any(
         isinstance(metadata.get(key), str) for key in ("name", "generateName")
