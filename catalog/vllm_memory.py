@@ -27,8 +27,8 @@ _WIDTHS_LEAST, _WIDTHS_PLAIN, _WIDTHS, _WIDTHS_EXPERTS, _WIDTHS_LATENT, _WIDTHS_
 _PLAIN = ("Llama", "Mistral")
 # Architectures whose logits exist twice, because they are capped
 _SOFT_CAPS = ("Gemma2", "Gemma3n", "Gemma4")
-# Gemma 3 encodes an image as 256 tokens, from 4,096 patches of 1,152 values, of which 12 exist at once. Others take up
-# to a GiB, and those of the last tuple less than their batch.
+# Gemma 3 encodes an image as 256 tokens, from 4,096 patches of 1,152 values, of which 12 exist at once. Other encoders
+# take up to a GiB, and small ones less than a layer of the model.
 _GEMMA_3, _IMAGE_TOKENS, _IMAGE_BYTES = "Gemma3For", 256, 4096 * 1152 * 12 * 2
 _SMALL_ENCODERS, _ENCODER_GIB = ("Mistral3", "Gemma4"), 1.0
 # A model of images may be loaded without its encoder, which takes no more than this.
