@@ -160,9 +160,10 @@ def windows(text: Object) -> Object:
         kinds = kinds or ["full_attention" if (n + 1) % interval == 0 else "linear_attention" for n in range(layers)]
     if linear := kinds.count("linear_attention"):
         result["linearLayers"] = linear
-        sizes = [text.get(f"linear_{name}") for name in ("num_value_heads", "num_key_heads", "key_head_dim")]
+        names = ("num_value_heads", "num_key_heads", "key_head_dim", "conv_kernel_dim")
+        sizes = [int(text.get(f"linear_{name}") or 0) for name in names]
         if all(sizes):
-            result["linearState"] = linear_state(*map(int, sizes), int(text.get("linear_conv_kernel_dim") or 4))
+            result["linearState"] = linear_state(*sizes)
     if chunked := kinds.count("chunked_attention"):
         return {**result, "slidingWindow": int(text["attention_chunk_size"]), "slidingLayers": chunked, "chunked": True}
     window = text.get("sliding_window")

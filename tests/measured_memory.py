@@ -118,7 +118,8 @@ class Row:
         ]
         change = _CHANGED.get(self.case.partition(".")[0])
         # A model that only a part of was measured is too large itself.
-        server = {"name": "s", "engine": "vllm", "model": "meta-llama/Llama-3.1-8B" if change else model}
+        server: dict[str, Any] = {"name": "s", "engine": "vllm"}
+        server["model"] = "meta-llama/Llama-3.1-8B" if change else model
         server["gpus"] = int(self.measured["gpus"])
         server |= {"accelerator": self.measured["gpu"], "maxModelLen": 1024, **further, "arguments": arguments}
         (placed,) = load({"cluster": {"mode": "existing"}, "serving": [server]}, PROJECT).servers

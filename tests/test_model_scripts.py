@@ -79,6 +79,7 @@ def test_shape_of_llama() -> None:
                 "linear_num_value_heads": 32,
                 "linear_num_key_heads": 16,
                 "linear_key_head_dim": 128,
+                "linear_conv_kernel_dim": 4,
             },
             # 32 x 128 x 128 values of 32 bits, and 3 inputs of (2 x 16 + 32) x 128 values of 16
             {"linearLayers": 24, "linearState": 2_146_304},
