@@ -1093,3 +1093,19 @@ def test_pipeline_that_needs_more_gpus_than_the_replica_has_is_refused(flag: str
     assert "gpus sets 2 GPUs for each layer, and --p" in problem.cause
     assert "The replica has 2 GPUs, and vLLM would not start" in problem.cause
     assert problems_of(vllm(**L4, gpus=2, maxModelLen=4096, arguments=["--pipeline-parallel-size=1"])) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "refused"),
+    [
+        ("Qwen/Qwen3-235B-A22B-FP8", None, False),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", 176_000, False),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", 262_144, True),
+    ],
+)
+def test_length_that_a_public_log_shows_to_fit_is_accepted_and_a_longer_one_refused(
+    model: str, length: int | None, refused: bool
+) -> None:
+    # https://github.com/vllm-project/vllm/issues/21348: 178,880 tokens on four H100
+    values = vllm(**H100, gpus=4, model=model, maxModelLen=length, arguments=["--gpu-memory-utilization=0.9"])
+    assert [problem.path for problem in problems_of(values)] == ["gke-ai:serving[0].maxModelLen"] * refused
