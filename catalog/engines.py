@@ -238,7 +238,13 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     "quantize": "--quantization",
                     "max_model_len": "--max-model-len",
                 },
-                aliases={"model": "model", "tp": "gpus", "q": "quantize", "hf-token": "token_secret"},
+                aliases={
+                    "model": "model",
+                    "tp": "gpus",
+                    "dp": "data_parallel",
+                    "q": "quantize",
+                    "hf-token": "token_secret",
+                },
                 quantize_of_own_images=True,
                 quantize=vllm.QUANTIZATION,
                 shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
@@ -248,6 +254,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 without_lora=WITHOUT_LORA,
                 memory=MemoryUse(
                     utilization=vllm.UTILIZATION,
+                    margin=0,
+                    profiles=True,
                     changed_by=vllm.MEMORY_SETTINGS,
                     in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
                     in_flight_tokens_on=_IN_FLIGHT,
@@ -299,6 +307,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                     expert_parallel_flag="enable-expert-parallel",
                     changed_by=(
                         *vllm.MEMORY_SETTINGS,
+                        *vllm.PIPELINE_FLAGS,
                         "additional-config",
                         "data-parallel-size",
                         "dp",

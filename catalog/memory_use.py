@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from catalog.model_memory import MARGIN
+from catalog.quantities import GI
+
+# Peak activations of TGI. No page states them: these are those of Llama 3 8B that a vLLM of 2024 measured.
+# https://github.com/vllm-project/vllm/pull/10511
+MARGIN = round(1.26 * GI)
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,8 @@ class MemoryUse:
 
     Attributes:
         utilization: Share of the memory that weights, activations and KV cache may take.
-        margin: Memory for activations on each accelerator, in bytes.
+        margin: Memory for activations on each accelerator, in bytes, unless it `profiles`.
+        profiles: Whether it measures what it takes, as catalog.vllm_memory computes.
         without_length: What the engine reserves without a stated length: a sequence of the model's context length
             (`context`), or the free memory (`free`).
         sliding_windows: Whether layers with a sliding window cache no more than their window.
@@ -37,6 +42,7 @@ class MemoryUse:
 
     utilization: float
     margin: int = MARGIN
+    profiles: bool = False
     without_length: Literal["context", "free"] = "context"
     sliding_windows: bool = True
     chunked_windows: bool = True

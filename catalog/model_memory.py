@@ -1,24 +1,16 @@
-"""Memory that a model needs on each accelerator: weights, the KV cache of one sequence and a margin for activations.
+"""Memory that a model needs on each accelerator: weights, LoRA adapters and the KV cache of one sequence.
 
-All figures are bytes per GPU or TPU chip. Each part is the minimum that an engine needs: a model that does not fit
-cannot start, and a model that fits may still run poorly.
+All figures are bytes per GPU or TPU chip.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import sqrt
 from types import MappingProxyType
 
 from catalog.model import Model
 from catalog.quantities import GI
-
-# Peak activations that vLLM measures for Llama 3 8B, on one GPU and on two. Logs of other models show 1.0 to 2.5 GiB,
-# and up to 0.4 GiB outside PyTorch. https://github.com/vllm-project/vllm/pull/10511,
-# https://github.com/vllm-project/vllm/issues/16570
-MARGIN = round(1.26 * GI)
 
 # Minimum bytes per quantized parameter by method: scales and zeros come on top. The table leaves out methods whose
 # width depends on the checkpoint. https://docs.vllm.ai/en/stable/features/quantization/,
@@ -34,19 +26,10 @@ _EIGHT_BITS = (
 _BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
 
 
-@dataclass(frozen=True)
-class Need:
-    """Memory that a model needs on one GPU or chip, in bytes."""
-
-    weights: int
-    kv_cache: int
-    margin: int
-    adapters: int = 0
-
-    @property
-    def total(self) -> int:
-        """Sum of all parts."""
-        return self.weights + self.kv_cache + self.margin + self.adapters
+# Architectures with `embedding_modules`, whose embeddings get adapters: vllm/model_executor/models
+_ADAPTED_EMBEDDINGS = frozenset(
+    f"{family}ForCausalLM" for family in ("Llama", "Mistral", "Mixtral", "Qwen3", "Qwen3Moe")
+)
 
 
 def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None:
@@ -54,31 +37,40 @@ def quantized_bytes(method: str, of_engine: Mapping[str, float]) -> float | None
     return of_engine.get(method, _BYTES.get(method))
 
 
-def weights_bytes(model: Model, shards: int, bytes_per_parameter: float | None = None) -> int:
-    """Returns the bytes of weights on each of `shards` accelerators, loaded.
+def weights_bytes(
+    model: Model, shards: int, bytes_per_parameter: float | None = None, ranks: int = 1, loaded_gib: float | None = None
+) -> int:
+    """Returns the bytes of weights on each accelerator, loaded.
 
-    `bytes_per_parameter` is that of quantized parameters. Quantization can only reduce the size.
+    `shards` accelerators share each layer. With data parallelism, `ranks` times as many share the experts, and each
+    rank has the rest. `bytes_per_parameter` is that of quantized parameters. Quantization can only reduce the size.
+    `loaded_gib` is a figure that was seen.
     """
     size = model.bytes_per_parameter
     if bytes_per_parameter is not None:
         size = min(size, model.average(bytes_per_parameter))
-    loaded = model.loaded_gib * GI if model.loaded_gib is not None else model.parameters * size
-    return round(loaded / shards)
+    total = loaded_gib * GI if loaded_gib is not None else (model.parameters - model.unloaded) * size
+    if ranks == 1:
+        return round(total / shards)
+    rest = total if model.intermediate else min(model.attention * size + model.embeddings * 2, total)
+    return round((rest + (total - rest) / ranks) / shards)
 
 
 def adapters_bytes(model: Model, shards: int, slots: int, rank: int) -> int:
-    """Returns the least bytes that vLLM reserves on each accelerator for `slots` LoRA adapters of a rank.
+    """Returns the bytes that vLLM reserves on each accelerator for `slots` LoRA adapters of a rank.
 
     Each matrix of a layer gets two factors, of its inputs and of its outputs, in 16 bits. Of a layer's seven matrices
     (q, k, v, o, gate, up, down), the side of the model's width is on every accelerator, and the other is divided:
-    `create_lora_weights` in vllm/lora/layers/base_linear.py of the release. The width h is not in the catalog. With S
-    parameters per layer, the factors have 7 h + S / (h shards) values per rank, at least 2 sqrt(7 S / shards). For
-    Llama 3 8B that is 95 % of what they have. MoE models have more. 0 for other attention, whose matrices differ.
+    `create_lora_weights` in vllm/lora/layers/base_linear.py of the release. Embeddings and output may have two factors
+    each, of the vocabulary and of the width: vocab_parallel_embedding.py and logits_processor.py there. MoE models have
+    more. 0 for other attention, whose matrices differ.
     """
     if model.latent_size is not None or model.linear_layers or model.shared_layers:
         return 0
-    per_layer = (model.parameters - model.embeddings) / model.layers
-    return round(model.layers * 2 * sqrt(7 * per_layer / shards) * rank * slots * 2)
+    heads = 2 * model.attention_heads + 2 * model.kv_heads
+    per_layer = 7 * model.width + (heads * model.head_size + 3 * model.intermediate) // shards
+    embeddings = 2 * (model.least_vocabulary + model.width) if model.architecture in _ADAPTED_EMBEDDINGS else 0
+    return (model.layers * per_layer + embeddings) * rank * slots * 2
 
 
 def kv_bytes_per_token(model: Model, shards: int = 1, kv_bytes: float | None = None, full: bool = True) -> float:
@@ -103,6 +95,8 @@ def kv_cache_bytes(
     too, and reserves memory for groups of layers of the same size.
     """
     full, sliding = model.full_layers, model.sliding_layers
+    if model.linear_state and full and in_flight:
+        return _hybrid_bytes(model, tokens, shards, kv_bytes_per_token(model, shards, kv_bytes))
     if full and sliding and model.sliding_window and in_flight:
         size = _group_size(full, sliding)
         full, sliding = -(-full // size) * size, -(-sliding // size) * size
@@ -111,6 +105,18 @@ def kv_cache_bytes(
         window = (model.sliding_window or tokens) + (in_flight - (not model.chunked) if in_flight else 0)
         cache += sliding * min(tokens, window) * kv_bytes_per_token(model, shards, kv_bytes, full=False)
     return round(cache)
+
+
+def _hybrid_bytes(model: Model, tokens: int, shards: int, per_token: float) -> int:
+    """Bytes of a sequence's cache if layers with linear attention keep their state in it, in vLLM.
+
+    A block has as many tokens as a state is large, in multiples of 16, and a layer has two blocks of states:
+    MambaSpec.max_memory_usage_bytes in vllm/v1/kv_cache_interface.py, with prefix caching.
+    """
+    size = _group_size(model.full_layers, model.linear_layers)
+    block = 16 * -(-model.linear_state // shards // round(16 * per_token))
+    full, linear = -(-model.full_layers // size), -(-model.linear_layers // size)
+    return round(size * block * per_token * (full * -(-tokens // block) + 2 * linear))
 
 
 def _group_size(full: int, sliding: int) -> int:

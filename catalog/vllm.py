@@ -68,11 +68,19 @@ REMOVED_FLAGS: Mapping[str, str] = MappingProxyType(
 
 # Flags and variables that change the memory: vllm/engine/arg_utils.py, vllm/envs.py
 MEMORY_SETTINGS = (
-    *("pipeline-parallel-size", "pp", "decode-context-parallel-size", "dcp", "cpu-offload-gb", "dtype", "config"),
+    *("decode-context-parallel-size", "dcp", "prefill-context-parallel-size", "cpu-offload-gb", "dtype", "config"),
     *("hf-overrides", "load-format", "num-gpu-blocks-override", "kv-cache-memory-bytes", "speculative-config"),
     *("enable-lora", "disable-hybrid-kv-cache-manager", "no-async-scheduling", "kv-transfer-config"),
-    "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE",
+    *("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "VLLM_USE_V2_MODEL_RUNNER"),
 )
+# Flags that divide the layers over further GPUs: vllm/engine/arg_utils.py
+PIPELINE_FLAGS = ("pipeline-parallel-size", "pp")
+# Variable that, as 0, leaves CUDA graphs out of what is subtracted, and flags without an encoder or without its
+# measurement: vllm/envs.py, vllm/config/multimodal.py
+ESTIMATE_GRAPHS = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"
+WITHOUT_IMAGES = ("language-model-only", "skip-mm-profiling")
+# Variable that allows a sequence longer than the model's context: _get_and_verify_max_len in vllm/config/model.py
+ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 # Tokens of a batch, by default, and with at least 70 GiB (not A100) and 160 GiB; requests at once likewise:
 # get_batch_defaults in vllm/engine/arg_utils.py
 _LARGE = [gpu for gpu in GPU_TYPES.values() if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)]

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from catalog.model import linear_state
 from ops.stack import Stop
 
 HUB = "https://huggingface.co"
@@ -96,10 +97,12 @@ def shape(config: Object, index: Object, files: Mapping[str, int], parameters: i
         "attentionHeads": heads,
         "kvHeads": int(text.get("num_key_value_heads") or heads),
         "headSize": int(text.get("head_dim") or text["hidden_size"] // heads),
-        "contextLength": int(text["max_position_embeddings"]),
+        "contextLength": int(text["max_position_embeddings"] * rope_factor(config, text)),
         "bytesPerParameter": size / count,
         "architecture": config.get("architectures", [""])[0],
         "embeddings": int(text["vocab_size"]) * int(text["hidden_size"]) * (1 if tied(config, text) else 2),
+        "vocabulary": int(text["vocab_size"]),
+        "hiddenSize": int(text["hidden_size"]),
         **windows(text),
         **experts(config, text),
     }
@@ -112,6 +115,19 @@ def shape(config: Object, index: Object, files: Mapping[str, int], parameters: i
         if text.get(name):
             result[key] = int(text[name])
     return result
+
+
+def rope_factor(config: Object, text: Object) -> float:
+    """By how much RoPE lengthens the context beyond `max_position_embeddings`, as vLLM computes it.
+
+    https://github.com/vllm-project/vllm/blob/v0.31.0/vllm/config/model.py, _get_and_verify_max_len
+    """
+    stated = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    kind = stated.get("rope_type") or stated.get("type")
+    included = kind in ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
+    if included or "gemma3" in str(config.get("model_type")):
+        return 1
+    return float(stated.get("factor") or 1)
 
 
 def weights(index: Object, files: Mapping[str, int]) -> int:
@@ -144,6 +160,10 @@ def windows(text: Object) -> Object:
         kinds = kinds or ["full_attention" if (n + 1) % interval == 0 else "linear_attention" for n in range(layers)]
     if linear := kinds.count("linear_attention"):
         result["linearLayers"] = linear
+        names = ("num_value_heads", "num_key_heads", "key_head_dim", "conv_kernel_dim")
+        sizes = [int(text.get(f"linear_{name}") or 0) for name in names]
+        if all(sizes):
+            result["linearState"] = linear_state(*sizes)
     if chunked := kinds.count("chunked_attention"):
         return {**result, "slidingWindow": int(text["attention_chunk_size"]), "slidingLayers": chunked, "chunked": True}
     window = text.get("sliding_window")
@@ -161,6 +181,8 @@ def experts(config: Object, text: Object) -> Object:
     local = text.get("intermediate_size") if text.get("num_local_experts") else None
     if size := text.get("moe_intermediate_size") or local:
         result["expertSize"] = int(size)
+        if count := text.get("num_experts_per_tok"):
+            result["expertsPerToken"] = int(count)
     block = (config.get("quantization_config") or {}).get("weight_block_size")
     return {**result, "block": int(block[0])} if block else result
 

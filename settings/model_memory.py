@@ -1,20 +1,22 @@
 """Accelerator memory that a model server needs, and servers for which it is unknown.
 
-Pure functions over validated settings. A rule refuses models that do not fit. Preview, report and doctor list models
-that are not checked.
+Pure functions over validated settings. A rule refuses a model if what the engine takes at least leaves too little.
+Preview, report and doctor warn of one that likely does not fit, and list models that are not checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from catalog import vllm, vllm_memory
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.memory_use import MemoryUse
 from catalog.model import Model
+from catalog.model_cache import release_of
 from catalog.model_memory import (
-    Need,
     adapters_bytes,
     experts_divide,
     kv_cache_bytes,
@@ -26,6 +28,7 @@ from catalog.model_memory import (
 from catalog.models import find_model
 from catalog.quantities import GI
 from catalog.tpus import VERSIONS
+from catalog.vllm_memory import Part, Run
 from settings.model import AnyServer, Server
 from settings.stack import Placed
 
@@ -33,6 +36,12 @@ from settings.stack import Placed
 NOT_CHECKED = "Not checked: "
 # Compute capability of the first GPUs with BF16
 _BF16 = (8, 0)
+_HOPPER = (9, 0)
+# Flags of vLLM that state the sizes of CUDA graphs, and one that limits images to none
+_GRAPH_FLAGS = re.compile(
+    r"compilation-config|cc|cudagraph-capture-sizes|max-cudagraph-capture-size|optimization-level|O\d?"
+)
+_NO_IMAGES = re.compile(r"""["']?image["']?\s*[:=]\s*0\b""")
 
 # Memory of each accelerator in GiB, by the name of its node label.
 _MEMORY_GIB: dict[str, float] = {gpu.name: gpu.memory_gib for gpu in GPU_TYPES.values()}
@@ -47,6 +56,12 @@ class Place:
     accelerator: str
     memory: float
     where: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a whole GPU. An engine takes the defaults of small GPUs on a part of one."""
+        gpu = GPU_TYPES.get(self.accelerator)
+        return gpu is None or self.memory > gpu.memory_gib * GI / 2
 
     def __str__(self) -> str:
         return f"{self.accelerator}{self.where}"
@@ -66,13 +81,32 @@ class Unchecked:
 
 
 @dataclass(frozen=True)
+class Need:
+    """Memory that a model needs on one GPU or chip: its parts, and the KV cache, in bytes."""
+
+    parts: tuple[Part, ...]
+    kv_cache: int
+
+    @property
+    def least(self) -> int:
+        """What it needs at least."""
+        return sum(part.least for part in self.parts) + self.kv_cache
+
+    @property
+    def likely(self) -> int:
+        """What it is expected to need."""
+        return sum(part.likely for part in self.parts) + self.kv_cache
+
+
+@dataclass(frozen=True)
 class Load:
     """Memory that a replica needs on `shards` accelerators.
 
     `tokens` is the length of a sequence. Each accelerator reserves memory for `sequences` of them. TGI without a length
     uses all free memory: then `tokens` is 0. JetStream distributes whole sequences over the chips; other engines
     distribute the heads of each sequence. `batch_tokens` is a stated size of a batch. Memory is reserved for
-    `adapter_slots` LoRA adapters of `adapter_rank`.
+    `adapter_slots` LoRA adapters of `adapter_rank`. `ranks` is the size of data parallelism, with `shards` accelerators
+    each. `run` says how vLLM on GPUs runs the model, except for what depends on the GPU.
     """
 
     model: Model
@@ -87,6 +121,14 @@ class Load:
     expert_parallel: bool = False
     adapter_slots: int = 0
     adapter_rank: int = 0
+    ranks: int = 1
+    requests: int | None = None
+    run: Run | None = None
+
+    @property
+    def gpus(self) -> int:
+        """Accelerators of a replica."""
+        return self.shards * self.ranks
 
     @property
     def splits_heads(self) -> bool:
@@ -106,36 +148,66 @@ class Load:
     @property
     def shares_experts(self) -> bool:
         """Whether the accelerators can share each expert evenly."""
-        return self.expert_parallel or experts_divide(self.model, self.shards)
+        return self.expert_parallel or experts_divide(self.model, self.gpus)
 
     def need(self, place: Place) -> Need:
         """Memory that each accelerator needs."""
         load = self._as_loaded_on(place)
         shards, in_flight = load._kv_shards, load._in_flight(place)
         cache = kv_cache_bytes(load.model, load.tokens, shards, load.kv_bytes, in_flight) * load.sequences
-        margin = load.use.margin
-        if load.model.activations_gib is not None and load.use.in_flight_tokens and margin:
-            margin = round(load.model.activations_gib * GI)
-        adapters = adapters_bytes(load.model, load.shards, self.adapter_slots, self.adapter_rank)
-        return Need(weights_bytes(load.model, load.shards, load.bytes_per_parameter), cache, margin, adapters)
+        return Need(tuple(part for part in load._parts(place) if part.likely), cache)
 
     def available(self, place: Place) -> float:
         """Memory of an accelerator that the engine may use, in bytes."""
         return place.memory * self.utilization
 
     def fits(self, place: Place) -> bool:
-        """Whether each accelerator has enough memory."""
-        return self.need(place).total <= self.available(place)
+        """Whether each accelerator has enough memory for what the model needs at least."""
+        return self.need(place).least <= self.available(place)
 
-    def longest(self, place: Place) -> int:
-        """Maximum length of a sequence that fits, in tokens; 0 if the weights do not fit."""
+    def likely_fits(self, place: Place) -> bool:
+        """Whether each accelerator has enough memory for what the model is expected to need."""
+        return self.need(place).likely <= self.available(place)
+
+    def fits_all(self, accelerators: Sequence[Place]) -> bool:
+        """Whether it fits each of the accelerators."""
+        return all(self.fits(place) for place in accelerators)
+
+    def longest(self, place: Place, likely: bool = False) -> int:
+        """Maximum length of a sequence that fits, at most or as expected, in tokens; 0 if the rest does not fit."""
         need, load = self.need(place), self._as_loaded_on(place)
-        room = (int(self.available(place)) - need.weights - need.margin - need.adapters) // self.sequences
+        taken = (need.likely if likely else need.least) - need.kv_cache
+        room = (int(self.available(place)) - taken) // self.sequences
         return longest_sequence(load.model, room, load._kv_shards, load.kv_bytes, load._in_flight(place))
 
-    def on(self, shards: int) -> Load:
+    def on(self, gpus: int) -> Load:
         """The same model on another number of accelerators."""
-        return replace(self, shards=shards)
+        return replace(self, shards=max(gpus // self.ranks, 1))
+
+    def _parts(self, place: Place) -> Iterator[Part]:
+        """All parts but the KV cache, for a load as loaded on the place."""
+        gpu = GPU_TYPES.get(place.accelerator)
+        capability = gpu.compute_capability if gpu else _HOPPER
+        seen = self.model.loaded_gib_on_hopper if capability == _HOPPER else None
+        seen = None if self.bytes_per_parameter is not None else seen or self.model.loaded_gib
+        least = weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks)
+        if self.run is None:
+            yield Part("weights", least, least)
+        else:
+            likely = weights_bytes(self.model, self.shards, self.bytes_per_parameter, self.ranks, seen)
+            if not self.run.images and vllm_memory.takes_images(self.model):
+                least = max(least - round(vllm_memory.ENCODER_WEIGHTS_GIB * GI), 0)
+            rope = vllm_memory.rope_bytes(self.model)
+            yield Part("weights", least + rope, round(likely * (1 + vllm_memory.ROUNDING)) + rope)
+        adapters = adapters_bytes(self.model, self.shards, self.adapter_slots, self.adapter_rank)
+        yield Part(f"{self.adapter_slots} adapters", adapters, adapters)
+        yield Part("activations", self.use.margin, self.use.margin)
+        if self.run is not None:
+            batch = self._in_flight(place) // self.use.concurrent_batches
+            large = vllm.REQUESTS_ON if place.is_whole else {}
+            requests = self.requests or large.get(place.accelerator, vllm.REQUESTS)
+            run = replace(self.run, gpus=self.shards, batch=batch, requests=requests, capability=capability)
+            yield from vllm_memory.parts(self.model, run)
 
     @property
     def _kv_shards(self) -> int:
@@ -144,7 +216,8 @@ class Load:
     def _in_flight(self, place: Place) -> int:
         if self.batch_tokens is not None:
             return self.use.concurrent_batches * self.batch_tokens
-        return self.use.in_flight_tokens_on.get(place.accelerator, self.use.in_flight_tokens)
+        large = self.use.in_flight_tokens_on if place.is_whole else {}
+        return large.get(place.accelerator, self.use.in_flight_tokens)
 
     def _as_loaded_on(self, place: Place) -> Load:
         """The load as FP32, on a GPU without BF16, if the model refuses FP16."""
@@ -199,9 +272,9 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
     arguments = server.further_arguments
     utilization, tokens = float(arguments.get(use.utilization_flag, use.utilization)), server.max_length
     if tokens is None:
-        tokens = model.context_length if use.without_length == "context" else 0
+        tokens = (model.default_length or model.context_length) if use.without_length == "context" else 0
         utilization = utilization if tokens else 1.0
-    batch = arguments.get(use.batch_flag, "")
+    batch, requests = arguments.get(use.batch_flag, ""), arguments.get("max-num-seqs", "")
     return Load(
         model,
         server.shards(placed.nodes),
@@ -215,7 +288,39 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
         expert_parallel=use.expert_parallel_flag in arguments,
         adapter_slots=server.adapter_slots,
         adapter_rank=server.adapter_rank,
+        ranks=server.data_ranks,
+        requests=int(requests) if requests.isdigit() else None,
+        run=_run(server) if use.profiles else None,
     )
+
+
+def _run(server: Server) -> Run:
+    """How vLLM on GPUs runs the server's model, except for what depends on the GPU."""
+    stated = {name.partition(".")[0]: value for name, value in server.further_arguments.items()}
+    return Run(
+        gpus=1,
+        batch=0,
+        requests=0,
+        capability=_HOPPER,
+        ranks=server.data_ranks,
+        graphs=not _is_on(stated, "enforce-eager") and server.env.get(vllm.ESTIMATE_GRAPHS) != "0",
+        stated_graphs=any(_GRAPH_FLAGS.fullmatch(name) for name in stated),
+        images=not any(_is_on(stated, name) for name in vllm.WITHOUT_IMAGES) and not _limits_images(server),
+        whole_experts=_is_on(stated, "enable-expert-parallel"),
+        adapters=bool(server.adapters),
+        pinned=release_of(server.images[0]) == release_of(vllm.IMAGE),
+    )
+
+
+def _is_on(stated: Mapping[str, str], name: str) -> bool:
+    return name in stated and stated[name].lower() != "false"
+
+
+def _limits_images(server: Server) -> bool:
+    """Whether requests may have no image."""
+    flag = "limit-mm-per-prompt"
+    stated = server.further_arguments
+    return bool(_NO_IMAGES.search(stated.get(flag, ""))) or stated.get(f"{flag}.image") == "0"
 
 
 def _changes(server: Server, use: MemoryUse) -> Iterator[Unchecked]:

@@ -15,7 +15,7 @@ TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: its path in the YAML, its cause and consequence, and the remedy.
+    """One mistake: its path in the YAML, its cause and consequence, and the remedy. A table may follow.
 
     Anything that looks like a token is redacted.
     """
@@ -23,6 +23,7 @@ class Problem:
     path: str
     cause: str
     remedy: str
+    table: str = ""
 
     def __post_init__(self) -> None:
         for field in ("path", "cause", "remedy"):
@@ -30,7 +31,8 @@ class Problem:
 
     def __str__(self) -> str:
         end = "" if self.remedy.endswith((".", "?")) else "."
-        return f"{self.path}: {self.cause}. {self.remedy}{end}"
+        table = "".join(f"\n      {line}" for line in self.table.splitlines())
+        return f"{self.path}: {self.cause}. {self.remedy}{end}{table}"
 
 
 SHOWN = 100  # so that a hostile file does not fill a log or a comment

@@ -156,9 +156,9 @@ MISTAKES = [
     Mistake(
         "adapters that leave no memory",
         put(f"{FIRST}.rank", 512),
-        f"{PATH}.maxModelLen",
-        "3 adapters 9.0",
-        "or less",
+        f"{PATH}.gpus",
+        "3 adapters 9.7",
+        "Set gpus to 2",
     ),
 ]
 

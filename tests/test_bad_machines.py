@@ -184,8 +184,8 @@ MISTAKES = [
         "a model on an eighth of a GPU that would fit a whole one",
         put("serving", [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]),
         "gke-ai:serving[0].gpus",
-        "activations 1.3), and 10.9 GiB can be used",
-        "or use nvidia-l4",
+        "needs at least 19.8 GiB on each nvidia-rtx-pro-6000, and 10.9 GiB can be used",
+        "or use nvidia-tesla-a100",
         lambda: _with_g4("g4-standard-6"),
     ),
     Mistake(
@@ -205,7 +205,7 @@ MISTAKES = [
         ),
         "gke-ai:training[0].pods",
         "2 pods of 8 GPUs need several nodes of a3-megagpu-8g, which communicate over GPUDirect-TCPXO",
-        "or machines such as g2-standard-96",
+        "Use up to 8 GPUs in all, on one node, or a3-highgpu-8g, whose network between nodes is slower",
         good,
     ),
     Mistake(

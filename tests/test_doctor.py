@@ -675,6 +675,43 @@ def test_an_existing_cluster_needs_the_features_for_buckets(
         assert flag in finding.command
 
 
+@pytest.mark.parametrize(
+    ("control_plane", "nodes", "image", "remedy"),
+    [
+        ("1.36.3-gke.1244000", "1.34.5-gke.2000000", "COS_CONTAINERD", "--node-pool old"),
+        ("1.36.3-gke.1244000", "1.35.3-gke.1388999", "COS_CONTAINERD", "--node-pool old"),
+        ("1.36.4-gke.1", "1.33.9-gke.9999999", "COS_CONTAINERD", "--node-pool old"),
+        ("1.37.0-gke.1", "1.34.6-gke.1153999", "COS_CONTAINERD", "--node-pool old"),
+        ("1.36.3-gke.1244000", "1.36.3-gke.1244000", "UBUNTU_CONTAINERD", "--master"),
+        ("1.36.3-gke.1243999", "1.34.5-gke.2000000", "COS_CONTAINERD", ""),
+        ("1.36.5-gke.1032000", "1.34.5-gke.2000000", "UBUNTU_CONTAINERD", ""),
+        ("1.37.1-gke.1552000", "1.34.5-gke.2000000", "COS_CONTAINERD", ""),
+        ("1.36.3-gke.1244000", "1.34.6-gke.1154000", "COS_CONTAINERD", ""),
+        ("1.36.3-gke.1244000", "1.35.3-gke.1389000", "COS_CONTAINERD", ""),
+        ("1.36.3-gke.1244000", "1.36.0-gke.1", "COS_CONTAINERD", ""),
+    ],
+)
+def test_doctor_advises_of_nodes_whose_driver_mounts_no_bucket(
+    control_plane: str, nodes: str, image: str, remedy: str
+) -> None:
+    body = {
+        "currentMasterVersion": control_plane,
+        "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
+        "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
+        "nodePools": [{"name": "old", "version": nodes, "config": {"imageType": image}}],
+    }
+    every = with_cluster({"code": 200, "body": body}, apis.STORAGE)
+    every[f"{G}storage.googleapis.com/storage/v1/b/data"] = NOT_FOUND
+    stack = {**existing(), **TRAINING}
+    findings = [finding for finding in visit(every, stack) if finding.subject == "Cloud Storage FUSE"]
+    assert [finding.state for finding in findings] == [ADVICE] * bool(remedy)
+    for finding in findings:
+        assert f"nodes of old run {image} {nodes}, on which the Cloud Storage FUSE driver" in finding.text
+        assert finding.command.endswith(f"--project my-project {remedy}")
+    unmounted = with_cluster({"code": 200, "body": body})
+    assert not [finding for finding in visit(unmounted, existing()) if finding.subject == "Cloud Storage FUSE"]
+
+
 def test_webhooks_of_an_older_private_cluster_need_a_firewall_rule() -> None:
     body = {"currentMasterVersion": "1.34.1-gke.1", "network": "shared"}
     private = {"masterIpv4CidrBlock": "172.16.0.0/28"}

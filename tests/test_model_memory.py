@@ -13,12 +13,14 @@ from catalog.advisories import open_in
 from catalog.engines import ENGINES
 from catalog.gpus import GPU_TYPES
 from catalog.machines import GPUS
+from catalog.memory_use import MARGIN
 from catalog.model import Model
-from catalog.model_memory import MARGIN, Need, kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
+from catalog.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
 from catalog.models import MODELS, find_model
 from catalog.quantities import GI
 from catalog.vllm import RELEASE
 from catalog.vllm_architectures import ARCHITECTURES
+from catalog.vllm_memory import rope_bytes
 from ops.doctor.command import Doctor
 from ops.doctor.visit import ADVICE, UNCHECKED, Finding
 from report.changes import plan
@@ -27,8 +29,9 @@ from report.policies import Verdict
 from report.preview import Preview, trimmed
 from settings import load, model_memory
 from settings.model import Nodes, Vllm
-from settings.model_memory import Load, Unchecked, load_of, unchecked
+from settings.model_memory import Load, Need, Unchecked, load_of, unchecked
 from settings.stack import Placed
+from settings.tight_models import tight
 from tests.recorder import PROJECT, run_program
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
@@ -128,8 +131,9 @@ def test_every_gpu_type_has_its_memory() -> None:
     [
         (LLAMA, 1, 8_030_261_248 * 2),
         ("meta-llama/Llama-3.3-70B-Instruct", 2, 70_553_706_496),  # 2 bytes each, on 2 GPUs
-        ("deepseek-ai/DeepSeek-R1", 8, 83_878_302_400),  # FP8: 671,026,419,200 / 8
-        ("openai/gpt-oss-20b", 1, 14_731_737_825),  # 13.72 GiB
+        # FP8: 671,026,419,200 + 2 x 129,280 x 7,168 of 16 bits, / 8
+        ("deepseek-ai/DeepSeek-R1", 8, 84_109_972_160),
+        ("openai/gpt-oss-20b", 1, 13_743_895_347),  # 12.8 GiB
     ],
 )
 def test_weights_are_parameters_times_their_size_shared(name: str, shards: int, weights: int) -> None:
@@ -264,19 +268,29 @@ MISTAKES = [
         "Llama 3.1 8B with its full context on an L4",
         drop("serving.0.maxModelLen"),
         "gke-ai:serving[0].maxModelLen",
-        "needs 32.2 GiB on each nvidia-l4 (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0, activations "
-        "1.3), and 20.3 GiB can be used",
-        "Set maxModelLen to 32,768 or less, or set gpus to 2, or use nvidia-tesla-a100",
+        "needs at least 32.0 GiB on each nvidia-l4, and 20.3 GiB can be used",
+        "Set maxModelLen to 34,816 or less, or set gpus to 2, or use nvidia-tesla-a100",
         on_l4,
     ),
-    # 22.05 GiB x 0.92 = 21,781,926,641 bytes; less 16,060,522,496 of weights and 1,352,914,698 of activations leaves
-    # 4,368,489,447 bytes: 33,328 tokens of 131,072 bytes.
+    Mistake(
+        "the parts of the memory",
+        drop("serving.0.maxModelLen"),
+        "gke-ai:serving[0].maxModelLen",
+        "GiB on each nvidia-l4 at least expected weights 15.0 15.0 CUDA graphs 0.4 0.9 sampling 0.1 0.1 activations "
+        "0.2 0.2 outside PyTorch 0.2 0.3 KV cache of one sequence of 131,072 tokens 16.0 16.0 sum 32.0 32.6 can be "
+        "used 20.3",
+        "Set maxModelLen",
+        on_l4,
+    ),
+    # Of 22.05 GiB x 0.92: weights 16,094,076,928 with the table of RoPE, graphs of 51 sizes (35 of them whole) 32 x
+    # (0.235 x 51 + 0.06 x 35) MiB, counts of 256 x 128,256 tokens, 0.23 GiB outside PyTorch and 2,048 x 2 x (3 x 14,336
+    # + 2 x 4,096) bytes of activations leave 4,623,068,594: 35,271 tokens of 131,072 bytes.
     Mistake(
         "one token more than fits",
-        put("serving.0.maxModelLen", 33_329),
+        put("serving.0.maxModelLen", 35_272),
         "gke-ai:serving[0].maxModelLen",
-        "KV cache of one sequence of 33,329 tokens 4.1",
-        "Set maxModelLen to 32,768 or less",
+        "KV cache of one sequence of 35,272 tokens 4.3",
+        "Set maxModelLen to 34,816 or less",
         on_l4,
     ),
     Mistake(
@@ -284,7 +298,8 @@ MISTAKES = [
         both(put("serving.0.model", "meta-llama/Llama-3.3-70B-Instruct"), put("serving.0.gpus", 2)),
         "gke-ai:serving[0].gpus",
         # 141.1 GB on two GPUs are 65.7 GiB each.
-        "(weights 65.7, KV cache of one sequence of 4,096 tokens 0.6, activations 1.3), and 20.3 GiB can be used",
+        "weights 65.7 65.9 CUDA graphs 1.1 1.6 sampling 0.1 0.1 activations 0.2 0.3 outside PyTorch 1.0 1.0 KV cache "
+        "of one sequence of 4,096 tokens 0.6 0.6",
         "Set gpus to 8, or use nvidia-h100-80gb",
         on_l4,
     ),
@@ -293,8 +308,8 @@ MISTAKES = [
         put("serving.0.model", LARGEST),
         "gke-ai:serving[0].gpus",
         # 811.7 GB are 756.0 GiB.
-        "meta-llama/Llama-3.1-405B-Instruct needs 757.2 GiB on each nvidia-h100-80gb (weights 756.0, activations 1.3), "
-        "and 79.2 GiB can be used",
+        f"{LARGEST} needs at least 757.2 GiB on each nvidia-h100-80gb, and 79.2 GiB can be used. "
+        "The server would not start GiB on each nvidia-h100-80gb at least expected weights 756.0 756.0 activations 1.3",
         "Use 8 nvidia-h200-141gb",
         tgi_on_h100,
     ),
@@ -356,7 +371,7 @@ MISTAKES = [
         put("tpuPools.0.topology", "1x1"),
         "gke-ai:serving[0].pool",
         # 17.1 GB of weights are 15.9 GiB; 448 KiB a token x 4 x 2,048 are 3.5 GiB.
-        "needs 19.4 GiB on each tpu-v5-lite-podslice",
+        "needs at least 19.4 GiB on each tpu-v5-lite-podslice",
         "Use a 2x2 slice",
         jetstream,
     ),
@@ -417,8 +432,8 @@ MISTAKES = [
         "a described model that does not fit",
         drop("serving.0.maxModelLen"),
         "gke-ai:serving[0].maxModelLen",
-        "acme/tuned needs 32.2 GiB on each nvidia-l4",
-        "Set maxModelLen to 32,768 or less",
+        "acme/tuned needs at least 31.7 GiB on each nvidia-l4",
+        "Set maxModelLen to 37,888 or less",
         described,
     ),
     *(
@@ -527,8 +542,8 @@ MISTAKES += [
         "the full context of Llama 3.1 8B on one v6e chip",
         put("serving.0.name", "s"),
         "gke-ai:serving[0].maxModelLen",
-        "needs 31.0 GiB on each tpu-v6e-slice (weights 15.0, KV cache of one sequence of 131,072 tokens 16.0), and "
-        "28.8 GiB can be used",
+        "needs at least 31.0 GiB on each tpu-v6e-slice, and 28.8 GiB can be used. The server would not start GiB on "
+        "each tpu-v6e-slice at least expected weights 15.0 15.0 KV cache of one sequence of 131,072 tokens 16.0 16.0",
         "Set maxModelLen to 112,640 or less, or use a 2x2 slice",
         on_tpus,
     ),
@@ -536,7 +551,7 @@ MISTAKES += [
         "Llama 3.1 8B on one v5e chip",
         both(put("serving.0.tpu", {"version": "v5e", "topology": "1x1"}), put("serving.0.maxModelLen", 4096)),
         "gke-ai:serving[0].tpu",
-        "needs 15.5 GiB on each tpu-v5-lite-podslice",
+        "needs at least 15.5 GiB on each tpu-v5-lite-podslice",
         "Use a 2x2 slice",
         on_tpus,
     ),
@@ -568,7 +583,7 @@ H100 = {"accelerator": "nvidia-h100-80gb"}
 @pytest.mark.parametrize(
     ("what", "values"),
     [
-        ("the last token that fits", vllm(**L4, maxModelLen=33_328)),
+        ("the last token that fits", vllm(**L4, maxModelLen=35_271)),
         ("the full context on two GPUs", vllm(**L4, gpus=2)),
         ("a KV cache of 8 bits", vllm(**L4, maxModelLen=66_656, arguments=["--kv-cache-dtype=fp8"])),
         ("more memory allowed", vllm(**L4, maxModelLen=36_000, arguments=["--gpu-memory-utilization", "0.95"])),
@@ -596,19 +611,19 @@ def test_model_that_can_start_is_not_refused(what: str, values: Configuration) -
 
 
 def test_other_settings_do_not_hide_that_a_model_cannot_fit() -> None:
-    (problem,) = problems_of(vllm(**L4, maxModelLen=66_658, arguments=["--kv-cache-dtype=fp8"]))
+    (problem,) = problems_of(vllm(**L4, maxModelLen=70_544, arguments=["--kv-cache-dtype=fp8"]))
     assert problem.path == "gke-ai:serving[0].maxModelLen"
     (problem,) = problems_of(vllm(**L4, maxModelLen=30_720, arguments=["--gpu-memory-utilization=0.8"]))
     assert "17.6 GiB can be used" in problem.cause
     (problem,) = problems_of(one_server(**L4, model=MIXTRAL, gpus=2))
-    assert "weights 43.5, activations 1.3" in problem.cause
+    assert "weights 43.5 43.5 activations 1.3" in " ".join(problem.table.split())
 
 
 def test_tgi_caches_every_layer_in_full_where_vllm_keeps_a_window() -> None:
     # 48 x 8,192 bytes a token are 384 KiB, x 32,768 = 12 GiB; with vLLM 40 of the 48 layers keep 1,024 tokens.
     gemma = {"accelerator": "nvidia-tesla-a100", "model": "google/gemma-3-12b-it", "maxModelLen": 65_536}
     (problem,) = problems_of(one_server(**gemma))
-    assert "KV cache of one sequence of 65,536 tokens 24.0" in problem.cause
+    assert "KV cache of one sequence of 65,536 tokens 24.0" in " ".join(problem.table.split())
     assert problems_of(vllm(**gemma)) == []
 
 
@@ -618,11 +633,16 @@ def test_the_shape_of_a_model_precedes_the_catalog() -> None:
     assert load_of(load(values, PROJECT).servers[0]).tokens == 8192  # type: ignore[union-attr]
 
 
-def test_margin_is_left_out_of_nothing_but_jetstream() -> None:
-    for values, margin in ((vllm(**L4, maxModelLen=1), MARGIN), (one_server(**L4), MARGIN), (jetstream(), 0)):
+def test_only_tgi_has_one_margin() -> None:
+    for values, names in (
+        (one_server(**L4), ["weights", "activations"]),
+        (jetstream(), ["weights"]),
+        (on_tpus(maxModelLen=1024), ["weights"]),
+    ):
         loaded = load_of(load(values, PROJECT).servers[0])
         assert isinstance(loaded, Load)
-        assert loaded.need(model_memory.Place("nvidia-l4", 0)).margin == margin
+        assert [part.name for part in loaded.need(model_memory.Place("nvidia-l4", 0)).parts] == names
+    assert part(need_of(one_server(**L4)), "activations") == (MARGIN, MARGIN)
 
 
 def test_only_tgi_is_known_to_lack_kernels() -> None:
@@ -639,9 +659,10 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
     [
         (vllm(**L4, model="acme/unknown"), UNKNOWN),
         (
-            vllm(**L4, arguments=["--pipeline_parallel_size=2"]),
+            on_tpus(arguments=["--pipeline_parallel_size=2"]),
             "gke-ai:serving[0].arguments: --pipeline-parallel-size changes how much memory the model needs",
         ),
+        (vllm(**L4, env={"VLLM_USE_V2_MODEL_RUNNER": "0"}), "VLLM_USE_V2_MODEL_RUNNER changes"),
         (vllm(**L4, arguments=["--hf-overrides.max_position_embeddings=8192"]), "--hf-overrides"),
         (vllm(**L4, arguments=["--gpu-memory-utilization=most"]), "--gpu-memory-utilization changes"),
         (
@@ -765,11 +786,17 @@ def need_of(values: Configuration) -> Need:
     return loaded.need(place)
 
 
+def part(need: Need, name: str) -> tuple[int, int]:
+    """A part at least, and as expected."""
+    return next((part.least, part.likely) for part in need.parts if part.name == name)
+
+
 def test_layer_with_a_window_reserves_the_batches_that_run() -> None:
-    # An H100 runs two batches of 8,192: 10 layers x 131,072 tokens and 60 x (1,024 - 1 + 16,384), of 8,192 bytes.
-    # The 52 layers with a window are in 6 groups of 10.
+    # An H200 is asked for batches of 8,192, of which two run: 10 layers x 131,072 tokens and 60 x (1,024 - 1 + 16,384),
+    # of 8,192 bytes. The 52 layers with a window are in 6 groups of 10.
     gemma = {"model": "google/gemma-3-27b-it", "maxModelLen": 131_072}
-    assert need_of(vllm(**H100, **gemma)).kv_cache == 8192 * (1_310_720 + 60 * 17_407)
+    larger = vllm(accelerator="nvidia-h200-141gb", **gemma)
+    assert need_of(larger).kv_cache == 8192 * (1_310_720 + 60 * 17_407)
     # An A100 runs two of 2,048.
     smaller = need_of(vllm(accelerator="nvidia-a100-80gb", **gemma)).kv_cache
     assert smaller == 8192 * (1_310_720 + 60 * 5_119)
@@ -806,10 +833,10 @@ def test_windows_can_be_turned_off_for_chunked_attention_and_are_then_not_checke
     assert "changes how much memory" in str(unchecked(load(values, PROJECT).servers)[0])
 
 
-def test_gpt_oss_120b_needs_what_vllm_was_seen_to_load() -> None:
-    (problem,) = problems_of(vllm(**H100, model="openai/gpt-oss-120b"))
-    assert "weights 64.4" in problem.cause
-    assert "activations 7.5" in problem.cause
+def test_gpt_oss_120b_runs_on_one_h100() -> None:
+    values = vllm(**H100, model="openai/gpt-oss-120b")
+    assert problems_of(values) == []
+    assert list(tight(load(values, PROJECT).servers)) == []
 
 
 @pytest.mark.parametrize(
@@ -833,12 +860,14 @@ def test_model_of_mixed_experts_in_16_bits_is_split_evenly() -> None:
 def test_model_that_refuses_fp16_takes_twice_the_memory_on_a_t4(model: str) -> None:
     wide = need_of(vllm(accelerator="nvidia-tesla-t4", gpus=2, model=model, maxModelLen=4096))
     usual = need_of(vllm(accelerator="nvidia-l4", gpus=2, model=model, maxModelLen=4096))
-    assert (wide.weights, wide.kv_cache) == (2 * usual.weights, 2 * usual.kv_cache)
+    rope = rope_bytes(known(model))
+    assert part(wide, "weights")[0] - rope == 2 * (part(usual, "weights")[0] - rope)
+    assert wide.kv_cache == 2 * usual.kv_cache
 
 
 def test_llama_runs_in_fp16_on_a_t4() -> None:
     t4 = need_of(vllm(accelerator="nvidia-tesla-t4", model="meta-llama/Llama-3.2-1B", maxModelLen=4096))
-    assert t4.weights == 2 * 1_235_814_400
+    assert part(t4, "weights")[0] == 2 * 1_235_814_400 + 131_072 * 64 * 2
 
 
 def test_latent_attention_is_refused_on_tpus_without_its_settings() -> None:
@@ -854,7 +883,8 @@ def test_model_of_this_year_is_known() -> None:
     assert kv_cache_bytes(model, 1000) == 1000 * (50 * 16_384 + 10 * 8_192)
     assert problems_of(vllm(**H100, model="google/gemma-4-31B-it", maxModelLen=8_192)) == []
     (problem,) = problems_of(vllm(**L4, model="google/gemma-4-31B-it", maxModelLen=4096))
-    assert "weights 58.3" in problem.cause
+    # Keys of 10 layers are loaded as values too, and tables of RoPE of 256 and 512 values: 58.25 + 0.21 + 0.38
+    assert "weights 58.8" in " ".join(problem.table.split())
 
 
 def test_layers_with_linear_attention_cache_nothing() -> None:
@@ -899,3 +929,183 @@ def test_copy_in_a_quantization_that_the_release_lacks_is_refused() -> None:
     assert "is quantized with bitsandbytes, which vLLM does not have" in problem.cause
     assert problems_of(one_server(**L4, **copy)) == []
     assert problems_of(vllm(**L4, **copy, image="vllm/vllm-openai:v0.20.0")) == []
+
+
+# What likely does not fit
+
+
+def tight_on_an_l4() -> Configuration:
+    return vllm(**L4, maxModelLen=32_768)
+
+
+def test_model_that_likely_does_not_fit_is_warned_of_with_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    (warning,) = warnings(tight_on_an_l4(), True, monkeypatch)
+    assert warning == (
+        f"gke-ai:serving[0].maxModelLen: vLLM likely takes 30,512 tokens of {LLAMA} on nvidia-l4, and the server asks "
+        "for 32,768. It may not start. Set maxModelLen to 30,512 or less, or use more GPUs. make doctor lists the "
+        "parts of the memory."
+    )
+    assert warnings(vllm(**L4, maxModelLen=30_512), True, monkeypatch) == []
+
+
+def test_model_whose_rest_hardly_fits_is_warned_of_at_the_gpus() -> None:
+    values = vllm(**H100, model="meta-llama/Llama-3.3-70B-Instruct", gpus=2, maxModelLen=1024)
+    values["serving"][0]["arguments"] = ["--gpu-memory-utilization=0.885"]
+    assert problems_of(values) == []
+    (found,) = tight(load(values, PROJECT).servers)
+    assert found.path == "gke-ai:serving[0].gpus"
+    assert "likely needs 70.6 GiB of 70.1 GiB of nvidia-h100-80gb. The server may not start" in found.reason
+
+
+def test_doctor_lists_the_parts_of_a_model_that_likely_does_not_fit() -> None:
+    (finding,) = Doctor("dev", PROJECT, load(tight_on_an_l4(), PROJECT), True).models()
+    assert finding.state == ADVICE
+    assert "vLLM likely takes 30,512 tokens" in finding.text
+    lines = [" ".join(line.split()) for line in finding.text.splitlines()]
+    assert {"weights 15.0 15.0", "CUDA graphs 0.4 0.9", "sum 20.0 20.6", "can be used 20.3"} <= set(lines)
+    assert finding.command == "Set maxModelLen to 30,512 or less, or use more GPUs"
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"arguments": ["--enforce-eager"]}, "CUDA graphs"),
+        ({"env": {"VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS": "0"}}, "CUDA graphs"),
+    ],
+)
+def test_server_without_graphs_needs_no_memory_for_them(change: dict[str, Any], name: str) -> None:
+    base = vllm(**H100, maxModelLen=4096)
+    assert part(need_of(base), name)[0] > 0
+    assert name not in {part.name for part in need_of(vllm(**base["serving"][0], **change)).parts}
+
+
+def test_fewer_requests_and_tokens_need_less() -> None:
+    usual = need_of(vllm(**H100, maxModelLen=4096))
+    fewer = need_of(vllm(**H100, maxModelLen=4096, arguments=["--max-num-seqs=64", "--max-num-batched-tokens=2048"]))
+    # 64 of 1,024 requests, and 2,048 of 8,192 tokens
+    assert 16 * part(fewer, "sampling")[0] == part(usual, "sampling")[0] == 1024 * 128_256 * 33 // 8
+    assert 4 * part(fewer, "activations")[1] == pytest.approx(part(usual, "activations")[1], rel=0.01)
+    # 19 of 51 sizes
+    assert part(fewer, "CUDA graphs")[1] < 0.4 * part(usual, "CUDA graphs")[1]
+
+
+def test_stated_sizes_of_graphs_are_not_bounded() -> None:
+    stated = vllm(**H100, maxModelLen=4096, arguments=["--compilation-config.cudagraph_mode=PIECEWISE"])
+    assert part(need_of(stated), "CUDA graphs")[0] == 0
+
+
+def test_another_release_is_bounded_by_weights_and_cache_alone() -> None:
+    need = need_of(vllm(**H100, maxModelLen=4096, image="vllm/vllm-openai:v0.11.0"))
+    assert {part.name for part in need.parts if part.least} == {"weights"}
+
+
+@pytest.mark.parametrize("text", ['--limit-mm-per-prompt={"image": 0}', "--limit-mm-per-prompt.image=0"])
+def test_server_without_images_needs_no_encoder(text: str) -> None:
+    gemma = {"model": "google/gemma-3-4b-it", "maxModelLen": 4096}
+    usual, without = need_of(vllm(**H100, **gemma)), need_of(vllm(**H100, **gemma, arguments=[text]))
+    # 32 images of 4,096 patches, 1,152 values and 12 tensors of 16 bits: 3.4 GiB
+    assert part(usual, "activations")[1] > 2 * part(without, "activations")[1]
+
+
+def test_state_of_linear_attention_takes_blocks_of_the_cache() -> None:
+    # 48 heads of 128 x 128 values of 32 bits and the convolution, 3,207,168 bytes: 784 tokens of 4,096 bytes. 42 blocks
+    # of 32,768 tokens and 2 of each of the 3 groups of states, in 16 layers
+    need = need_of(vllm(**H100, model="Qwen/Qwen3.6-27B", maxModelLen=32_768))
+    assert need.kv_cache == 16 * (42 + 6) * 784 * 4096
+
+
+def test_vllm_serves_a_model_with_longrope_up_to_its_original_length() -> None:
+    loaded = load_of(load(vllm(**L4, model="microsoft/Phi-4-mini-instruct"), PROJECT).servers[0])
+    assert isinstance(loaded, Load)
+    assert loaded.tokens == 4096
+    assert problems_of(vllm(**L4, model="microsoft/Phi-4-mini-instruct")) == []
+
+
+# Lengths above the context
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm-tpu"])
+def test_length_above_the_context_is_refused(engine: str) -> None:
+    server = {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "maxModelLen": 16_384}
+    values = vllm(**H100, **server) if engine == "vllm" else on_tpus(topology="2x2", **server)
+    (problem,) = problems_of(values)
+    assert str(problem) == (
+        "gke-ai:serving[0].maxModelLen: meta-llama/Meta-Llama-3-8B-Instruct has a context of 8,192 tokens. vLLM would "
+        "not start. Set maxModelLen to 8,192 or less."
+    )
+    allowed = (
+        {"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
+        {"arguments": ['--hf-overrides={"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}']},
+        {"maxModelLen": 8192},
+    )
+    for change in allowed:
+        assert problems_of({**values, "serving": [values["serving"][0] | change]}) == [], change
+    forbidden = {"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}}
+    assert len(problems_of({**values, "serving": [values["serving"][0] | forbidden]})) == 1
+
+
+# Data and pipeline parallelism
+
+CODER = "Qwen/Qwen3-Coder-30B-A3B-Instruct"
+
+
+def flags_of(values: Configuration) -> list[str]:
+    return load(values, PROJECT).settings.serving[0].flags
+
+
+def test_copies_of_the_attention_share_the_gpus_and_the_experts() -> None:
+    eight = {"accelerator": "nvidia-h200-141gb", "model": CODER, "gpus": 8, "maxModelLen": 4096}
+    values = vllm(**eight, dataParallel=8, arguments=["--enable-expert-parallel"])
+    assert problems_of(values) == []
+    assert {"--tensor-parallel-size=1", "--data-parallel-size=8"} <= {*flags_of(values)}
+    assert "--tensor-parallel-size=8" in flags_of(vllm(**eight))
+    # Each rank has all KV heads: 48 layers x 2 x 4 x 128 x 2 bytes
+    need = need_of(values)
+    assert need.kv_cache == 4096 * 98_304
+    # 48 layers of (32 + 4 + 4 + 32) x 128 x 2,048, two embeddings, and an eighth of the rest, in 16 bits
+    attention, embeddings = 48 * 72 * 128 * 2048, 2 * 151_936 * 2048
+    rank = 2 * (attention + embeddings) + 2 * (30_532_122_624 - attention - embeddings) / 8
+    assert part(need, "weights")[0] == pytest.approx(rank + rope_bytes(known(CODER)), rel=0.001)
+
+
+def test_each_rank_of_a_dense_model_has_all_of_it() -> None:
+    values = vllm(**H100, gpus=2, dataParallel=2, maxModelLen=4096)
+    assert part(need_of(values), "weights") == part(need_of(vllm(**H100, maxModelLen=4096)), "weights")
+
+
+def test_copies_that_do_not_divide_the_gpus_are_refused() -> None:
+    (problem,) = problems_of(vllm(**H100, gpus=4, dataParallel=3, maxModelLen=4096))
+    assert (problem.path, problem.remedy) == ("gke-ai:serving[0].dataParallel", "Write one of: 1, 2, 4")
+
+
+@pytest.mark.parametrize("flag", ["--data-parallel-size=8", "-dp=8"])
+def test_data_parallelism_is_set_by_its_key(flag: str) -> None:
+    (problem,) = problems_of(vllm(**H100, gpus=8, maxModelLen=4096, arguments=[flag]))
+    assert problem.path == "gke-ai:serving[0].arguments"
+    assert problem.remedy == "Remove it and set gke-ai:serving[0].dataParallel"
+
+
+@pytest.mark.parametrize("flag", ["--pipeline-parallel-size=2", "--pipeline_parallel_size 2", "-pp=2"])
+def test_pipeline_that_needs_more_gpus_than_the_replica_has_is_refused(flag: str) -> None:
+    values = vllm(**L4, gpus=2, maxModelLen=4096, arguments=flag.split())
+    (problem,) = problems_of(values)
+    assert problem.path == "gke-ai:serving[0].arguments"
+    assert "gpus sets 2 GPUs for each layer, and --p" in problem.cause
+    assert "The replica has 2 GPUs, and vLLM would not start" in problem.cause
+    assert problems_of(vllm(**L4, gpus=2, maxModelLen=4096, arguments=["--pipeline-parallel-size=1"])) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "refused"),
+    [
+        ("Qwen/Qwen3-235B-A22B-FP8", None, False),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", 176_000, False),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", 262_144, True),
+    ],
+)
+def test_length_that_a_public_log_shows_to_fit_is_accepted_and_a_longer_one_refused(
+    model: str, length: int | None, refused: bool
+) -> None:
+    # https://github.com/vllm-project/vllm/issues/21348: 178,880 tokens on four H100
+    values = vllm(**H100, gpus=4, model=model, maxModelLen=length, arguments=["--gpu-memory-utilization=0.9"])
+    assert [problem.path for problem in problems_of(values)] == ["gke-ai:serving[0].maxModelLen"] * refused

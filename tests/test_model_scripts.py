@@ -47,6 +47,8 @@ def test_shape_of_llama() -> None:
         "bytesPerParameter": 2,
         "architecture": "LlamaForCausalLM",
         "embeddings": 2 * 128256 * 4096,
+        "vocabulary": 128256,
+        "hiddenSize": 4096,
     }
 
 
@@ -71,10 +73,25 @@ def test_shape_of_llama() -> None:
         ),
         # Qwen 3.5
         ({"full_attention_interval": 4}, {"linearLayers": 24}),
+        (
+            {
+                "full_attention_interval": 4,
+                "linear_num_value_heads": 32,
+                "linear_num_key_heads": 16,
+                "linear_key_head_dim": 128,
+                "linear_conv_kernel_dim": 4,
+            },
+            # 32 x 128 x 128 values of 32 bits, and 3 inputs of (2 x 16 + 32) x 128 values of 16
+            {"linearLayers": 24, "linearState": 2_146_304},
+        ),
         # DeepSeek
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"latentSize": 576}),
         ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128}, {"latentSize": 642}),
-        ({"moe_intermediate_size": 768}, {"expertSize": 768}),
+        ({"moe_intermediate_size": 768, "num_experts_per_tok": 8}, {"expertSize": 768, "expertsPerToken": 8}),
+        # RoPE that lengthens the context, and kinds whose length is in the figure already
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, {"contextLength": 524288}),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {}),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "model_type": "gemma3_text"}, {}),
         # Mixtral
         ({"num_local_experts": 8, "intermediate_size": 14336}, {"expertSize": 14336}),
         ({"quantization_config": {"weight_block_size": [128, 128]}}, {"block": 128}),

@@ -38,19 +38,24 @@ def figures(row: Row) -> dict[str, tuple[float, float]]:
     model, gpus = model_of(row), row.get("gpus", 1)
     result: dict[str, tuple[float, float]] = {}
     if "weights" in row:
-        result["weights"] = row["weights"] * GI, weights_bytes(model, gpus)
+        files = row["kind"] == "file"
+        seen = model.loaded_gib_on_hopper if row.get("gpu") == "nvidia-h100-80gb" else model.loaded_gib
+        whole = replace(model, unloaded=0) if files else model
+        result["weights"] = row["weights"] * GI, weights_bytes(whole, gpus, loaded_gib=None if files else seen)
     if cache := row.get("cache"):
         in_flight = CONCURRENT_BATCHES * cache.get("batch", 0)
         size = kv_cache_bytes(model, cache["tokens"], gpus, in_flight=in_flight)
         result["KV cache"] = cache.get("bytes", cache.get("gib", 0) * GI), size
     if free := row.get("free"):
         share = f"--gpu-memory-utilization={free['utilization']}"
-        values = vllm(model=row["model"], accelerator=row["gpu"], gpus=gpus, maxModelLen=4096, arguments=[share])
+        arguments = [share, *(["--enforce-eager"] if row.get("eager") else [])]
+        values = vllm(model=row["model"], accelerator=row["gpu"], gpus=gpus, maxModelLen=4096, arguments=arguments)
         (server,) = load(values, PROJECT).servers
         loaded, (place, *_) = load_of(server), model_memory.places(server)
         assert isinstance(loaded, Load)
         need = loaded.need(place)
-        result["free for the KV cache"] = free["gib"] * GI, loaded.available(place) - need.weights - need.margin
+        room = loaded.available(place) - need.likely + need.kv_cache
+        result["free for the KV cache"] = free["gib"] * GI, room
     return result
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pulumi
 
 import settings
-from settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, warnings
+from settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, tight_models, warnings
 from settings.secrets import API_KEY, HF_TOKEN, StackSecret
 
 
@@ -48,7 +48,8 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         *warnings.long_grace_periods(stack.placed),
         *warnings.images_without_streaming(stack.servers),
     ]
-    for warning in [*map(str, model_memory.unchecked(stack.servers)), *found]:
+    memory = [*model_memory.unchecked(stack.servers), *tight_models.tight(stack.servers)]
+    for warning in [*map(str, memory), *found]:
         pulumi.log.warn(warning)
     for estimate in cold_start.estimates(stack.servers, stack.measured):
         pulumi.log.info(str(estimate))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from catalog import features
+from catalog import advisories, features
 from catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
 from catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
 from catalog.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
@@ -84,12 +84,30 @@ class ClusterChecks(Visit):
             text += "volume forever"
             command = enable_bucket_volumes(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Cloud Storage FUSE", text, command)
+        yield from self._nodes_without_buckets(existing, runs)
 
         gateways = existing.get("networkConfig", {}).get("gatewayApiConfig", {})
         if self.settings.gateway is not None and gateways.get("channel") != GATEWAY_API_CHANNEL:
             text = f"cluster {cluster.name} does not have the Gateway API: its API server would refuse the gateway"
             command = enable_gateway_api(cluster.name, cluster.location, self.project)
             yield Finding(MISSING, "Gateway API", text, command)
+
+    def _nodes_without_buckets(self, existing: Mapping[str, Any], mounting: str) -> Iterator[Finding]:
+        """Yields the node pools on which the driver of Cloud Storage FUSE does not start, by GKE's advisory."""
+        version, cluster = str(existing.get("currentMasterVersion", "")), self.settings.cluster
+        for pool in existing.get("nodePools", []) if mounting else ():
+            nodes, image = str(pool.get("version", "")), str(pool.get("config", {}).get("imageType", ""))
+            if advisories.mounts_no_bucket(version, nodes, image):
+                text = (
+                    f"nodes of {pool['name']} run {image} {nodes}, on which the Cloud Storage FUSE driver of control "
+                    f"plane {version} does not start: pods of {mounting} would wait for their volume forever"
+                )
+                # A newer control plane, if the nodes have its version or no version of their image is right
+                command = f"gcloud container clusters upgrade {cluster.name} --location {cluster.location} "
+                command += f"--project {self.project} " + (
+                    "--master" if image.startswith("UBUNTU") else f"--node-pool {pool['name']}"
+                )
+                yield Finding(ADVICE, "Cloud Storage FUSE", text, command)
 
     def proxy_subnetwork(self) -> Iterator[Finding]:
         """The network of a gateway has a proxy-only subnetwork in the region, unless the stack creates it.

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from catalog import advisories, features
 from ops.doctor.requests import NOT_FOUND
 from ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
-from settings import model_memory
+from settings import model_memory, tight_models
 
 OLDEST_PYTHON = (3, 11)
 
@@ -74,7 +74,9 @@ class MachineChecks(Visit):
             yield Finding(MISSING, "API key", text, command)
 
     def models(self) -> Iterator[Finding]:
-        """The catalog has every model, so the program can check that it fits its accelerators."""
+        """The catalog has every model, and each is expected to fit its accelerators."""
+        for server in tight_models.tight(self.resolved.servers):
+            yield Finding(ADVICE, "model", f"{server.path}: {server.reason}\n{server.parts}", server.remedy)
         for unchecked_model in model_memory.unchecked(self.resolved.servers):
             yield Finding(
                 UNCHECKED, "model", f"{unchecked_model.path}: {unchecked_model.reason}. {unchecked_model.remedy}"

@@ -60,8 +60,27 @@ class ModelShape(Section):
         description="Parameters of input and output embeddings, which `quantize` leaves in 16 bits.",
         examples=[1050673152],
     )
+    vocabulary: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of tokens in the vocabulary (`vocab_size`). Without it, or without `hiddenSize`, less of "
+        "what vLLM needs is known.",
+        examples=[128256],
+    )
+    hidden_size: int | None = Field(
+        default=None, ge=1, description="Values per token between layers (`hidden_size`).", examples=[4096]
+    )
+    experts_per_token: int | None = Field(
+        default=None, ge=1, description="Experts that a token is sent to (`num_experts_per_tok`).", examples=[8]
+    )
     chunked: bool = Field(default=False, description="Whether layers with a window attend to chunks, as in Llama 4.")
     linear_layers: int = Field(default=0, ge=0, description="Number of layers with linear attention.", examples=[30])
+    linear_state: int = Field(
+        default=0,
+        ge=0,
+        description="Size of the state that a layer with linear attention keeps per sequence, in bytes.",
+        examples=[2146304],
+    )
     shared_layers: int = Field(
         default=0,
         ge=0,

@@ -258,9 +258,11 @@ class Server(Workload):
 
     def _settings(self) -> Iterator[tuple[str, object]]:
         for key, name in self.engine_names.items():
-            value = self.model_location if key == "model" and self.model_cache else getattr(self, key)
-            if value is not None and value is not False and value != "":
+            if (value := self._value(key)) is not None and value is not False and value != "":
                 yield name, value
+
+    def _value(self, key: str) -> object:
+        return self.model_location if key == "model" and self.model_cache else getattr(self, key)
 
     @property
     def set_variables(self) -> Mapping[str, str]:
@@ -323,6 +325,11 @@ class Server(Workload):
     def adapter_rank(self) -> int:
         """The rank for which it reserves memory."""
         return 0
+
+    @property
+    def data_ranks(self) -> int:
+        """Copies of the attention in a replica, which share the experts (data parallelism)."""
+        return 1
 
     @property
     def served_names(self) -> list[str]:

@@ -113,6 +113,28 @@ class Vllm(FlagServer):
         "`loraAdapters`.",
         examples=[4],
     )
+    data_parallel: Annotated[int | None, EngineName("--data-parallel-size")] = Field(
+        default=None,
+        ge=1,
+        description="Copies of the attention among which `gpus` are divided. They share the experts of a model. "
+        "Default: 1.",
+        examples=[8],
+    )
+
+    @property
+    def data_ranks(self) -> int:
+        return self.data_parallel or 1
+
+    def shards(self, nodes: Nodes) -> int:
+        return self.tensor_parallel
+
+    @property
+    def tensor_parallel(self) -> int:
+        """GPUs that share each layer."""
+        return max(self.gpus // self.data_ranks, 1)
+
+    def _value(self, key: str) -> object:
+        return self.tensor_parallel if key == "gpus" else super()._value(key)
 
     @property
     def hub_ids(self) -> Mapping[str, str]:
@@ -128,7 +150,7 @@ class Vllm(FlagServer):
     def streamer_processes(self) -> int:
         shares = (release_of(self.images[0]) or (0,)) >= SHARED_READING_SINCE
         stated = SHARED_READING.lstrip("-").partition("=")[0] in self.further_arguments
-        return self.gpus if shares and not stated else 1
+        return self.tensor_parallel if shares and not stated else 1
 
     @property
     def adapters(self) -> Sequence[LoraAdapter]:

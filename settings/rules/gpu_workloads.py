@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from catalog.machines import GPUS, NOT_BUILT, machine, machines_with
+from catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
 from catalog.versions import FINE_TUNE_IMAGE
 from settings.model import Cluster, FineTune, GpuPool, GpuServer, Pool, TrainingRun, Unresolved
 from settings.problems import Problem, nearest, unknown
@@ -84,10 +84,17 @@ def runs_over_several_nodes_have_a_network(
                     f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
                     f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
                     "wait for the network",
-                    f"Use up to {machine_type.gpus} GPUs in all, on one node, or machines such as g2-standard-96 or "
-                    "a2-ultragpu-8g",
+                    f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}",
                 )
                 break
+
+
+def _on_the_default_network(named: Machine) -> str:
+    """Suggests the largest machine with the same chip whose nodes communicate over the default network, if any."""
+    chip = (named.gpu or "").removesuffix("-80gb").removesuffix("-mega")
+    same = [other for gpu in (chip, f"{chip}-80gb") for other in machines_with(gpu) if not other.fabric]
+    largest = max(same, key=lambda other: other.gpus, default=None)
+    return f", or {largest.name}, whose network between nodes is slower" if largest else ""
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")

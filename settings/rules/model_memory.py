@@ -14,11 +14,13 @@ from catalog.machines import machines_with
 from catalog.quantities import GI
 from catalog.tpus import slices
 from catalog.vllm_architectures import LATER
-from settings.model import AnyServer, Server, TpuServer, TpuWorkload
+from settings.model import AnyServer, Server, TpuServer, TpuWorkload, Vllm
+from settings.model.serving import FlagArguments
 from settings.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from settings.problems import Problem
 from settings.rules.common import each, rule
 from settings.stack import Placed
+from settings.tight_models import table
 
 # Shorter sequences are not useful; the remedy is then another one.
 _MIN_USEFUL_TOKENS = 1024
@@ -79,7 +81,7 @@ def _shared(load: Load) -> str:
 
 @rule
 def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
-    """Weights, activations and the KV cache of one sequence fit each accelerator that a replica may get."""
+    """Each accelerator that a replica may get has the memory that the model needs at least, with one sequence."""
     for placed in servers:
         load = load_of(placed)
         if isinstance(load, Unchecked):
@@ -93,24 +95,17 @@ def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
 
 def _does_not_fit(placed: Placed[AnyServer], load: Load, place: Place) -> Problem:
     server = placed.section
-    need, length = load.need(place), load.longest(place)
+    length = load.longest(place)
     length -= length % _MIN_USEFUL_TOKENS
-    parts = [f"weights {_gib(need.weights)}"]
-    if need.kv_cache:
-        slots = f"{load.sequences} sequences" if load.sequences > 1 else "one sequence"
-        parts.append(f"KV cache of {slots} of {load.tokens:,} tokens {_gib(need.kv_cache)}")
-    if need.adapters:
-        parts.append(f"{load.adapter_slots} adapters {_gib(need.adapters)}")
-    if need.margin:
-        parts.append(f"activations {_gib(need.margin)}")
     choices = [f"set {server.length_key} to {length:,} or less"] if length and load.tokens else []
     choices += _more_accelerators(placed, load, place)
     remedy = ", or ".join(choices) if choices else "choose a smaller model or a quantized one"
     return Problem(
         server.at(server.length_key if length and load.tokens else server.size_key),
-        f"{server.model} needs {_gib(need.total)} GiB on each {place} ({', '.join(parts)}), and "
+        f"{server.model} needs at least {_gib(load.need(place).least)} GiB on each {place}, and "
         f"{_gib(load.available(place))} GiB can be used. The server would not start",
         remedy[0].upper() + remedy[1:],
+        table(load, place),
     )
 
 
@@ -124,10 +119,10 @@ def _more_accelerators(placed: Placed[AnyServer], load: Load, place: Place) -> l
         return [f"use a {fitting.topology} slice"] if fitting else []
     usable = [gpu for gpu in GPU_TYPES.values() if _has_kernels(server, gpu)]
     remedies = []
-    if more := _count_that_fits(load, place, load.shards + 1):
+    if more := _count_that_fits(load, place, load.gpus + 1):
         remedies.append(f"set gpus to {more}")
     for gpu in sorted(usable, key=lambda gpu: gpu.memory_gib):
-        if _count_that_fits(load, _place(gpu), load.shards) == load.shards:
+        if _count_that_fits(load, _place(gpu), load.gpus) == load.gpus:
             remedies.append(f"use {gpu.name}")
             break
     if remedies:
@@ -139,11 +134,46 @@ def _more_accelerators(placed: Placed[AnyServer], load: Load, place: Place) -> l
 def _count_that_fits(load: Load, place: Place, min_gpus: int) -> int | None:
     """The smallest number of GPUs of a machine that holds the model."""
     counts = {machine.gpus for machine in machines_with(place.accelerator) if machine.gpus >= min_gpus}
-    return next((count for count in sorted(counts) if load.on(count).divides and load.on(count).fits(place)), None)
+    even = (count for count in sorted(counts) if count % load.ranks == 0 and load.on(count).divides)
+    return next((count for count in even if load.on(count).likely_fits(place)), None)
 
 
 def _place(gpu: Gpu) -> Place:
     return Place(gpu.name, gpu.memory_gib * GI)
+
+
+@each("serving")
+def lengths_are_within_the_context(server: Server) -> Iterator[Problem]:
+    """No sequence is longer than the context of the model. vLLM refuses it unless a variable allows it.
+
+    https://github.com/vllm-project/vllm/blob/v0.31.0/vllm/config/model.py, _get_and_verify_max_len
+    """
+    model, length = model_of(server), server.max_length
+    if not isinstance(server, FlagArguments) or model is None or length is None or length <= model.context_length:
+        return
+    stated = {name.partition(".")[0] for name in server.further_arguments}
+    if "hf-overrides" not in stated and server.env.get(vllm.ALLOW_LONG, "0") == "0":
+        cause = f"{server.model} has a context of {model.context_length:,} tokens. vLLM would not start"
+        remedy = f"Set maxModelLen to {model.context_length:,} or less"
+        yield Problem(server.at("maxModelLen"), cause, remedy)
+
+
+@each("serving")
+def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
+    """Tensor, data and pipeline parallelism together need as many GPUs as a replica has."""
+    if not isinstance(server, Vllm):
+        return
+    if server.gpus % server.data_ranks:
+        cause = f"{server.data_ranks} copies cannot share {server.gpus} GPUs evenly. The server would not start"
+        counts = ", ".join(str(count) for count in range(1, server.gpus + 1) if server.gpus % count == 0)
+        yield Problem(server.at("dataParallel"), cause, f"Write one of: {counts}")
+    for name in vllm.PIPELINE_FLAGS:
+        stages = server.further_arguments.get(name, "1")
+        if stages == "1":
+            continue
+        cause = f"gpus sets {server.tensor_parallel} GPUs for each layer, and {server.argument_name(name)} {stages} "
+        cause += f"times as many. The replica has {server.gpus} GPUs, and vLLM would not start"
+        yield Problem(server.at("arguments"), cause, "Remove it: the GPUs share each layer")
 
 
 @rule

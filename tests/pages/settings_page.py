@@ -24,7 +24,7 @@ _EXAMPLE_LINES = 10
 GUIDES: Mapping[str, str] = {
     "buckets": "[keep the model in a bucket](../model-cache.md), [checkpoints](../checkpoints.md)",
     "queues": "[concepts](../concepts.md)",
-    "serving": "[keep the model in a bucket](../model-cache.md)",
+    "serving": "[whether a model fits](../model-memory.md), [keep the model in a bucket](../model-cache.md)",
     "training": "[training jobs](../training-jobs.md), [checkpoints](../checkpoints.md)",
     "autoscaling": "[tutorial 7](../tutorials/7-vllm-autoscaling.md)",
     "gateway": "[inference gateway](../gateway.md)",
