@@ -24,7 +24,7 @@ from forecast.model import (
     read,
 )
 from forecast.outcome import outcome
-from forecast.reasons import plain, why_evicted
+from forecast.reasons import OVERTAKEN, plain, why_evicted
 from forecast.timeline import Timeline
 from tests.timelines import (
     UNUSED,
@@ -349,7 +349,8 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     )
     forecast = outcome(drained, compression=60)
     until_the_end = 97 + 3 * 59  # the start of the node is compressed
-    assert forecast.interruptions == (Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end),)
+    expected = Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end, missing=1)
+    assert forecast.interruptions == (expected,)
     (pool,) = forecast.nodes
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
 
@@ -440,7 +441,8 @@ def test_a_smaller_server_is_not_interrupted() -> None:
             "insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed",
             "4 more cpu, 1 more GPU in flavor l4",
         ),
-        ("LocalQueue lq doesn't exist", "LocalQueue lq doesn't exist"),
+        ("LocalQueue lq doesn't exist", "LocalQueue lq, which does not exist"),
+        ("Workload no longer fits after processing another workload", OVERTAKEN),
     ],
 )
 def test_reasons_of_kueue_are_put_into_plain_words(message: str, words: str) -> None:

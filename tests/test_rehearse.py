@@ -25,7 +25,8 @@ from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
 from rehearse.watching import Recorder, is_owed
-from report.rehearsal import remarks, sentence
+from report.rehearsal import remarks
+from report.rehearsal_headline import sentence
 from settings.calibration import Calibration, Duration, Step
 from tests.test_imports import MAY_IMPORT
 
