@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.objects import label
-from forecast.timeline import Object
+from forecast.timeline import Object, annotation
 
 # Labels of Kubernetes, JobSet and LeaderWorkerSet on pods.
 TEMPLATE_HASH = "pod-template-hash"
 REVISION_HASH = "controller-revision-hash"
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 LEADER_WORKER_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+# Kueue's annotations on Workloads of StatefulSets and LeaderWorkerSets.
+OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
 # Kinds of servers: their pods are replicas, and controllers create these again.
 SERVERS = ("deployment", "statefulset", "leaderworkerset")
 
@@ -56,4 +58,7 @@ def workload_name(workload: Object, pods: Mapping[str, Object]) -> str:
         return f"{metadata['namespace']}/pod/{owner['name']}"
     if owner:
         return f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
+    # A restored Workload has lost an owner whose kind a snapshot lacks.
+    if kind := annotation(workload, OWNER_KIND).rpartition("Kind=")[2]:
+        return f"{metadata['namespace']}/{kind.lower()}/{annotation(workload, OWNER_NAME)}"
     return f"{metadata['namespace']}/workload/{metadata['name']}"

@@ -189,3 +189,19 @@ def test_a_pod_of_a_run_without_accelerators_waits_for_a_node_in_the_queue_of_it
     admitted = workload("wj", JOB, 100, flavor="f")
     wait = only_wait((-1, "workload", admitted), (2, "pod", lacks))
     assert (wait.workload, wait.queue, wait.priority, wait.reason) == ("llm/job/finetune", "lq", 100, "NoNode")
+
+
+def test_the_workload_of_a_leader_worker_set_has_its_name_although_a_snapshot_lacks_it() -> None:
+    group = says("wg", [], UNUSED)
+    group["metadata"] |= {
+        "name": "leaderworkerset-ds-0-ab123",
+        "annotations": {
+            "kueue.x-k8s.io/job-owner-gvk": "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet",
+            "kueue.x-k8s.io/job-owner-name": "ds",
+        },
+    }
+    member = pod(
+        "p", owned("StatefulSet", "ds-0", "s"), labels={"leaderworkerset.sigs.k8s.io/name": "ds"}, unschedulable=True
+    )
+    forecast = outcome(timeline((1, "workload", group), (1, "pod", member)))
+    assert {wait.workload for wait in forecast.waits} == {"llm/leaderworkerset/ds"}
