@@ -180,10 +180,11 @@ def _goes_on(pod: Object, second: float, histories: Histories) -> bool:
     owner = _controller(pod, histories)
     if owner is None:
         return True
-    version = owner.at(second + LAG)
+    version = owner.at(second)
     if version is None or version["metadata"].get("deletionTimestamp") or version["spec"].get("suspend"):
         return False
     pods = histories.get("Pod", {}).values()
+    # A JobSet that restarts replaces its Jobs.
     return owner.gone is None or any(pod_name(other.last) == pod_name(pod) and other.first > second for other in pods)
 
 

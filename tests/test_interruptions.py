@@ -191,6 +191,24 @@ def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
     assert outcome(later).interruptions == (Interruption("llm/job/finetune", "deleted", 1, 2, 1, 1),)
 
 
+def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted() -> None:
+    job = {"metadata": {"name": "train-w-0", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
+    name = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    owner, again = owned("Job", "train-w-0", "job-uid"), owned("Job", "train-w-0", "new-uid")
+    restarted = timeline(
+        (-1, "workload", workload("wj", owned("JobSet", "train", "set-uid"), 20, flavor="l4")),
+        (-1, "node", node("1")),
+        (-1, "job", job),
+        (-1, "pod", pod("j1", owner, node="node-1", labels=name)),
+        (1, "node", node("1", closed=True)),
+        (2, "pod", pod("j1", owner, node="node-1", labels=name, deleted=True)),
+        (2.1, "job", job, "gone"),
+        (2.2, "job", {**job, "metadata": {**job["metadata"], "uid": "new-uid"}}),
+        (3, "pod", pod("j2", again, node="node-2", labels=name)),
+    )
+    assert outcome(restarted).interruptions == (Interruption("llm/jobset/train", "node pool l4", 1, 2, 1, 1),)
+
+
 def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
     """Kueue has one Workload for all of them."""
     web = owned("StatefulSet", "web", "web-uid")
