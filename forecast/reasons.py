@@ -55,7 +55,13 @@ EVICTIONS: Mapping[str, str] = {
 
 
 def why_it_waits(workload: Object) -> tuple[str, str]:
-    """Returns the reason of a workload that is not admitted: Kueue's word, and plain words.
+    """Returns the reason of a workload that is not admitted: Kueue's word, and plain words."""
+    kind, text = stated_reason(workload)
+    return kind, text or UNPROCESSED
+
+
+def stated_reason(workload: Object) -> tuple[str, str]:
+    """Returns what Kueue itself says of a workload that is not admitted: its word, and plain words.
 
     The words are empty if Kueue has not said why: it considers only the first of equal workloads, and after an eviction
     it repeats what happened.

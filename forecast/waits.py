@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from catalog.objects import condition, label
@@ -23,7 +24,7 @@ from forecast.reasons import (
     UNPROCESSED,
     message_of,
     never_starts,
-    why_it_waits,
+    stated_reason,
 )
 from forecast.timeline import Histories, History, Object
 
@@ -59,14 +60,14 @@ class _Moment:
     def reason(self, uid: str) -> Reason:
         """Returns why a workload waits."""
         workload = self.waiting[uid][1]
-        kind, text = why_it_waits(workload)
+        kind, text = stated_reason(workload)
         if kind == ADMISSION_CHECKS:
             return Reason(kind, text)
         if lost := self._lost(workload):
             return lost
         if text and text != OVERTAKEN:
             return Reason(kind, text, self._never(workload))
-        return self._of_another(uid) or Reason(PENDING, text or UNPROCESSED)
+        return self._of_another(workload) or Reason(PENDING, text or UNPROCESSED)
 
     def _lost(self, workload: Object) -> Reason | None:
         """Why the queues of a workload admit nothing, whatever Kueue said of it before."""
@@ -86,7 +87,8 @@ class _Moment:
             return Reason(INADMISSIBLE, f"ClusterQueue {name}, which is stopped")
         active = condition(queue, "Active")
         if active.get("status") == "False":
-            return Reason(INADMISSIBLE, f"ClusterQueue {name}: {active.get('message', '')}", never=True)
+            message = str(active.get("message", "")).rstrip(".")
+            return Reason(INADMISSIBLE, f"ClusterQueue {name}: {message}", never=True)
         return None
 
     def _never(self, workload: Object) -> bool:
@@ -102,27 +104,39 @@ class _Moment:
         local = (self.local or {}).get((workload["metadata"]["namespace"], queue_of(workload)))
         return (self.queues or {}).get(str(local["spec"].get("clusterQueue", ""))) if local else None
 
-    def _of_another(self, uid: str) -> Reason | None:
+    @cached_property
+    def _stated(self) -> Mapping[str, list[tuple[str, Object]]]:
+        """The workloads of which Kueue says what they wait for, by cluster queue, in its order."""
+        stated: dict[str, list[tuple[str, Object]]] = defaultdict(list)
+        for name, workload in sorted(self.waiting.values(), key=lambda item: (_order(item[1]), item[0])):
+            queue = self._queue(workload)
+            if queue is not None and stated_reason(workload)[1] not in ("", OVERTAKEN):
+                stated[queue["metadata"]["name"]].append((name, workload))
+        return stated
+
+    @cached_property
+    def _equal(self) -> Mapping[tuple[str, str], Object]:
+        """The first of these workloads, by cluster queue and shape."""
+        return {
+            (queue, _shape(workload)): workload
+            for queue, stated in self._stated.items()
+            for _, workload in reversed(stated)
+        }
+
+    def _of_another(self, workload: Object) -> Reason | None:
         """The reason of an equal workload, or of the first one in a queue that keeps its order."""
-        workload = self.waiting[uid][1]
         queue = self._queue(workload)
         if queue is None:
             return None
-        strict = queue["spec"].get("queueingStrategy") == STRICT
-        others = [
-            (_order(other), name, other)
-            for other_uid, (name, other) in self.waiting.items()
-            if other_uid != uid and self._queue(other) is queue and why_it_waits(other)[1] not in ("", OVERTAKEN)
-        ]
-        if strict:
-            before = [entry for entry in others if entry[0] < _order(workload)]
-            if not before:
+        name = str(queue["metadata"]["name"])
+        if queue["spec"].get("queueingStrategy") == STRICT:
+            first, other = next(iter(self._stated.get(name, [])), ("", workload))
+            if _order(other) >= _order(workload):
                 return None
-            _, name, other = min(before, key=lambda entry: entry[:2])
-            text = f"{name}, which is before it in ClusterQueue {queue['metadata']['name']} ({STRICT})"
+            text = f"{first}, which is before it in ClusterQueue {name} ({STRICT})"
             return Reason(PENDING, text, self._never(other))
-        equal = next((other for _, _, other in others if _shape(other) == _shape(workload)), None)
-        return Reason(*why_it_waits(equal), self._never(equal)) if equal else None
+        equal = self._equal.get((name, _shape(workload)))
+        return Reason(*stated_reason(equal), self._never(equal)) if equal else None
 
 
 def _is_stopped(queue: Object) -> bool:
@@ -175,7 +189,7 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
             continue
         reason = after.reason(uid)
         earlier = before.reason(uid) if uid in before.waiting else None
-        same = bool(earlier) and earlier.kind == reason.kind and (earlier.never or not reason.never)
+        same = earlier is not None and earlier.kind == reason.kind and (earlier.never or not reason.never)
         yield (
             uid,
             Wait(
@@ -186,7 +200,7 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
                 reason.text,
                 before=same,
                 never=reason.never,
-                otherwise=bool(earlier) and not same,
+                otherwise=earlier is not None and not same,
             ),
         )
 
