@@ -124,6 +124,7 @@ def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[
     `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet.
     """
     result = {}
+    members, servers = by_workload(histories), controllers(histories)
     for uid, history in histories.get("Pod", {}).items():
         at = _end_of(history)
         if at is None or not history.last["spec"].get("nodeName") or not is_of_interest(history.last, workloads):
@@ -131,7 +132,11 @@ def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[
         owner = workload_of(history.last, workloads)
         if owner is not None and _leaves_queue(owner, at):
             continue
-        if cause := _cause(history, at, histories):
+        name = pod_name(history.last)
+        job = histories.get("Job", {}).get(str(owner_of(history.last).get("uid", "")))
+        if _goes_on(job or servers.get(name), at, members[name]) and (
+            cause := _cause(history.last, at, histories, members[name])
+        ):
             result[uid] = cause, at
     return result
 
@@ -157,41 +162,30 @@ def _leaves_queue(workload: History, second: float) -> bool:
     return bool(later) and any(holds(later[-1], name) for name in ends)
 
 
-def _cause(history: History, second: float, histories: Histories) -> str:
-    """Why a pod ends, by the state at that time: a drained node, a rollout, or a deletion.
-
-    Empty if its owner wants fewer pods then, or is deleted.
-    """
-    pod = history.last
-    if condition(pod, "DisruptionTarget").get("reason") == "PreemptionByScheduler":
-        return PREEMPTED
-    kind = str(owner_of(pod).get("kind", ""))
-    if not _goes_on(pod, second, histories):
-        return ""
-    if drained := _drained(pod, second, histories):
-        return drained
-    if template := _TEMPLATES.get(kind):
-        return "rollout" if _is_replaced(pod, template, histories) else ""
-    return "deleted" if kind == "Job" else ""
-
-
-def _goes_on(pod: Object, second: float, histories: Histories) -> bool:
-    """Whether the owner of a pod outlives it, and creates it again if it is itself deleted later."""
-    owner = _controller(pod, histories)
+def _goes_on(owner: History | None, second: float, siblings: list[History]) -> bool:
+    """Whether the Job or the server of a pod outlives it, and creates it again if it is itself deleted later."""
     if owner is None:
         return True
     version = owner.at(second)
     if version is None or version["metadata"].get("deletionTimestamp") or version["spec"].get("suspend"):
         return False
-    pods = histories.get("Pod", {}).values()
     # A JobSet that restarts replaces its Jobs.
-    return owner.gone is None or any(pod_name(other.last) == pod_name(pod) and other.first > second for other in pods)
+    return owner.gone is None or any(other.first > second for other in siblings)
 
 
-def _controller(pod: Object, histories: Histories) -> History | None:
-    """The Job or the server of a pod, if it was observed."""
-    job = histories.get("Job", {}).get(str(owner_of(pod).get("uid", "")))
-    return job or controllers(histories).get(pod_name(pod))
+def _cause(pod: Object, second: float, histories: Histories, siblings: list[History]) -> str:
+    """Why a pod ends, by the state at that time: a drained node, a rollout, or a deletion.
+
+    Empty if its owner wants fewer pods then.
+    """
+    if condition(pod, "DisruptionTarget").get("reason") == "PreemptionByScheduler":
+        return PREEMPTED
+    if drained := _drained(pod, second, histories):
+        return drained
+    kind = str(owner_of(pod).get("kind", ""))
+    if template := _TEMPLATES.get(kind):
+        return "rollout" if _is_replaced(pod, template, siblings) else ""
+    return "deleted" if kind == "Job" else ""
 
 
 def _drained(pod: Object, second: float, histories: Histories) -> str:
@@ -208,12 +202,9 @@ def _drained(pod: Object, second: float, histories: Histories) -> str:
     return f"node pool {pool_of(version)}{DESPITE if annotation(version, UPGRADED) == FORCED else ''}"
 
 
-def _is_replaced(pod: Object, template: str, histories: Histories) -> bool:
+def _is_replaced(pod: Object, template: str, siblings: list[History]) -> bool:
     """Whether its server creates pods with another template meanwhile, one of which exists at the end."""
     return any(
-        history.first > 0
-        and history.gone is None
-        and pod_name(history.last) == pod_name(pod)
-        and label(history.last, template) != label(pod, template)
-        for history in histories.get("Pod", {}).values()
+        other.first > 0 and other.gone is None and label(other.last, template) != label(pod, template)
+        for other in siblings
     )
