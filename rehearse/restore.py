@@ -37,6 +37,7 @@ SERVER_ERROR = 500
 # How often a restore is tried in which Kueue admits a workload too early.
 RESTORES = 3
 WEBHOOK_SECONDS = 180
+REVISION_SECONDS = 15
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _REVISION = "controller-revision-hash"
@@ -189,6 +190,7 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
         cluster: Name of its cluster. Default: the only one.
     """
     emulator, picked = Scratch(state), [cluster] if cluster else []
+    wait_for_revisions(api)
     for _ in range(RESTORES):
         emulator.run("cluster", "pause", *picked)
         moved = snapshot.at(datetime.now(UTC).replace(microsecond=0))
@@ -226,6 +228,16 @@ def forget_conditions(planned: Restoration) -> None:
     for item in planned.put:
         if item["kind"] == "ClusterQueue":
             item.get("status", {}).pop("conditions", None)
+
+
+def wait_for_revisions(api: ApiClient, seconds: float = REVISION_SECONDS) -> None:
+    """Waits until the controller of StatefulSets has named the revision of each: the restored pods get its name."""
+    deadline = time.monotonic() + seconds
+    sets = kinds()["StatefulSet"]
+    while time.monotonic() < deadline and not all(
+        item.get("status", {}).get("updateRevision") for item in list_all(api, sets)
+    ):
+        time.sleep(0.3)
 
 
 def wait_for_queues(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:

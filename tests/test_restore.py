@@ -362,11 +362,20 @@ def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
     monkeypatch.setattr(restore, "Scratch", Scratch)
     monkeypatch.setattr(restore, "objects_of", lambda _: [])
     monkeypatch.setattr(restore, "list_objects", lambda *_: [])
+    monkeypatch.setattr(restore, "wait_for_revisions", lambda _: None)
     monkeypatch.setattr(restore, "wait_for_webhooks", lambda _: None)
     monkeypatch.setattr(restore, "wait_for_queues", lambda _: None)
     monkeypatch.setattr(restore, "list_all", listed)
     restore.restore(snapshot(Workload=[runs, waits]), None, Path())  # type: ignore[arg-type]
     assert commands == ["pause", "load", "resume"] * loads
+
+
+def test_a_restore_waits_until_the_revisions_of_stateful_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
+    monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
+    monkeypatch.setattr(restore.time, "sleep", lambda _: None)
+    restore.wait_for_revisions(None)  # type: ignore[arg-type]
+    assert seen == []
 
 
 def queue_of(pending: int) -> Snapshot:
