@@ -27,7 +27,9 @@ _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S
 _NEVER = re.compile(
     r"insufficient quota for (\S+) in flavor (\S+?), .*?current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
-_EXCLUDED = re.compile(r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) doesn't match node affinity")
+_EXCLUDED = re.compile(
+    r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
+)
 _LOST = re.compile(r"(LocalQueue|ClusterQueue) (\S*) (?:doesn't exist|not found)")
 _NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
 _POD_SET = "couldn't assign flavors to pod set "
