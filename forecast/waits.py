@@ -140,7 +140,7 @@ class _Moment:
 
 
 def _is_stopped(queue: Object) -> bool:
-    return queue["spec"].get("stopPolicy", "None") != "None"
+    return str(queue["spec"].get("stopPolicy", "None")) != "None"
 
 
 def _order(workload: Object) -> tuple[int, str]:
