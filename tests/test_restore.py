@@ -373,7 +373,7 @@ def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
 def test_a_restore_waits_until_the_revisions_of_stateful_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
     monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
-    monkeypatch.setattr(restore.time, "sleep", lambda _: None)
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_revisions(None)  # type: ignore[arg-type]
     assert seen == []
 
