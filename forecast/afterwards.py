@@ -23,8 +23,8 @@ from forecast.comparison import (
     facts,
 )
 from forecast.model import Forecast
+from forecast.names import is_server_name
 from forecast.outcome import outcome
-from forecast.queue import SERVER
 from forecast.timeline import Object, Observation, Timeline
 
 # Conditions that were not true before their last transition.
@@ -91,7 +91,7 @@ def _line(
 
 def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
     """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
-    if SERVER in fact.workload:  # evicted replicas are deleted, too
+    if is_server_name(fact.workload):  # evicted replicas are deleted, too
         return fact.outcome not in (EVICTED, *ENDED)
     if fact.outcome == EVICTED:
         return all(other.outcome != STARTS for other in seen)

@@ -1,4 +1,4 @@
-"""What happens to servers, nodes and pods: ready replicas, added and removed nodes, interruptions, waits for nodes."""
+"""What happens to servers and nodes: ready replicas, added and removed nodes, accelerators in use."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ from catalog.nodes import (
     NVIDIA_GPU,
     POOL,
 )
-from catalog.objects import condition, holds, label
+from catalog.objects import label
 from catalog.quota import QUEUE_LABEL
 from catalog.tpus import GOOGLE_TPU
-from forecast.clock import FORCED, UPGRADED, Clock
-from forecast.model import Accelerators, Nodes, Server, Wait
-from forecast.names import TEMPLATE_HASH, owner_of, pod_name
-from forecast.queue import SERVER
-from forecast.reasons import NO_NODE
-from forecast.timeline import Histories, History, Object, annotation
+from forecast.clock import Clock
+from forecast.model import Accelerators, Nodes, Server
+from forecast.names import owner_of, pod_name
+from forecast.timeline import Histories, History, Object
 
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
-PREEMPTED = "preempted by the scheduler"
-DESPITE = ", despite its disruption budget"
 PoolKey = tuple[str, str, str]
 # A node that loses its pods within this time of its own end is drained, not idle.
 DRAINED_SECONDS = 5.0
@@ -48,8 +44,17 @@ def accelerators_of(spec: Object) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------ servers
+def controllers(histories: Histories) -> dict[str, History]:
+    """Returns the Deployments and StatefulSets by stable name; of those with the same name the newest one."""
+    return {
+        f"{history.last['metadata']['namespace']}/{kind.lower()}/{history.last['metadata']['name']}": history
+        for kind in ("Deployment", "StatefulSet")
+        for history in sorted(histories.get(kind, {}).values(), key=lambda history: history.first)
+    }
+
+
 def is_server(deployment: Object) -> bool:
-    """Whether a Deployment has a queue or accelerators."""
+    """Whether a Deployment or a StatefulSet has a queue or accelerators."""
     template = deployment["spec"]["template"]
     queued = (template.get("metadata", {}).get("labels") or {}).get(QUEUE_LABEL)
     return bool(queued or label(deployment, QUEUE_LABEL) or accelerators_of(template.get("spec") or {}))
@@ -57,8 +62,9 @@ def is_server(deployment: Object) -> bool:
 
 def servers(histories: Histories, clock: Clock, ended: float) -> tuple[Server, ...]:
     """Returns the replicas of each server, before, meanwhile and after."""
-    deployments = histories.get("Deployment", {}).values()
-    return tuple(sorted(_server(history, clock, ended) for history in deployments if is_server(history.last)))
+    return tuple(
+        sorted(_server(history, clock, ended) for history in controllers(histories).values() if is_server(history.last))
+    )
 
 
 def _server(history: History, clock: Clock, ended: float) -> Server:
@@ -223,124 +229,12 @@ def ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def waits_for_nodes(histories: Histories) -> tuple[Wait, ...]:
-    """Returns the workloads whose pods no node fits at the end, with the reason of the autoscaler or the scheduler."""
-    waiting: dict[tuple[str, bool], list[Object]] = defaultdict(list)
-    for history in histories.get("Pod", {}).values():
-        if history.gone is None and _has_no_node(history.last) and _is_of_interest(history.last):
-            waited_before = history.before is not None and _has_no_node(history.before)
-            waiting[pod_name(history.last), waited_before].append(history.last)
-    events = [history.last for history in histories.get("Event", {}).values()]
-    return tuple(
-        Wait(
-            name,
-            label(pods[0], QUEUE_LABEL),
-            int(pods[0]["spec"].get("priority") or 0),
-            NO_NODE,
-            f"a node: {_why_no_node(pods, events)}",
-            waited_before,
-            len(pods) if SERVER in name else 1,
-        )
-        for (name, waited_before), pods in sorted(waiting.items())
-    )
+def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None:
+    """Returns the Workload of a pod, from those by the uid of their owner and by stable name."""
+    return workloads.get(pod["metadata"]["uid"]) or workloads.get(pod_name(pod))
 
 
-def _has_no_node(pod: Object) -> bool:
-    deleted = pod["metadata"].get("deletionTimestamp")
-    scheduled = condition(pod, "PodScheduled")
-    return not deleted and not ended(pod) and scheduled.get("reason") == "Unschedulable"
-
-
-def _is_of_interest(pod: Object) -> bool:
-    return bool(label(pod, QUEUE_LABEL) or accelerators_of(pod["spec"]))
-
-
-def _why_no_node(pods: list[Object], events: list[Object]) -> str:
-    """The autoscaler's newest reason for one of the pods, else the scheduler's."""
-    uids = {pod["metadata"]["uid"] for pod in pods}
-    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
-    refused = [event for event in own if event.get("reason") == "NotTriggerScaleUp"]
-    if refused:
-        newest = max(refused, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
-        return str(newest.get("message", "")).removeprefix("pod didn't trigger scale-up: ")
-    return str(condition(pods[0], "PodScheduled").get("message", ""))
-
-
-def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[str, tuple[str, float]]:
-    """Returns the pods of workloads that end although Kueue does not evict them: cause and second by uid.
-
-    `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet.
-    """
-    result = {}
-    for uid, history in histories.get("Pod", {}).items():
-        at = _end_of(history)
-        if at is None or not history.last["spec"].get("nodeName") or not _is_of_interest(history.last):
-            continue
-        owner = workloads.get(uid) or workloads.get(pod_name(history.last))
-        if owner is not None and _leaves_queue(owner, at):
-            continue
-        if cause := _cause(history, at, histories):
-            result[uid] = cause, at
-    return result
-
-
-def _end_of(history: History) -> float | None:
-    """The second after the change began at which a running pod is deleted or fails."""
-    for at, version in history.versions:
-        failed = (version.get("status") or {}).get("phase") == "Failed"
-        if version["metadata"].get("deletionTimestamp") or failed:
-            return at if at > 0 else None
-        if (version.get("status") or {}).get("phase") == "Succeeded":
-            return None
-    return history.gone
-
-
-def _leaves_queue(workload: History, second: float) -> bool:
-    """Whether Kueue evicts the workload at about this time, or it has ended.
-
-    The Workload of a single pod, such as a server's replica, ends because its pod does.
-    """
-    later = [version for at, version in workload.versions if at <= second + 1]
-    ends = ("Evicted",) if owner_of(workload.last).get("kind") == "Pod" else ("Evicted", "Finished")
-    return bool(later) and any(holds(later[-1], name) for name in ends)
-
-
-def _cause(history: History, second: float, histories: Histories) -> str:
-    """Why a pod ends: a drained node, a rollout, or a deletion. Empty if its owner wants fewer pods."""
-    pod = history.last
-    node = next(
-        (
-            other
-            for other in histories.get("Node", {}).values()
-            if other.last["metadata"]["name"] == pod["spec"]["nodeName"]
-        ),
-        None,
-    )
-    if node is not None and node.last["spec"].get("unschedulable"):
-        forced = annotation(node.at(second) or node.last, UPGRADED) == FORCED
-        return f"node pool {pool_of(node.last)}{DESPITE if forced else ''}"
-    if condition(pod, "DisruptionTarget").get("reason") == "PreemptionByScheduler":
-        return PREEMPTED
-    if owner_of(pod).get("kind") != "ReplicaSet":
-        return "deleted" if owner_of(pod).get("kind") == "Job" and not _job_is_gone(pod, histories, second) else ""
-    return "rollout" if _is_replaced(pod, histories) else ""
-
-
-def _is_replaced(pod: Object, histories: Histories) -> bool:
-    """Whether its server creates pods with another template meanwhile, one of which exists at the end."""
-    return any(
-        history.first > 0
-        and history.gone is None
-        and pod_name(history.last) == pod_name(pod)
-        and label(history.last, TEMPLATE_HASH) != label(pod, TEMPLATE_HASH)
-        for history in histories.get("Pod", {}).values()
-    )
-
-
-def _job_is_gone(pod: Object, histories: Histories, second: float) -> bool:
-    """Whether the Job of a pod was deleted or suspended by then."""
-    job = histories.get("Job", {}).get(str(owner_of(pod).get("uid", "")))
-    if job is None:
-        return False
-    version = job.at(second)
-    return version is None or bool(version["metadata"].get("deletionTimestamp") or version["spec"].get("suspend"))
+def is_of_interest(pod: Object, workloads: Mapping[str, History]) -> bool:
+    """Whether a pod belongs to a queue or uses accelerators. Pods of Jobs lack the label of the queue."""
+    queued = label(pod, QUEUE_LABEL) or workload_of(pod, workloads)
+    return bool(queued or accelerators_of(pod["spec"]))

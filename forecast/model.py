@@ -57,7 +57,8 @@ class Wait:
     """A workload that waits at the end.
 
     `reason` is a word of Kueue's or the scheduler's, `text` says in plain words what it waits for. `before` is whether
-    it waited already before the change.
+    it waited already before the change, for the same reason, and `otherwise` whether it waited then for another one.
+    `never` is whether it can't start however much of the quota is free, such as after its local queue is deleted.
     """
 
     workload: str
@@ -67,6 +68,8 @@ class Wait:
     text: str
     before: bool = False
     count: int = 1
+    never: bool = False
+    otherwise: bool = False
 
 
 @dataclass(frozen=True, order=True)
@@ -85,7 +88,7 @@ class Interruption:
 
     `cause` is `rollout`, `node pool NAME`, `preempted by the scheduler` or `deleted`. `seconds` is when the first of
     them ends, and `times` how often fewer pods than before were ready because of it. `lasted` is for how long together,
-    until the end at most.
+    until the end at most, and `missing` how many pods are still missing then.
     """
 
     workload: str
@@ -94,6 +97,7 @@ class Interruption:
     seconds: int = 0
     times: int = 1
     lasted: int = 0
+    missing: int = 0
 
 
 @dataclass(frozen=True, order=True)
@@ -142,6 +146,21 @@ class Server:
     ready_after: int
     fewest: int
     below: int = 0
+
+    @property
+    def needed(self) -> int:
+        """Replicas that both configurations need."""
+        return min(self.wanted_before, self.wanted_after)
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it has fewer ready replicas meanwhile than it had, and than are needed."""
+        return self.fewest < min(self.ready_before, self.needed)
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it has too few ready replicas at the end, so that nobody knows for how long."""
+        return self.ready_after < self.needed
 
 
 @dataclass(frozen=True, order=True)

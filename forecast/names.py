@@ -6,18 +6,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from catalog.objects import label
-from forecast.timeline import Object
+from forecast.timeline import Object, annotation
 
-# Labels of Kubernetes and JobSet on pods.
+# Labels of Kubernetes, JobSet and LeaderWorkerSet on pods.
 TEMPLATE_HASH = "pod-template-hash"
+REVISION_HASH = "controller-revision-hash"
 JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+LEADER_WORKER_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+# Kueue's annotations on Workloads of StatefulSets and LeaderWorkerSets.
+OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
+# Kinds of servers: their pods are replicas, and controllers create these again.
+SERVERS = ("deployment", "statefulset", "leaderworkerset")
+
+
+def is_server_name(workload: str) -> bool:
+    """Whether a stable name is that of a server."""
+    return any(f"/{kind}/" in workload for kind in SERVERS)
 
 
 def owner_of(item: Object) -> Mapping[str, Any]:
-    """Returns the controller of an object, else its first owner, else an empty reference."""
+    """Returns the controller of an object, else its first owner that is no pod, else its first, else an empty one."""
     references = item["metadata"].get("ownerReferences") or []
     controllers = [reference for reference in references if reference.get("controller")]
-    return next(iter(controllers or references), {})
+    # The Workload of a StatefulSet has its pods as owners too.
+    others = [reference for reference in references if reference.get("kind") != "Pod"]
+    return next(iter(controllers or others or references), {})
 
 
 def pod_name(pod: Object) -> str:
@@ -25,6 +38,8 @@ def pod_name(pod: Object) -> str:
     namespace, owner = pod["metadata"]["namespace"], owner_of(pod)
     if jobset := label(pod, JOBSET_NAME):
         return f"{namespace}/jobset/{jobset}"
+    if group := label(pod, LEADER_WORKER_SET_NAME):
+        return f"{namespace}/leaderworkerset/{group}"
     if owner.get("kind") == "ReplicaSet":
         deployment = str(owner["name"]).removesuffix(f"-{label(pod, TEMPLATE_HASH)}")
         return f"{namespace}/deployment/{deployment}"
@@ -43,4 +58,7 @@ def workload_name(workload: Object, pods: Mapping[str, Object]) -> str:
         return f"{metadata['namespace']}/pod/{owner['name']}"
     if owner:
         return f"{metadata['namespace']}/{str(owner['kind']).lower()}/{owner['name']}"
+    # A restored Workload has lost an owner whose kind a snapshot lacks.
+    if kind := annotation(workload, OWNER_KIND).rpartition("Kind=")[2]:
+        return f"{metadata['namespace']}/{kind.lower()}/{annotation(workload, OWNER_NAME)}"
     return f"{metadata['namespace']}/workload/{metadata['name']}"

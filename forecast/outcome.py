@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
-from catalog.objects import condition, holds
+from catalog.objects import holds
 from forecast.clock import Clock, clock
 from forecast.cluster import (
     accelerators,
-    interrupted,
+    controllers,
+    ended,
     is_server,
     leaves,
     nodes,
@@ -18,17 +19,18 @@ from forecast.cluster import (
     ready_steps,
     replicas,
     servers,
-    waits_for_nodes,
 )
-from forecast.interruptions import interruptions
+from forecast.interruptions import by_workload, interrupted, interruptions, serves
 from forecast.model import Duration, Forecast, Lane
-from forecast.names import owner_of
-from forecast.queue import SERVER, Queue, queue
+from forecast.names import is_server_name, owner_of
+from forecast.queue import Queue, queue
 from forecast.quota import over_quota
-from forecast.timeline import Histories, History, Timeline, histories
+from forecast.timeline import Histories, History, Object, Timeline, histories
+from forecast.waits import lacks_node, waits
 
 HORIZON_SECONDS = 1800
 NODE_IDLE = "nodeIdle"
+RUNNING = "running"
 
 
 def outcome(
@@ -57,14 +59,14 @@ def outcome(
     idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
     time = clock(objects, compression)
     queued = queue(objects, time)
-    by_owner = {name: history for name, history in queued.workloads.values() if SERVER not in name}
-    by_owner |= {str(owner_of(history.last).get("uid", "")): history for _, history in queued.workloads.values()}
+    by_owner = _by_owner(queued)
     pods = interrupted(objects, by_owner)
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends(pods)
-    waits = (*queued.waits(), *waits_for_nodes(objects))
-    new_waits = [wait for wait in waits if not wait.before]
+    interrupts = interruptions(objects, pods, by_owner, time, timeline.ended)
+    waiting = waits(objects, queued, by_owner)
+    new_waits = [wait for wait in waiting if not wait.before]
     left = {uid: leaves(node, objects, time, idle) for uid, node in objects.get("Node", {}).items()}
-    touched = {entry.workload for entries in (evictions, starts, new_waits, ends) for entry in entries}
+    touched = {entry.workload for entries in (evictions, starts, new_waits, ends, interrupts) for entry in entries}
     return Forecast(
         stack=stack,
         change=change,
@@ -77,9 +79,9 @@ def outcome(
         compression=compression,
         evictions=evictions,
         starts=starts,
-        waits=tuple(sorted(waits)),
+        waits=waiting,
         ends=ends,
-        interruptions=interruptions(objects, pods, time, timeline.ended),
+        interruptions=interrupts,
         over_quota=over_quota(objects),
         nodes=nodes(objects),
         servers=servers(objects, time, timeline.ended),
@@ -91,17 +93,27 @@ def outcome(
     )
 
 
+def _by_owner(queued: Queue) -> dict[str, History]:
+    """The Workloads by the uid of their owner, and by stable name unless each replica of a server has its own."""
+    owned = [(owner_of(history.last), name, history) for name, history in queued.workloads.values()]
+    by_name = {
+        name: history for owner, name, history in owned if not (owner.get("kind") == "Pod" and is_server_name(name))
+    }
+    return by_name | {str(owner.get("uid", "")): history for owner, _, history in owned}
+
+
 def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched: set[str]) -> Iterator[Lane]:
     """Yields rows of the picture: runs that the change touches, and servers whose ready replicas change."""
+    pods = by_workload(histories)
     for name, history in queued.workloads.values():
-        if name in touched and SERVER not in name:
-            yield Lane("workload", name, _steps(time, _states(history)))
-    for history in _by_name(histories, "Deployment"):
+        if name in touched and not is_server_name(name):
+            yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
+    for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
         if is_server(history.last):
             ready = [(at, f"{count} of {_wanted(history, at)}") for at, count in ready_steps(history, end)[:-1]]
-            metadata = history.last["metadata"]
             if len({state for _, state in ready}) > 1:
-                yield Lane("server", f"{metadata['namespace']}/{metadata['name']}", _steps(time, ready))
+                namespace, _, server = name.split("/")
+                yield Lane("server", f"{namespace}/{server}", _steps(time, ready))
 
 
 def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | None]) -> Iterator[Lane]:
@@ -131,35 +143,50 @@ def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | Non
             yield Lane("nodes", pool, _joined(counts))
 
 
-def _states(history: History) -> list[tuple[float, str]]:
-    """The states of a run: waiting, evicted, admitted, running, ended or gone."""
-    states = [(max(at, 0.0), _state(history, index)) for index, (at, _) in enumerate(history.versions)]
+def _states(history: History, pods: list[History]) -> Iterator[tuple[float, str]]:
+    """Yields the states of a run: waiting, evicted, admitted and without nodes, running, interrupted, ended or gone."""
+    changes = {at for watched in (history, *pods) for at, _ in watched.versions}
+    changes |= {pod.gone for pod in pods if pod.gone is not None}
+    was_admitted, most = False, 0
+    for at in sorted(at for at in changes if at >= history.first and (history.gone is None or at < history.gone)):
+        workload = history.at(at)
+        if workload is None:
+            continue
+        state = _state(workload, was_admitted)
+        if state == RUNNING and pods:
+            present = [pod for pod in (other.at(at) for other in pods) if pod]
+            state = _of_pods(present, most)
+            most = max(most, sum(map(serves, present))) if state == RUNNING or most else 0
+        elif state != RUNNING:
+            most = 0
+        was_admitted = was_admitted or holds(workload, "Admitted")
+        yield max(at, 0.0), state
     if history.gone is not None:
-        states.append((history.gone, "gone"))
-    return states
+        yield history.gone, "gone"
 
 
-def _state(history: History, index: int) -> str:
-    version = history.versions[index][1]
-    if holds(version, "Finished"):
+def _state(workload: Object, was_admitted: bool) -> str:
+    if holds(workload, "Finished"):
         return "ended"
-    if holds(version, "Admitted") and not holds(version, "Evicted"):
-        return "running" if condition(version, "PodsReady").get("status", "True") == "True" else "starting"
-    evicted = any(holds(earlier, "Admitted") for _, earlier in history.versions[:index]) or holds(version, "Evicted")
-    return "evicted" if evicted else "waiting"
+    if holds(workload, "Admitted") and not holds(workload, "Evicted"):
+        return RUNNING
+    return "evicted" if was_admitted or holds(workload, "Evicted") else "waiting"
+
+
+def _of_pods(pods: list[Object], most: int) -> str:
+    """The state of an admitted run by its pods. `most` have run at a time since it was admitted."""
+    if any(lacks_node(pod) for pod in pods):
+        return "no nodes"
+    alive = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp") and not ended(pod)]
+    ready = sum(map(serves, pods))
+    if ready >= max(most, 1) and all(map(serves, alive)):
+        return RUNNING
+    return "interrupted" if most else "starting"
 
 
 def _wanted(history: History, second: float) -> int:
     version = history.at(second)
     return replicas(version) if version else 0
-
-
-def _by_name(histories: Histories, kind: str) -> list[History]:
-    def name(history: History) -> tuple[str, str]:
-        metadata = history.last["metadata"]
-        return metadata["namespace"], metadata["name"]
-
-    return sorted(histories.get(kind, {}).values(), key=name)
 
 
 def _steps(time: Clock, states: Iterable[tuple[float, str]]) -> tuple[tuple[int, str], ...]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from catalog.objects import condition, holds
 from forecast.clock import Clock
 from forecast.model import End, Eviction, Start, Wait
-from forecast.names import owner_of, workload_name
-from forecast.reasons import preemptor_of, why_it_waits
+from forecast.names import is_server_name, owner_of, workload_name
+from forecast.reasons import preemptor_of
 from forecast.timeline import Histories, History, Object
 
 SERVER = "/deployment/"
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobs/statefulset/statefulset_reconciler.go
+ON_HOLD = "OnHold"
 # How a run has ended, by the reason of its Workload's condition Finished. Deleted and replaced runs have other reasons:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/apis/kueue/v1beta2/workload_types.go
 ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
@@ -28,15 +31,11 @@ class Queue:
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
-        return _together(self._evictions())
+        return together(self._evictions())
 
     def starts(self) -> tuple[Start, ...]:
         """Returns the admissions, those of replicas of a server as one."""
-        return _together(self._starts())
-
-    def waits(self) -> tuple[Wait, ...]:
-        """Returns the workloads that wait at the end."""
-        return _together(self._waits())
+        return together(self._starts())
 
     def ends(self, interrupted: Collection[str] = ()) -> tuple[End, ...]:
         """Returns the workloads that end or are deleted.
@@ -46,7 +45,7 @@ class Queue:
         again = {
             uid for uid, (_, history) in self.workloads.items() if owner_of(history.last).get("uid") in interrupted
         }
-        return _together((uid, entry) for uid, entry in self._ends() if uid not in again)
+        return together((uid, entry) for uid, entry in self._ends() if uid not in again)
 
     def _evictions(self) -> Iterator[tuple[str, Eviction]]:
         for uid, (name, history) in self.workloads.items():
@@ -59,42 +58,35 @@ class Queue:
                     uid,
                     Eviction(
                         name,
-                        _queue(version),
-                        _priority(version),
+                        queue_of(version),
+                        priority_of(version),
                         str(evicted["reason"]),
                         str(condition(version, "Preempted").get("reason", "")) if preempted else "",
                         self._named(*preemptor_of(version)) if preempted else "",
                         _last_flavor(history, at),
                         self.clock.seconds(at),
+                        replicas_of(name, version),
                     ),
                 )
 
     def _starts(self) -> Iterator[tuple[str, Start]]:
         for uid, (name, history) in self.workloads.items():
-            queued = max(history.first, 0.0)
+            queued, age = max(history.first, 0.0), _age(history)
             for at, version, earlier in _changes(history):
                 if holds(version, "Admitted") and not (earlier and holds(earlier, "Admitted")):
                     now = self.clock.seconds(at)
-                    waited = now - self.clock.seconds(queued)
-                    yield uid, Start(name, _queue(version), _priority(version), flavor_of(version), now, waited)
+                    waited = now - self.clock.seconds(queued) + (age if queued == 0 else 0)
+                    start = Start(name, queue_of(version), priority_of(version), flavor_of(version), now, waited)
+                    yield uid, replace(start, count=replicas_of(name, version))
                 elif earlier and holds(earlier, "Admitted") and not holds(version, "Admitted"):
                     queued = at
-
-    def _waits(self) -> Iterator[tuple[str, Wait]]:
-        for uid, (name, history) in self.workloads.items():
-            if history.gone is not None or not _is_queued(history.last) or _leaves(history.last):
-                continue
-            before = history.before
-            reason, text = why_it_waits(history.last)
-            waited_before = before is not None and _is_queued(before)
-            yield uid, Wait(name, _queue(history.last), _priority(history.last), reason, text, waited_before)
 
     def _ends(self) -> Iterator[tuple[str, End]]:
         living = {name for name, history in self.workloads.values() if history.gone is None}
         for uid, (name, history) in self.workloads.items():
             if history.before is not None and holds(history.before, "Finished"):
                 continue
-            server = SERVER in name
+            server = is_server_name(name)
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
             how = ENDS.get(str(condition(history.last, "Finished").get("reason")))
             if finished is not None and how and not server:
@@ -105,7 +97,7 @@ class Queue:
             evicted = owner_of(history.last).get("kind") == "Pod" and holds(history.last, "Evicted")
             replaced = not server and name in living
             if at is not None and not evicted and not replaced:
-                yield uid, End(name, "Deleted", self.clock.seconds(at))
+                yield uid, End(name, "Deleted", self.clock.seconds(at), replicas_of(name, history.last))
 
     def _named(self, uid: str, owner_uid: str) -> str:
         """The name of the Workload with a uid, or of an owner with a uid."""
@@ -136,6 +128,28 @@ def flavor_of(workload: Object) -> str:
     return ", ".join(sorted(flavors))
 
 
+def replicas_of(name: str, workload: Object) -> int:
+    """Returns the replicas of a server that a Workload stands for: one of a Deployment, all of a StatefulSet."""
+    pod_sets = workload["spec"].get("podSets") or [] if is_server_name(name) else []
+    return sum(int(pod_set.get("count", 1)) for pod_set in pod_sets) or 1
+
+
+def _age(history: History) -> int:
+    """The seconds for which a Workload had waited when the change began, by its first admission after it."""
+    admitted = next((version for at, version in history.versions if at > 0 and holds(version, "Admitted")), None)
+    if history.before is None or admitted is None:
+        return 0
+    at = next(at for at, version in history.versions if version is admitted)
+    evicted = condition(history.before, "Evicted")
+    since = evicted.get("lastTransitionTime") if evicted.get("status") == "True" else None
+    since = since or history.before["metadata"].get("creationTimestamp")
+    until = condition(admitted, "Admitted").get("lastTransitionTime")
+    if not since or not until:
+        return 0
+    waited = datetime.fromisoformat(until) - datetime.fromisoformat(since)
+    return max(round(waited.total_seconds() - at), 0)
+
+
 def _changes(history: History) -> Iterator[tuple[float, Object, Object | None]]:
     """The versions after the change begins, each with the version before it."""
     earlier = history.before
@@ -151,13 +165,10 @@ def _same_condition(condition_type: str, one: Object, other: Object) -> bool:
     return all(first.get(key) == second.get(key) for key in ("status", "lastTransitionTime"))
 
 
-def _is_queued(workload: Object) -> bool:
-    return not holds(workload, "Admitted") and not holds(workload, "Finished")
-
-
-def _leaves(workload: Object) -> bool:
-    """Whether a workload is being deleted."""
-    return bool(workload["metadata"].get("deletionTimestamp"))
+def is_queued(workload: Object) -> bool:
+    """Whether a Workload waits. One on hold belongs to a server without replicas."""
+    on_hold = condition(workload, "QuotaReserved").get("reason") == ON_HOLD
+    return not holds(workload, "Admitted") and not holds(workload, "Finished") and not on_hold
 
 
 def _last_flavor(history: History, second: float) -> str:
@@ -166,29 +177,31 @@ def _last_flavor(history: History, second: float) -> str:
     return next((flavor for flavor in reversed(flavors) if flavor), "")
 
 
-def _queue(workload: Object) -> str:
+def queue_of(workload: Object) -> str:
+    """Returns the local queue of a Workload."""
     return str(workload["spec"].get("queueName", ""))
 
 
-def _priority(workload: Object) -> int:
+def priority_of(workload: Object) -> int:
+    """Returns the priority of a Workload or a pod."""
     return int(workload["spec"].get("priority") or 0)
 
 
 Entry = TypeVar("Entry", Eviction, Start, Wait, End)
 
 
-def _together(entries: Iterable[tuple[str, Entry]]) -> tuple[Entry, ...]:
+def together(entries: Iterable[tuple[str, Entry]]) -> tuple[Entry, ...]:
     """Entries of Workloads, by uid, that differ only in time as one: with the earliest time and the longest wait.
 
-    Counts each Workload once, also if the same happens to it again.
+    Counts the replicas of each Workload once, also if the same happens to it again.
     """
     result: dict[Entry, Entry] = {}
-    uids: dict[Entry, set[str]] = {}
+    counts: dict[Entry, dict[str, int]] = {}
     for uid, entry in entries:
         key = _timeless(entry)
         known = result.get(key)
-        uids.setdefault(key, set()).add(uid)
-        result[key] = replace(entry if known is None else _joined(known, entry), count=len(uids[key]))
+        counts.setdefault(key, {})[uid] = entry.count
+        result[key] = replace(entry if known is None else _joined(known, entry), count=sum(counts[key].values()))
     return tuple(sorted(result.values()))
 
 

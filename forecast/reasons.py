@@ -7,7 +7,7 @@ and https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/preempti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.objects import condition
@@ -16,11 +16,23 @@ from catalog.tpus import GOOGLE_TPU
 from forecast.timeline import Object
 
 NO_NODE = "NoNode"
-UNPROCESSED = "Unprocessed"
+ADMISSION_CHECKS = "AdmissionChecks"
+PENDING, INADMISSIBLE = "Pending", "Inadmissible"
+UNPROCESSED = "Kueue has not processed it"
+# What Kueue says of a workload that it considered after another one, in the same cycle:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/scheduler.go
+_OVERTAKEN = "Workload no longer fits after processing another workload"
+OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
 _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(
     r"insufficient quota for (\S+) in flavor (\S+?), .*?current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
+_EXCLUDED = re.compile(
+    r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
+)
+_LOST = re.compile(r"(LocalQueue|ClusterQueue) (\S*) (?:doesn't exist|not found)")
+_NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
+_POD_SET = "couldn't assign flavors to pod set "
 _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
 _NAMES = {NVIDIA_GPU: "GPUs", GOOGLE_TPU: "TPU chips"}
@@ -46,6 +58,16 @@ EVICTIONS: Mapping[str, str] = {
 
 def why_it_waits(workload: Object) -> tuple[str, str]:
     """Returns the reason of a workload that is not admitted: Kueue's word, and plain words."""
+    kind, text = stated_reason(workload)
+    return kind, text or UNPROCESSED
+
+
+def stated_reason(workload: Object) -> tuple[str, str]:
+    """Returns what Kueue itself says of a workload that is not admitted: its word, and plain words.
+
+    The words are empty if Kueue has not said why: it considers only the first of equal workloads, and after an eviction
+    it repeats what happened.
+    """
     reserved = condition(workload, "QuotaReserved")
     if reserved.get("status") == "True":
         checks = (workload.get("status") or {}).get("admissionChecks") or []
@@ -54,11 +76,31 @@ def why_it_waits(workload: Object) -> tuple[str, str]:
             for check in checks
             if check["state"] != "Ready"
         ]
-        return "AdmissionChecks", f"admission checks: {', '.join(waiting) or 'Kueue has not started them'}"
-    message = str(reserved.get("message", ""))
-    if not message:
-        return UNPROCESSED, "Kueue has not processed it"
-    return str(reserved.get("reason", "")), plain(message)
+        return ADMISSION_CHECKS, f"admission checks: {', '.join(waiting) or 'Kueue has not started them'}"
+    message = message_of(workload)
+    if message == condition(workload, "Evicted").get("message", ""):
+        message = ""
+    return str(reserved.get("reason") or PENDING), plain(message)
+
+
+def message_of(workload: Object) -> str:
+    """Returns what Kueue says of a workload without quota."""
+    return str(condition(workload, "QuotaReserved").get("message", ""))
+
+
+def never_starts(message: str, groups: Iterable[Collection[str]]) -> bool:
+    """Whether a message of Kueue says that a workload can't start however much of the quota is free.
+
+    `groups` are the flavors of each resource group of the cluster queue. One of them has no flavor for the workload.
+    """
+    if _LOST.search(message) or message == _NAMESPACE:
+        return True
+    for pod_set in message.split(_POD_SET)[1:]:
+        never = {flavor for _, flavor, *_ in _NEVER.findall(pod_set)}
+        never |= {flavor for names in _EXCLUDED.findall(pod_set) for flavor in names if flavor}
+        if _UNAVAILABLE.search(pod_set) or any(group and never >= {*group} for group in groups):
+            return True
+    return False
 
 
 def plain(message: str) -> str:
@@ -72,8 +114,13 @@ def plain(message: str) -> str:
         for resource, flavor, request, most in _NEVER.findall(message)
     ]
     texts += [f"a quota for {resource}, which its cluster queue lacks" for resource in _UNAVAILABLE.findall(message)]
+    texts += [f"{kind} {name}, which does not exist" for kind, name in _LOST.findall(message)]
     if texts:
         return ", ".join(dict.fromkeys(texts))
+    if message == _NAMESPACE:
+        return "a cluster queue that admits workloads of its namespace"
+    if message == _OVERTAKEN:
+        return OVERTAKEN
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 

@@ -52,15 +52,3 @@ def differing_keys(before: Path, after: Path) -> list[str]:
     sides: list[dict[str, Any]] = [read_configuration(path).get("config") or {} for path in (before, after)]
     keys = sorted({*sides[0], *sides[1]})
     return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]
-
-
-def removed_runs(before: Path, after: Path) -> list[str]:
-    """Returns the names of the runs that only the first configuration has. They stay in the cluster."""
-    sides = [read_configuration(path).get("config") or {} for path in (before, after)]
-    first, second = ([run["name"] for run in side.get("gke-ai:training") or [] if "name" in run] for side in sides)
-    return [name for name in first if name not in second]
-
-
-def still_there(run: str) -> str:
-    """A note on a run that is no longer in the configuration."""
-    return f"Run {run} leaves the configuration and stays in the cluster. Only kubectl ends a run that is active."

@@ -15,6 +15,8 @@ EXPECTED: tuple[tuple[str, str, str], ...] = (
     ("HorizontalPodAutoscaler", r"status\.(currentMetrics|conditions).*", "the autoscaler measures again"),
     (".*", r"status\.conditions\[.*\]\.(lastProbeTime|lastUpdateTime|observedGeneration)", "controllers look again"),
     (".*", r"(status\.observedGeneration|metadata\.generation)", "controllers write what they found"),
+    ("Pod", r"metadata\.labels\[?\.?controller-revision-hash\]?", "controllers hash whole templates"),
+    ("StatefulSet", r"spec\.updateStrategy.*", "pods whose images are not known stay"),
     ("Job", r"status\.conditions\[Suspended\]\.lastTransitionTime", "the Job controller states it again"),
     # Its admission is compared by itself.
     (

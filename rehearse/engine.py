@@ -33,6 +33,11 @@ _DONE = ("created", "updated", "replaced", "deleted")
 _CLOUD = ("kubernetes:", "gcp:")
 
 
+# What the display adds to the deletion of a resource that stays outside Pulumi.
+_RETAIN = "[retain]"
+_RUNS = (":Job", ":JobSet")
+
+
 class Update:
     """A running `up` of a stack, or another command that changes the cluster, with its output in a file."""
 
@@ -83,8 +88,12 @@ class Update:
         self._output.close()
 
     def notes(self) -> list[str]:
-        """What a reader of the result must know of how it was done."""
-        return []
+        """What a reader of the result must know of how it was done: which runs stay although they leave the stack."""
+        kept = (step["name"] for step in self._steps() if step["kind"].endswith(_RUNS) and _is_retained(step))
+        return [
+            f"Run {run} leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
+            for run in dict.fromkeys(kept)
+        ]
 
     def _steps(self) -> Iterator[re.Match[str]]:
         yield from filter(None, map(_STEP.match, self.lines()))
@@ -101,8 +110,17 @@ class Update:
 
     def done(self) -> list[str]:
         """What the update did in the cluster and in Google Cloud, such as `created Job train`."""
-        steps = (step for step in self._steps() if step["verb"] in _DONE and step["kind"].startswith(_CLOUD))
-        return [f"{step['verb']} {step['kind'].rpartition(':')[2]} {step['name']}" for step in steps]
+        done: dict[tuple[str, str], str] = {}
+        for step in self._steps():
+            if step["verb"] not in _DONE or not step["kind"].startswith(_CLOUD) or _is_retained(step):
+                continue
+            resource = step["kind"].rpartition(":")[2], step["name"]
+            # A replacement has three steps in either order. Without `created replacement`, its object is only deleted.
+            if step["verb"] == "created" and step["rest"].startswith(" replacement"):
+                done[resource] = "replaced"
+            elif step["verb"] != "replaced":
+                done.setdefault(resource, step["verb"])
+        return [f"{verb} {kind} {name}" for (kind, name), verb in done.items()]
 
     def errors(self) -> str:
         """The part of the output that says why the update failed."""
@@ -115,6 +133,10 @@ class Update:
             shown = [line for line in lines[start + 1 : end] if line.strip() and _UNHANDLED not in line]
             shown = [line for line in shown if not line.lstrip().startswith(_NO_REASON)]
         return _URN.sub(lambda urn: f"{urn['kind'].rpartition(':')[2]} {urn['name']}", "\n".join(shown))
+
+
+def _is_retained(step: re.Match[str]) -> bool:
+    return step["verb"] == "deleted" and step["rest"].startswith(_RETAIN)
 
 
 def deploy(scratch: Scratch, stack: str, config: Path) -> None:

@@ -78,7 +78,7 @@ def complete(kind: str, item: Object) -> Object:
         condition.setdefault("message", _MESSAGES.get(condition.get("reason", ""), ""))
     if kind == "Namespace":
         item.setdefault("spec", {"finalizers": ["kubernetes"]})
-    if kind == "DaemonSet":
+    if kind == "DaemonSet" or (kind == "StatefulSet" and "updateRevision" not in status):
         # Its template has other unlisted fields than in the cluster, which would replace every pod.
         item.setdefault("spec", {})["updateStrategy"] = {"type": "OnDelete"}
     return item

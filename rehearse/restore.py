@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog.namespaces import JOBSET, KUEUE
 from ops.snapshot.command import Forbidden, list_all
 from ops.snapshot.fields import kinds
 from ops.snapshot.format import Snapshot
-from ops.stack import Answer, Stop, request
+from ops.stack import Answer, Stop, list_objects, request
 from rehearse.differences import Difference, differences
 from rehearse.graft import complete, graft
 from rehearse.ownership import managed_fields
@@ -31,11 +32,15 @@ _KEPT = ("Namespace",)
 # Objects on which the webhooks of Kueue and JobSet decide.
 _PROBES: Mapping[str, Object] = {"ResourceFlavor": {}, "JobSet": {"replicatedJobs": []}}
 _NAMESPACED_PROBES = ("JobSet",)
+_SERVICES = tuple(f"/api/v1/namespaces/{namespace}/services" for namespace in (KUEUE, JOBSET))
 SERVER_ERROR = 500
 # How often a restore is tried in which Kueue admits a workload too early.
 RESTORES = 3
 WEBHOOK_SECONDS = 180
+REVISION_SECONDS = 15
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOB_UID = "kueue.x-k8s.io/job-uid"
+_REVISION = "controller-revision-hash"
 
 
 @dataclass
@@ -81,9 +86,15 @@ class _Planner:
         whole = complete(kind, copy.deepcopy(graft(kind, item, base)))
         metadata = whole["metadata"]
         metadata.setdefault("uid", str(uuid.uuid4()))
-        if references := [owner for owner in metadata.pop("ownerReferences", []) if owner.get("uid") in self._uids]:
+        stated = metadata.pop("ownerReferences", [])
+        if references := [owner for owner in stated if owner.get("uid") in self._uids]:
             # The garbage collector would delete an object whose owner does not exist.
             metadata["ownerReferences"] = references
+        elif stated and kind == "Workload":
+            # Kueue ends a Workload that has this label and no owner: pkg/controller/core/workload_controller.go
+            metadata.get("labels", {}).pop(_JOB_UID, None)
+        if kind == "Pod" and (revision := _revision(owners)):
+            metadata.setdefault("labels", {})[_REVISION] = revision
         whole = {"apiVersion": kinds()[kind].api, "kind": kind, **whole}
         if kind == "Workload":
             metadata["managedFields"] = managed_fields(whole)
@@ -127,6 +138,12 @@ class _Planner:
             pod_sets = [_pod_set(pod_set, owner_kind, owner) for pod_set in item.get("spec", {}).get("podSets", [])]
             return {**own, "spec": {**own.get("spec", {}), "podSets": pod_sets}}
         return own
+
+
+def _revision(owners: list[tuple[str, Object]]) -> str:
+    """The revision of a StatefulSet's pods: that of the scratch cluster, whose controller hashes whole templates."""
+    kind, owner = owners[0] if owners else ("", {})
+    return str(owner.get("status", {}).get("updateRevision", "")) if kind == "StatefulSet" else ""
 
 
 def _spec(template: Mapping[str, Any]) -> Object:
@@ -173,11 +190,14 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
         cluster: Name of its cluster. Default: the only one.
     """
     emulator, picked = Scratch(state), [cluster] if cluster else []
+    wait_for_revisions(api)
     for _ in range(RESTORES):
         emulator.run("cluster", "pause", *picked)
         moved = snapshot.at(datetime.now(UTC).replace(microsecond=0))
         planned = plan(moved, dict(objects_of(api)))
         forget_conditions(planned)
+        if "Pod" not in moved.missing:
+            check_services(planned, [item for path in _SERVICES for item in list_objects(api, path)])
         emulator.run("cluster", "load", *picked, stdin=planned.to_json())
         emulator.run("cluster", "resume", *picked)
         wait_for_webhooks(api)
@@ -187,11 +207,37 @@ def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") 
     return moved
 
 
+def check_services(planned: Restoration, services: Iterable[Mapping[str, Any]]) -> None:
+    """Stops if Services of Kueue or JobSet would find no pod: their webhooks would never answer."""
+    pods = [item["metadata"] for item in planned.put if item["kind"] == "Pod"]
+    for service in services:
+        namespace, selector = service["metadata"]["namespace"], service["spec"].get("selector") or {}
+        if not any(
+            pod.get("namespace") == namespace and selector.items() <= pod.get("labels", {}).items() for pod in pods
+        ):
+            stated = ", ".join(f"{key}: {value}" for key, value in selector.items())
+            raise Stop(
+                f"The snapshot has no pod in {namespace} with the labels of Service {service['metadata']['name']} "
+                f"({stated}), so no webhook would answer. Earlier versions hashed these labels. "
+                "Take the snapshot again, with this version."
+            )
+
+
 def forget_conditions(planned: Restoration) -> None:
     """Removes the conditions of ClusterQueues from a plan. Kueue states them once it has read a queue."""
     for item in planned.put:
         if item["kind"] == "ClusterQueue":
             item.get("status", {}).pop("conditions", None)
+
+
+def wait_for_revisions(api: ApiClient, seconds: float = REVISION_SECONDS) -> None:
+    """Waits until the controller of StatefulSets has named the revision of each: the restored pods get its name."""
+    deadline = time.monotonic() + seconds
+    sets = kinds()["StatefulSet"]
+    while time.monotonic() < deadline and not all(
+        item.get("status", {}).get("updateRevision") for item in list_all(api, sets)
+    ):
+        time.sleep(0.3)
 
 
 def wait_for_queues(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:

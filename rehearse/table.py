@@ -9,7 +9,7 @@ from rich.text import Text
 
 from forecast.model import Forecast
 from forecast.simulation import Simulation
-from report import rehearsal, simulation
+from report import rehearsal, rehearsal_headline, simulation
 from report.prices import Prices
 
 Row = tuple[str, ...]
@@ -17,7 +17,7 @@ Row = tuple[str, ...]
 
 def shown(forecast: Forecast, prices: Prices | None = None) -> Iterator[Table | Text]:
     """Yields the parts of the result: a sentence, the tables that have rows, and how time was compressed."""
-    yield Text(rehearsal.sentence(forecast), style="bold")
+    yield Text(rehearsal_headline.sentence(forecast), style="bold")
     for title, columns, rows in rehearsal.tables(forecast, prices):
         yield _table(title, columns, rows)
     yield Text("\n".join(rehearsal.remarks(forecast)))

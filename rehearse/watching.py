@@ -26,14 +26,17 @@ Object = Mapping[str, Any]
 KINDS: Mapping[str, tuple[str, str]] = {
     "Workload": (f"/apis/{KUEUE_API}/workloads", ""),
     "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
+    "LocalQueue": (f"/apis/{KUEUE_API}/localqueues", ""),
+    "Cohort": (f"/apis/{KUEUE_API}/cohorts", ""),
     "Pod": ("/api/v1/pods", ""),
     "Node": ("/api/v1/nodes", ""),
     "Deployment": ("/apis/apps/v1/deployments", ""),
+    "StatefulSet": ("/apis/apps/v1/statefulsets", ""),
     "Job": ("/apis/batch/v1/jobs", ""),
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
 }
 # They follow from the other kinds, so their changes don't count.
-UNCOUNTED = ("Event", "ClusterQueue")
+UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort")
 # The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
 LEAVING = "emulator.gke-ai/leaving"
 LOOK_EVERY = 0.1

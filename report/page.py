@@ -9,7 +9,7 @@ from itertools import groupby
 
 from forecast.model import Forecast
 from forecast.simulation import Simulation
-from report import graph, rehearsal, simulation
+from report import graph, rehearsal, rehearsal_headline, simulation
 from report.capacity import Supply, Total, before_and_after, remarks, total
 from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from report.graph import MARKS
@@ -120,7 +120,7 @@ def summary(plan: PlannedUpdate, verdict: Verdict, forecast: Forecast | None = N
     if advised := verdict.count(mandatory=False):
         parts.append(f"{plural(advised, 'advisory policy violation')}.")
     if forecast:
-        parts.append(f"**{text(rehearsal.sentence(forecast))}**")
+        parts.append(f"**{text(rehearsal_headline.sentence(forecast))}**")
     return " ".join(parts)
 
 
@@ -128,7 +128,7 @@ def rehearsed(forecast: Forecast, prices: Prices | None) -> Section:
     """Shows what the change does in the queue, as a rehearsal on the emulator says."""
     parts = titled([*rehearsal.tables(forecast, prices), rehearsal.sources(forecast)])
     remarks = "\n".join(f"- {text(remark)}" for remark in rehearsal.remarks(forecast))
-    opening = f"{text(rehearsal.sentence(forecast))}\n\n{remarks}"
+    opening = f"{text(rehearsal_headline.sentence(forecast))}\n\n{remarks}"
     return Section("In the queue", [opening], [folded("Workloads, servers and nodes", parts)], 2)
 
 

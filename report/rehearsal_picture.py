@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from forecast.model import Forecast, Lane
-from report import rehearsal
+from report import rehearsal, rehearsal_headline
 from report.svg import Canvas, fitted, width, wrapped
 
 # Color of each state of a run, whether it is an outline, and its meaning.
@@ -15,7 +15,9 @@ STATES = {
     "waiting": ("amber", True, "waits for quota"),
     "evicted": ("red", True, "evicted, waits to resume"),
     "starting": ("teal", False, "admitted, its pods start"),
+    "no nodes": ("amber", False, "admitted, but no node fits its pods"),
     "running": ("blue", False, "runs"),
+    "interrupted": ("red", False, "interrupted: pods are missing"),
     "ended": ("muted", True, "ended"),
 }
 SERVES, LACKS = "green", "red"
@@ -55,7 +57,7 @@ def drawn(forecast: Forecast) -> str:
 
     bars = [_flagged(list(_bars(lane, end, x))) for lane in lanes]
     groups = len({lane.group for lane in lanes})
-    headline = wrapped(rehearsal.sentence(forecast), WIDTH - 48, 17, True)
+    headline = wrapped(rehearsal_headline.sentence(forecast), WIDTH - 48, 17, True)
     shift = LINE * (len(headline) - 1)
     top = TOP + shift
     base = top + sum(LANE + _height(of_lane) for of_lane in bars) + 26 * groups
@@ -70,8 +72,7 @@ def drawn(forecast: Forecast) -> str:
         canvas.text(x(minute), base + 18, f"{minute // 60} min", 11.5, "muted", anchor="middle")
     canvas.line(x(forecast.applied), top - 10, x(forecast.applied), base, "muted", 1, dashed=True)
     anchor = "end" if x(forecast.applied) > WIDTH - 200 else "middle" if x(forecast.applied) > LEFT + 60 else "start"
-    applied = "The upgrade is complete" if rehearsal.is_upgrade(forecast) else "Pulumi has applied the change"
-    canvas.text(x(forecast.applied), top - 15, applied, 11.5, "muted", anchor=anchor)
+    canvas.text(x(forecast.applied), top - 15, _applied(forecast), 11.5, "muted", anchor=anchor)
     y, group = top, ""
     for lane, of_lane in zip(lanes, bars, strict=True):
         if lane.group != group:
@@ -87,6 +88,12 @@ def drawn(forecast: Forecast) -> str:
         canvas.text(24, base + 18, f"{left_out} more are not shown.", 12, "muted")
     _legend(canvas, lanes, base + 52)
     return canvas.rendered()
+
+
+def _applied(forecast: Forecast) -> str:
+    if forecast.refused:
+        return "The change is refused"
+    return "The upgrade is complete" if rehearsal_headline.is_upgrade(forecast) else "The change is applied"
 
 
 def _ticks(end: int) -> Iterator[int]:

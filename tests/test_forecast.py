@@ -24,11 +24,13 @@ from forecast.model import (
     read,
 )
 from forecast.outcome import outcome
-from forecast.reasons import plain, why_evicted
+from forecast.reasons import OVERTAKEN, plain, why_evicted
 from forecast.timeline import Timeline
 from tests.timelines import (
     UNUSED,
+    Item,
     cluster_queue,
+    cohort,
     deployment,
     evicted,
     node,
@@ -233,6 +235,55 @@ def test_a_queue_that_borrows_from_its_cohort_is_not_over_its_quota() -> None:
     assert outcome(beyond).over_quota == (OverQuota("a, b", "l4", "nvidia.com/gpu", "6", "4"),)
 
 
+def over(*observed: tuple[float, str, Item]) -> set[tuple[str, str, str, bool]]:
+    """The cluster queues over their quota, with the amount in use, the quota, and whether it was so before."""
+    entries = outcome(timeline(*observed)).over_quota
+    return {(entry.queues, entry.used, entry.quota, entry.before) for entry in entries}
+
+
+def test_a_queue_that_lends_nothing_any_more_leaves_the_borrower_over_its_quota() -> None:
+    lends = (-1, "queue", cluster_queue("serving", "4", "0", "all", lendingLimit="4"))
+    borrows = (-1, "queue", cluster_queue("training", "4", "8", "all"))
+    assert over(lends, borrows) == set()
+    keeps = (2, "queue", cluster_queue("serving", "4", "0", "all", lendingLimit="0"))
+    assert over(lends, borrows, keeps) == {("training", "8", "4", False)}
+
+
+def test_what_a_queue_keeps_for_itself_does_not_count_for_its_cohort() -> None:
+    keeps = (1, "queue", cluster_queue("serving", "4", "4", "all", lendingLimit="0"))
+    assert over(keeps, (1, "queue", cluster_queue("training", "4", "4", "all"))) == set()
+
+
+def test_a_queue_above_its_borrowing_limit_is_over_its_quota() -> None:
+    lends = (1, "queue", cluster_queue("serving", "8", "0", "all"))
+    assert over(lends, (1, "queue", cluster_queue("training", "2", "6", "all", borrowingLimit="4"))) == set()
+    limited = (1, "queue", cluster_queue("training", "2", "6", "all", borrowingLimit="3"))
+    assert over(lends, limited) == {("training", "6", "5", False)}
+
+
+def test_the_quota_of_a_cohort_and_of_those_above_it_counts() -> None:
+    queue = (1, "queue", cluster_queue("training", "0", "24", "team"))
+    assert over(queue, (1, "cohort", cohort("team", "24"))) == set()
+    assert over(queue, (1, "cohort", cohort("team", "8", "all")), (1, "cohort", cohort("all", "16"))) == set()
+    least = (1, "cohort", cohort("team", "8", "all")), (1, "cohort", cohort("all", "15"))
+    assert over(queue, *least) == {("training", "24", "23", False)}
+    limited = (1, "cohort", cohort("team", "8", "all", borrowingLimit="2")), (1, "cohort", cohort("all", "16"))
+    assert over(queue, *limited) == {("training", "24", "10", False)}
+    lends = (1, "cohort", cohort("other", "16", "all", lendingLimit="10")), (1, "cohort", cohort("all"))
+    assert over(queue, (1, "cohort", cohort("team", "8", "all")), *lends) == {("training", "24", "18", False)}
+
+
+def test_a_cycle_of_cohorts_is_no_endless_loop() -> None:
+    cycle = (1, "cohort", cohort("a", "1", "b")), (1, "cohort", cohort("b", "1", "a"))
+    assert over(*cycle, (1, "queue", cluster_queue("training", "1", "9", "a"))) == {("training", "9", "2", False)}
+
+
+def test_a_queue_that_the_change_leaves_further_over_its_quota_is_named() -> None:
+    was_over = (-1, "queue", cluster_queue("old", "4", "6"))
+    assert over(was_over) == {("old", "6", "4", True)}
+    assert over(was_over, (2, "queue", cluster_queue("old", "2", "6"))) == {("old", "6", "2", False)}
+
+
 def test_fewest_ready_replicas_and_their_time_are_measured() -> None:
     rollout = timeline(
         (-1, "deployment", deployment("gemma", 3, 3)),
@@ -298,7 +349,8 @@ def test_a_replaced_pool_interrupts_the_runs_on_it() -> None:
     )
     forecast = outcome(drained, compression=60)
     until_the_end = 97 + 3 * 59  # the start of the node is compressed
-    assert forecast.interruptions == (Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end),)
+    expected = Interruption("llm/job/finetune", "node pool l4", 1, 3, lasted=until_the_end, missing=1)
+    assert forecast.interruptions == (expected,)
     (pool,) = forecast.nodes
     assert pool == Nodes("l4", "onDemand", "g2-standard-24", "nvidia-l4", 2, 1, 1, 1, 1)
 
@@ -389,7 +441,8 @@ def test_a_smaller_server_is_not_interrupted() -> None:
             "insufficient unused quota for nvidia.com/gpu in flavor l4, 1 more needed",
             "4 more cpu, 1 more GPU in flavor l4",
         ),
-        ("LocalQueue lq doesn't exist", "LocalQueue lq doesn't exist"),
+        ("LocalQueue lq doesn't exist", "LocalQueue lq, which does not exist"),
+        ("Workload no longer fits after processing another workload", OVERTAKEN),
     ],
 )
 def test_reasons_of_kueue_are_put_into_plain_words(message: str, words: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from forecast.clock import UPGRADED
 from forecast.model import Interruption
 from forecast.outcome import outcome
@@ -120,3 +122,193 @@ def test_a_pod_that_the_scheduler_preempts_says_so() -> None:
     )
     expected = Interruption("llm/job/finetune", "preempted by the scheduler", 1, 2, 1, 3)
     assert outcome(taken).interruptions == (expected,)
+
+
+# -------------------------------------------------------------------- the state when a pod ends, not what follows later
+def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_later() -> None:
+    smaller = timeline(
+        (-1, "deployment", deployment("gemma", 2, 2)),
+        *((-1, "node", node(uid)) for uid in "12"),
+        *((-1, "pod", replica(uid, node=f"node-{number}")) for number, uid in enumerate("ab", 1)),
+        (-1, "workload", workload("wb", owned("Pod", "gemma-abc-b", "b"), 30, flavor="l4")),
+        (1, "deployment", deployment("gemma", 1, 2)),
+        (1.1, "pod", replica("b", node="node-2", deleted=True)),
+        (1.2, "pod", replica("b", node="node-2", deleted=True), "gone"),
+        (1.3, "workload", workload("wb", owned("Pod", "gemma-abc-b", "b"), 30, flavor="l4"), "gone"),
+        (1.4, "deployment", deployment("gemma", 1, 1)),
+        (12, "node", node("2", closed=True)),
+        (13, "node", node("2", closed=True), "gone"),
+    )
+    forecast = outcome(smaller)
+    assert forecast.interruptions == ()
+    assert [(end.workload, end.how, end.count) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted", 1)]
+
+
+def test_pods_of_a_removed_server_are_deleted_with_it() -> None:
+    removed = timeline(
+        (-1, "deployment", deployment("gemma", 1, 1)),
+        (-1, "node", node("1")),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "workload", workload("wa", owned("Pod", "gemma-abc-a", "a"), 30, flavor="l4")),
+        (1, "deployment", deployment("gemma", 1, 1), "gone"),
+        (1.2, "node", node("1", closed=True)),
+        (1.3, "pod", replica("a", node="node-1", deleted=True)),
+        (1.4, "workload", workload("wa", owned("Pod", "gemma-abc-a", "a"), 30, flavor="l4"), "gone"),
+        (2, "node", node("1", closed=True), "gone"),
+    )
+    forecast = outcome(removed)
+    assert forecast.interruptions == ()
+    assert [(end.workload, end.how) for end in forecast.ends] == [("llm/deployment/gemma", "Deleted")]
+
+
+def test_a_run_whose_namespace_is_deleted_is_not_interrupted_although_its_pods_end_first() -> None:
+    job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
+    deleted = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "job", job),
+        (-1, "pod", pod("j1", JOB, node="node-1")),
+        (2, "pod", pod("j1", JOB, node="node-1", deleted=True)),
+        (4, "job", job, "gone"),
+        (4.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
+    )
+    forecast = outcome(deleted)
+    assert forecast.interruptions == ()
+    assert [(end.workload, end.how) for end in forecast.ends] == [("llm/job/finetune", "Deleted")]
+
+
+def test_a_run_that_is_restarted_and_deleted_later_was_interrupted() -> None:
+    job = {"metadata": {"name": "finetune", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
+    later = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "job", job),
+        (-1, "pod", pod("j1", JOB, node="node-1")),
+        (2, "pod", pod("j1", JOB, node="node-1", deleted=True), "gone"),
+        (3, "pod", pod("j2", JOB, node="node-1")),
+        (20, "job", job, "gone"),
+        (20.1, "workload", workload("wj", JOB, 20, flavor="l4"), "gone"),
+        (20.2, "pod", pod("j2", JOB, node="node-1"), "gone"),
+    )
+    assert outcome(later).interruptions == (Interruption("llm/job/finetune", "deleted", 1, 2, 1, 1),)
+
+
+def test_a_jobset_that_replaces_its_job_because_of_a_drained_pod_is_interrupted() -> None:
+    job = {"metadata": {"name": "train-w-0", "namespace": "llm", "uid": "job-uid"}, "spec": {}}
+    name = {"jobset.sigs.k8s.io/jobset-name": "train"}
+    owner, again = owned("Job", "train-w-0", "job-uid"), owned("Job", "train-w-0", "new-uid")
+    restarted = timeline(
+        (-1, "workload", workload("wj", owned("JobSet", "train", "set-uid"), 20, flavor="l4")),
+        (-1, "node", node("1")),
+        (-1, "job", job),
+        (-1, "pod", pod("j1", owner, node="node-1", labels=name)),
+        (1, "node", node("1", closed=True)),
+        (2, "pod", pod("j1", owner, node="node-1", labels=name, deleted=True)),
+        (2.1, "job", job, "gone"),
+        (2.2, "job", {**job, "metadata": {**job["metadata"], "uid": "new-uid"}}),
+        (3, "pod", pod("j2", again, node="node-2", labels=name)),
+    )
+    assert outcome(restarted).interruptions == (Interruption("llm/jobset/train", "node pool l4", 1, 2, 1, 1),)
+
+
+def test_the_pods_of_a_stateful_set_are_replaced_one_after_the_other() -> None:
+    """Kueue has one Workload for all of them."""
+    web = owned("StatefulSet", "web", "web-uid")
+
+    def member(uid: str, revision: str, **more: Any) -> Item:
+        return pod(uid, web, node="node-1", gpus=0, labels={"controller-revision-hash": revision}, **more)
+
+    def state(ready: int) -> Item:
+        item = deployment("web", 3, ready)
+        item["metadata"] |= {"uid": "web-uid", "labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+        return item
+
+    admitted = workload("ww", [*web, {"kind": "Pod", "name": "pod-a2", "uid": "a2"}], 30, flavor="l4")
+    admitted["metadata"]["ownerReferences"][0].pop("controller")
+    admitted["spec"]["podSets"] = [{"name": "main", "count": 3}]
+    replaced = [
+        observed
+        for number in (2, 1, 0)
+        for begin in [3 * (3 - number)]
+        for observed in (
+            (begin, "pod", member(f"a{number}", "one", deleted=True)),
+            (begin, "statefulset", state(2)),
+            (begin + 0.5, "pod", member(f"a{number}", "one", deleted=True), "gone"),
+            (begin + 1, "pod", member(f"b{number}", "two", ready=False)),
+            (begin + 2, "pod", member(f"b{number}", "two")),
+            (begin + 2, "statefulset", state(3)),
+        )
+    ]
+    rollout = timeline(
+        (-1, "workload", admitted),
+        (-1, "statefulset", state(3)),
+        *((-1, "pod", member(f"a{number}", "one")) for number in range(3)),
+        *replaced,
+    )
+    forecast = outcome(rollout)
+    assert forecast.interruptions == (Interruption("llm/statefulset/web", "rollout", 3, 3, times=3, lasted=6),)
+    assert [(server.name, server.queue, server.fewest) for server in forecast.servers] == [("llm/web", "lq", 2)]
+    assert (forecast.ends, forecast.starts, forecast.evictions) == ((), (), ())
+
+
+def test_a_stateful_set_starts_with_all_its_replicas() -> None:
+    web = owned("StatefulSet", "web", "web-uid")
+    waits, admitted = (workload("ww", web, 30, flavor=flavor) for flavor in ("", "l4"))
+    for item in (waits, admitted):
+        item["spec"]["podSets"] = [{"name": "main", "count": 3}]
+    (start,) = outcome(timeline((-1, "workload", waits), (2, "workload", admitted))).starts
+    assert (start.workload, start.count) == ("llm/statefulset/web", 3)
+
+
+def test_pods_of_a_run_without_accelerators_that_the_scheduler_preempts_are_named() -> None:
+    """Pods of Jobs lack the label of their queue."""
+    before, taken = (pod("j1", JOB, node="node-1", gpus=0, deleted=deleted) for deleted in (False, True))
+    again = pod("j2", JOB, gpus=0, unschedulable=True)
+    for item in (before, taken, again):
+        item["metadata"]["labels"] = {}
+    taken["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
+    preempted = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="f")),
+        (-1, "pod", before),
+        (2, "pod", taken),
+        (2.5, "pod", taken, "gone"),
+        (3, "pod", again),
+    )
+    forecast = outcome(preempted)
+    assert [(entry.workload, entry.cause, entry.missing) for entry in forecast.interruptions] == [
+        ("llm/job/finetune", "preempted by the scheduler", 1)
+    ]
+    assert [(wait.workload, wait.reason) for wait in forecast.waits] == [("llm/job/finetune", "NoNode")]
+    (lane,) = forecast.lanes
+    assert lane.steps == ((0, "running"), (2, "interrupted"), (3, "no nodes"))
+
+
+# ------------------------------------------------------------------------------------------------- the picture's states
+def test_a_run_without_nodes_does_not_start() -> None:
+    admitted = timeline(
+        (-1, "workload", workload("wj", JOB, 20)),
+        (2, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (4, "pod", pod("j1", JOB, unschedulable=True)),
+        (20, "pod", pod("j1", JOB, node="node-1", ready=False)),
+        (30, "pod", pod("j1", JOB, node="node-1")),
+    )
+    (lane,) = outcome(admitted).lanes
+    assert lane.steps == ((0, "waiting"), (2, "starting"), (4, "no nodes"), (20, "starting"), (30, "running"))
+
+
+def test_a_run_that_lacks_one_of_its_pods_is_interrupted_until_it_is_replaced() -> None:
+    lacks = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        *((-1, "pod", pod(uid, JOB, node="node-1")) for uid in ("j1", "j2")),
+        (2, "pod", pod("j1", JOB, node="node-1"), "gone"),
+        (9, "pod", pod("j3", JOB, node="node-1")),
+    )
+    (lane,) = outcome(lacks).lanes
+    assert lane.steps == ((0, "running"), (2, "interrupted"), (9, "running"))
+
+
+def test_the_time_that_a_run_waited_before_the_change_counts() -> None:
+    waits, admitted = workload("wj", JOB, 20), workload("wj", JOB, 20, flavor="l4")
+    for item in (waits, admitted):
+        item["metadata"]["creationTimestamp"] = "2026-11-22T07:20:00Z"
+    admitted["status"]["conditions"][-1]["lastTransitionTime"] = "2026-11-22T09:00:06Z"
+    (start,) = outcome(timeline((-1, "workload", waits), (6, "workload", admitted))).starts
+    assert (start.seconds, start.waited) == (6, 6006)

@@ -32,7 +32,7 @@ from forecast.outcome import outcome
 from rehearse.table import shown
 from report import rehearsal, rehearsal_picture
 from report.page import rehearsal_page
-from report.rehearsal import sentence
+from report.rehearsal_headline import sentence
 from tests.recorder import ROOT
 from tests.timelines import deployment, owned, pod, replica, timeline, waiting, workload
 
@@ -74,13 +74,17 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
     "a server loses replicas": (scaled("c", 3, 3, 3, 2, 400), "keeps 2 of 3 replicas of c for 7 minutes"),
     "a server loses replicas for good": (
         scaled("d", 2, 2, 1, 0, 100),
-        "keeps 0 of 2 replicas of d for 100 seconds (1 at the end)",
+        "keeps 0 of 2 replicas of d (1 at the end)",
     ),
     "a run is deleted": ({"ends": (End("t/job/e", "Deleted"),)}, "deletes 1 run"),
     "replicas are deleted": ({"ends": (End(server("f"), "Deleted", count=2),)}, "deletes 2 replicas"),
     "a run fails": ({"ends": (End("t/job/g", "Failed"),)}, "ends 1 run (failed)"),
     "a run succeeds": ({"ends": (End("t/job/h", "Succeeded"),)}, "ends 1 run (succeeded)"),
     "a run is interrupted": ({"interruptions": (Interruption("t/job/i", "node pool l4", 4),)}, "restarts 1 run"),
+    "a run is interrupted for good": (
+        {"interruptions": (Interruption("t/job/y", "node pool l4", 4, lasted=600, missing=4),)},
+        "interrupts 1 run (out at the end)",
+    ),
     "a server is rolled out": ({"interruptions": (Interruption(server("j"), "rollout", 3),)}, "replaces 3 replicas"),
     "replicas end and start": (
         {
@@ -93,6 +97,14 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
     "a run waits for nodes": (
         {"waits": (Wait("t/job/m", "gpus", 20, "NoNode", "a node: none"),)},
         "leaves 1 workload waiting for nodes",
+    ),
+    "a waiting run waits for something else": (
+        {"waits": (Wait("t/job/z", "gpus", 20, "Inadmissible", "ClusterQueue a, which is stopped", otherwise=True),)},
+        "makes 1 waiting workload wait for another reason",
+    ),
+    "a waiting run can never start": (
+        {"waits": (Wait("t/job/x", "gpus", 20, "Inadmissible", "LocalQueue a", never=True, otherwise=True),)},
+        "means that 1 run can never start",
     ),
     "a run starts": ({"starts": (Start("t/job/n", "gpus", 20, "l4"),)}, "starts 1 run"),
     "replicas start": ({"starts": (Start(server("o"), "gpus", 30, "l4", count=2),)}, "starts 2 replicas"),
@@ -144,7 +156,7 @@ def has_effect(forecast: Forecast) -> bool:
     return (
         any(tables.get(title) for title in ("Evicted", "Started", "Ended", "Interrupted"))
         or any(
-            row["since"] == "the change"
+            row["since"] != "before the change"
             for title in ("Waiting at the end", "Over quota at the end")
             for row in tables.get(title, [])
         )
@@ -208,10 +220,12 @@ def test_two_kinds_of_events_are_both_in_the_headline(effects: tuple[str, str]) 
 def test_all_kinds_of_events_are_in_the_headline() -> None:
     forecast = result(*OTHERS)
     assert sentence(forecast) == (
-        "Merging this removes server gone (1 ready replica), evicts 1 run and 2 replicas, "
-        "keeps 2 of 3 replicas of c for 7 minutes, keeps 0 of 2 replicas of d for 100 seconds (1 at the end), "
+        "Merging this removes server gone (1 ready replica), means that 1 run can never start, "
+        "evicts 1 run and 2 replicas, "
+        "keeps 2 of 3 replicas of c for 7 minutes, keeps 0 of 2 replicas of d (1 at the end), "
         "deletes 1 run and 2 replicas, ends 1 run (failed), ends 1 run (succeeded), restarts 1 run, "
-        "replaces 6 replicas, leaves 1 workload waiting, leaves 1 workload waiting for nodes, "
+        "interrupts 1 run (out at the end), replaces 6 replicas, leaves 1 workload waiting, "
+        "makes 1 waiting workload wait for another reason, leaves 1 workload waiting for nodes, "
         "leaves gpus over the quota, "
         "starts 1 run and 2 replicas, adds server p (1 of 2 replicas ready), scales q from 1 to 3 replicas, "
         "scales r from 1 to 3 replicas (2 ready), scales s from 3 to 1 replica, "
@@ -255,8 +269,43 @@ def test_an_evicted_workload_waits_only_for_its_quota_without_being_named_again(
         Wait("t/job/b", "gpus", 20, "NoNode", "a node"),
     )
     assert sentence(replace(QUIET, evictions=evictions, waits=waits)) == (
-        "Merging this evicts 1 replica, leaves 2 workloads waiting and leaves 1 workload waiting for nodes."
+        "Merging this evicts 1 replica (1 waits at the end), leaves 2 workloads waiting "
+        "and leaves 1 workload waiting for nodes."
     )
+
+
+def test_58_runs_that_can_never_start_are_in_the_headline_and_in_one_row() -> None:
+    lost = tuple(
+        Wait(f"t/job/{n:02}", "lq", n % 2, "Inadmissible", "LocalQueue lq", never=True, otherwise=True)
+        for n in range(58)
+    )
+    old = (Wait("t/job/old", "gpus", 20, "Inadmissible", "LocalQueue x", before=True, never=True),)
+    forecast = replace(QUIET, waits=(*lost, *old))
+    assert sentence(forecast) == "Merging this means that 58 runs can never start."
+    assert {title: rows for title, _, rows in rehearsal.tables(forecast)}["Waiting at the end"] == [
+        ("t/job/00 and 57 more", "lq", "0–1", "before, for another reason", "LocalQueue lq; can never start"),
+    ]
+    assert "1 more workload waited before the change and still waits." in rehearsal.remarks(forecast)
+
+
+def test_an_interrupted_replica_that_is_missing_at_the_end_is_not_replaced() -> None:
+    """Nobody repairs a node: the one replica of two servers and a run wait."""
+    out = replace(
+        QUIET,
+        interruptions=(
+            Interruption("t/job/a", "node pool l4", 1, lasted=16, missing=1),
+            Interruption(server("b"), "node pool l4", 2, lasted=16, missing=1),
+        ),
+        servers=(Server("llm/b", "", 2, 2, 2, 1, 0, 16),),
+        waits=(Wait("t/job/a", "gpus", 20, "NoNode", "a node"), Wait(server("b"), "gpus", 20, "NoNode", "a node")),
+    )
+    assert sentence(out) == (
+        "Merging this keeps 0 of 2 replicas of b (1 at the end), interrupts 1 run (out at the end), "
+        "replaces 1 replica and leaves 2 workloads waiting for nodes."
+    )
+    rows = {title: rows for title, _, rows in rehearsal.tables(out)}
+    assert [row[4] for row in rows["Interrupted"]] == ["out at the end"] * 2
+    assert rows["Servers"][0][-1] == "out at the end"
 
 
 def test_an_evicted_replica_that_is_created_again_replaces_none_that_is_deleted() -> None:
@@ -311,7 +360,7 @@ def test_headline_of_a_recorded_result_names_its_events_wherever_it_stands(name:
     verbs = {
         "Evicted": "evicts",
         "Started": "starts|replaces",
-        "Interrupted": "restarts|replaces",
+        "Interrupted": "restarts|replaces|interrupts|keeps",
         "Ended": "deletes|ends|replaces",
     }
     titles = {title for title, _, _ in rehearsal.tables(forecast)}

@@ -24,7 +24,7 @@ from forecast.model import (
 )
 from ops.stack import Stop
 from report import __main__ as command
-from report import rehearsal, rehearsal_picture
+from report import rehearsal, rehearsal_headline, rehearsal_picture
 from report.page import SHORTENED, rehearsed
 from report.prices import Prices
 from report.svg import width
@@ -67,14 +67,14 @@ def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> No
 
 
 def test_one_sentence_says_what_merging_does() -> None:
-    assert rehearsal.sentence(BUSY) == (
-        "Merging this evicts 2 runs, keeps 2 of 3 replicas of gemma for 6 minutes, starts 2 replicas "
-        "and asks for 4 Spot nodes."
+    assert rehearsal_headline.sentence(BUSY) == (
+        "Merging this evicts 2 runs (2 wait at the end), keeps 2 of 3 replicas of gemma for 6 minutes, "
+        "starts 2 replicas and asks for 4 Spot nodes."
     )
 
 
 def test_a_change_without_effect_says_so() -> None:
-    assert "changes nothing in the queue" in rehearsal.sentence(QUIET)
+    assert "changes nothing in the queue" in rehearsal_headline.sentence(QUIET)
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_a_change_without_effect_says_so() -> None:
     ],
 )
 def test_each_effect_is_in_the_sentence(changed: dict[str, tuple[object, ...]], part: str) -> None:
-    assert part in rehearsal.sentence(replace(QUIET, **changed))  # type: ignore[arg-type]
+    assert part in rehearsal_headline.sentence(replace(QUIET, **changed))  # type: ignore[arg-type]
 
 
 def test_an_unsettled_result_says_so() -> None:
     unsettled = replace(BUSY, settled=False)
-    assert "had not settled after 10 minutes" in rehearsal.sentence(unsettled)
+    assert "had not settled after 10 minutes" in rehearsal_headline.sentence(unsettled)
     assert "intermediate state" in rehearsal.remarks(unsettled)[0]
 
 
@@ -140,7 +140,7 @@ def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
     section = rehearsed(BUSY, None)
     full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
     assert "| training/job/a | gpus | 20 | l4 |" in full
-    assert rehearsal.sentence(BUSY) in short
+    assert rehearsal_headline.sentence(BUSY) in short
     assert SHORTENED in short
     assert "| training/job/a" not in short
 
@@ -153,7 +153,7 @@ def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Pa
     command.report(command.parser().parse_args(words))
     title, summary, *_ = [line for line in page.read_text().splitlines() if line]
     assert title.startswith("# Preview of")
-    assert "**Merging this evicts 2 runs," in summary
+    assert "**Merging this evicts 2 runs (2 wait at the end)," in summary
     assert "## In the queue" in page.read_text()
 
 
@@ -186,7 +186,8 @@ def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
 
 
 def test_the_picture_of_an_upgrade_says_when_it_is_complete() -> None:
-    assert "Pulumi has applied the change" in rehearsal_picture.drawn(BUSY)
+    assert "The change is applied" in rehearsal_picture.drawn(BUSY)
+    assert "The change is refused" in rehearsal_picture.drawn(replace(BUSY, refused="quota"))
     assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, change="the upgrade of pool l4"))
 
 
@@ -197,7 +198,7 @@ def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
 
 
 # A run that is admitted, runs and is evicted within seconds, and replicas that change at the very end.
-CHANGES = ((0, "waiting"), (2, "starting"), (4, "running"), (6, "evicted"), (9, "waiting"))
+CHANGES = ((0, "waiting"), (2, "starting"), (3, "no nodes"), (4, "running"), (5, "interrupted"), (6, "evicted"))
 NARROW = replace(
     QUIET,
     lanes=(

@@ -25,7 +25,8 @@ from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
 from rehearse.watching import Recorder, is_owed
-from report.rehearsal import remarks, sentence
+from report.rehearsal import remarks
+from report.rehearsal_headline import sentence
 from settings.calibration import Calibration, Duration, Step
 from tests.test_imports import MAY_IMPORT
 
@@ -59,17 +60,6 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
     base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
     assert yaml.safe_load(base.read_text()) == {"config": {"gke-ai:size": 1}}
     assert configurations.differing_keys(base, file) == ["size"]
-
-
-def test_a_run_that_leaves_the_configuration_is_named_because_it_stays_in_the_cluster(tmp_path: Path) -> None:
-    def stack(*runs: str) -> Path:
-        path = tmp_path / f"{'-'.join(runs)}.yaml"
-        path.write_text(yaml.safe_dump({"config": {"gke-ai:training": [{"name": run} for run in runs]}}))
-        return path
-
-    assert configurations.removed_runs(stack("a", "b"), stack("b", "c")) == ["a"]
-    assert configurations.removed_runs(written(tmp_path / "none.yaml"), stack("a")) == []
-    assert "stays in the cluster" in configurations.still_there("a")
 
 
 def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,6 +202,30 @@ def test_a_failure_has_no_estimates_beside_its_reason(tmp_path: Path, monkeypatc
 def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
     assert update(tmp_path, monkeypatch, OUTPUT + component).done() == ["created NodePool l4"]
+
+
+def test_a_replacement_whose_creation_failed_has_only_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
+    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
+    assert update(tmp_path, monkeypatch, deleted + failed).done() == ["deleted NodePool l4"]
+    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
+    assert update(tmp_path, monkeypatch, deleted + created).done() == ["replaced NodePool l4"]
+    first = (
+        " ++ kubernetes:core/v1:Secret a created replacement (0s)\n -- kubernetes:core/v1:Secret a deleted original\n"
+    )
+    assert update(tmp_path, monkeypatch, first).done() == ["replaced Secret a"]
+
+
+def test_a_run_that_leaves_the_stack_is_named_because_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the run of before a change, beside which the changed one is created."""
+    kept = " -  kubernetes:batch/v1:Job llm/train-0a1b2c deleted[retain] (0s)\n"
+    service = " -  kubernetes:core/v1:Service llm/train-0a1b2c deleted[retain] (0s)\n"
+    running = update(tmp_path, monkeypatch, kept + service)
+    assert running.notes() == [
+        "Run llm/train-0a1b2c leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
+    ]
+    assert running.done() == []
+    assert update(tmp_path, monkeypatch, kept.replace("[retain]", "")).notes() == []
 
 
 def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,8 +172,35 @@ def test_kinds_that_the_snapshot_misses_stay_as_they_are() -> None:
 
 
 def test_an_owner_that_is_not_in_the_snapshot_is_forgotten() -> None:
-    pod = {"metadata": meta("db-0", ("StatefulSet", "db")), "spec": {"containers": [{"name": "db"}]}}
-    assert "ownerReferences" not in put(plan(snapshot(Pod=[pod]), {}), "Pod", "db-0")["metadata"]
+    """Kueue would end a Workload that states the uid of an owner and has none."""
+    pod = {"metadata": meta("ray-0", ("RayCluster", "ray")), "spec": {"containers": [{"name": "ray"}]}}
+    labels = {"kueue.x-k8s.io/job-uid": "uid-ray"}
+    workload = {"metadata": meta("rayjob-ray", ("RayJob", "ray"), labels=labels), "spec": {"podSets": []}}
+    planned = plan(snapshot(Pod=[pod], Workload=[workload]), {})
+    assert "ownerReferences" not in put(planned, "Pod", "ray-0")["metadata"]
+    assert put(planned, "Workload", "rayjob-ray")["metadata"]["labels"] == {}
+
+
+def test_the_pods_of_a_stateful_set_keep_their_owner_and_are_not_rolled_out() -> None:
+    """Its controller names a revision after the whole template, which a snapshot lacks."""
+    web = server(3)
+    web["metadata"] |= {"name": "web", "uid": "uid-web"}
+    pod = {
+        "metadata": meta("web-0", ("StatefulSet", "web"), labels={"controller-revision-hash": "web-cluster"}),
+        "spec": {**template()["spec"], "nodeName": "node-1"},
+    }
+    whole = server(3, "web:1")
+    whole["metadata"] |= {"name": "web", "uid": "of-the-scratch-cluster"}
+    whole["status"] = {"replicas": 3, "currentRevision": "web-scratch", "updateRevision": "web-scratch"}
+    taken = snapshot(StatefulSet=[web], Pod=[pod])
+    planned = plan(taken, {"StatefulSet": [whole]})
+    restored = put(planned, "Pod", "web-0")
+    assert [owner["name"] for owner in restored["metadata"]["ownerReferences"]] == ["web"]
+    assert restored["metadata"]["labels"]["controller-revision-hash"] == "web-scratch"
+    assert restored["spec"]["containers"][0]["image"] == "web:1"
+    assert "updateStrategy" not in put(planned, "StatefulSet", "web")["spec"]
+    unknown = plan(taken, {})
+    assert put(unknown, "StatefulSet", "web")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -188,6 +215,22 @@ def test_what_is_written_is_the_snapshot(seed: int) -> None:
     assert differences(taken, build("synthetic", dict(written), TAKEN)) == []
     assert trim_all(written)["Pod"] == taken.of("Pod")
     assert {item["kind"] for item in planned.delete} <= kinds().keys()
+
+
+@pytest.mark.parametrize("labels", [{"control-plane": "h0123456789"}, {}])
+def test_an_old_hashed_snapshot_whose_controllers_no_service_finds_stops_at_once(labels: dict[str, str]) -> None:
+    metadata = {"name": "kueue-webhook-service", "namespace": "kueue-system"}
+    service = {"metadata": metadata, "spec": {"selector": {"control-plane": "controller-manager"}}}
+
+    def planned(labels: dict[str, str]) -> Restoration:
+        pod = {"kind": "Pod", "metadata": {"name": "kueue-1", "namespace": "kueue-system", "labels": labels}}
+        return Restoration([pod])
+
+    restore.check_services(planned({"control-plane": "controller-manager", "more": "x"}), [service])
+    with pytest.raises(
+        Stop, match=r"no pod in kueue-system .*control-plane: controller-manager.*Take the snapshot again"
+    ):
+        restore.check_services(planned(labels), [service])
 
 
 # ---------------------------------------------------------------------------------------------------------- differences
@@ -318,11 +361,21 @@ def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
 
     monkeypatch.setattr(restore, "Scratch", Scratch)
     monkeypatch.setattr(restore, "objects_of", lambda _: [])
+    monkeypatch.setattr(restore, "list_objects", lambda *_: [])
+    monkeypatch.setattr(restore, "wait_for_revisions", lambda _: None)
     monkeypatch.setattr(restore, "wait_for_webhooks", lambda _: None)
     monkeypatch.setattr(restore, "wait_for_queues", lambda _: None)
     monkeypatch.setattr(restore, "list_all", listed)
     restore.restore(snapshot(Workload=[runs, waits]), None, Path())  # type: ignore[arg-type]
     assert commands == ["pause", "load", "resume"] * loads
+
+
+def test_a_restore_waits_until_the_revisions_of_stateful_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
+    monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
+    monkeypatch.setattr("rehearse.restore.time.sleep", lambda _: None)
+    restore.wait_for_revisions(None)  # type: ignore[arg-type]
+    assert seen == []
 
 
 def queue_of(pending: int) -> Snapshot:

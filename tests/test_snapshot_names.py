@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import uuid
 from datetime import UTC, datetime
@@ -292,3 +293,27 @@ def test_namespaces_in_the_configuration_of_kueue_are_hashed_as_those_of_objects
     assert hashed.kueue is not None
     (stated,) = hashed.kueue["managedJobsNamespaceSelector"]["matchExpressions"]
     assert stated["values"] == [hashed.of("Namespace")[0]["metadata"]["name"], "kube-system"]
+
+
+def test_the_workload_of_a_stateful_set_keeps_the_form_by_which_kueue_finds_it() -> None:
+    """Kueue hashes kind, group, name and uid of the owner: pkg/controller/jobframework/workload_names.go."""
+    name = f"statefulset-{PRIVATE}-web-a1b2c"
+    labels = {
+        "kueue.x-k8s.io/pod-group-name": name,
+        "kueue.x-k8s.io/prebuilt-workload-name": name,
+        "controller-revision-hash": f"{PRIVATE}-web-5d8f",
+    }
+    objects = {
+        "StatefulSet": [{"metadata": meta(f"{PRIVATE}-web", "s"), "spec": {"replicas": 1}}],
+        "Pod": [{"metadata": meta(f"{PRIVATE}-web-0", "p", (f"{PRIVATE}-web", "s"), **labels), "spec": {}}],
+        "Workload": [{"metadata": meta(name, "w", (f"{PRIVATE}-web", "s")), "spec": {"podSets": []}}],
+    }
+    result = hash_names(build("prod", objects, datetime(2026, 11, 22, tzinfo=UTC)), set(), KEY)
+    assert PRIVATE not in result.to_json()
+    (owner,), (pod,), (workload,) = (
+        [item["metadata"] for item in result.of(kind)] for kind in ("StatefulSet", "Pod", "Workload")
+    )
+    assert pod["name"] == f"{owner['name']}-0"
+    digest = hashlib.sha1(f"StatefulSet\napps\n{owner['name']}\n{owner['uid']}".encode()).hexdigest()
+    assert workload["name"] == f"statefulset-{owner['name']}-{digest[:5]}"
+    assert pod["labels"]["kueue.x-k8s.io/pod-group-name"] == workload["name"]

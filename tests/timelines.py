@@ -123,25 +123,38 @@ def replica(uid: str, server: str = "gemma", template: str = "abc", **more: Any)
     return pod(uid, owner, labels={"pod-template-hash": template}, **more)
 
 
-def cluster_queue(name: str, quota: str, used: str, cohort: str = "") -> Item:
-    """A cluster queue with a quota of GPUs in flavor l4."""
-
-    def flavors(key: str, amount: str) -> list[Item]:
-        return [{"name": "l4", "resources": [{"name": "nvidia.com/gpu", key: amount}]}]
-
-    spec = {"resourceGroups": [{"flavors": flavors("nominalQuota", quota)}]} | (
-        {"cohortName": cohort} if cohort else {}
-    )
-    status = {"flavorsUsage": flavors("total", used)}
+def cluster_queue(name: str, quota: str, used: str, cohort: str = "", **limits: str) -> Item:
+    """A cluster queue with a quota of GPUs in flavor l4. `limits` are lendingLimit and borrowingLimit."""
+    spec = {"resourceGroups": _groups(nominalQuota=quota, **limits)} | ({"cohortName": cohort} if cohort else {})
+    status = {"flavorsReservation": _groups(total=used)[0]["flavors"]}
     return {"metadata": {"name": name, "uid": f"queue-{name}"}, "spec": spec, "status": status}
+
+
+def cohort(name: str, quota: str = "0", parent: str = "", **limits: str) -> Item:
+    """A cohort with a quota of GPUs in flavor l4."""
+    spec = {"resourceGroups": _groups(nominalQuota=quota, **limits)} | ({"parentName": parent} if parent else {})
+    return {"metadata": {"name": name, "uid": f"cohort-{name}"}, "spec": spec}
+
+
+def _groups(**amounts: str) -> list[Item]:
+    return [{"flavors": [{"name": "l4", "resources": [{"name": "nvidia.com/gpu", **amounts}]}]}]
+
+
+def local_queue(name: str = "lq", queue: str = "cluster-queue", namespace: str = "llm") -> Item:
+    """A local queue."""
+    metadata = {"name": name, "namespace": namespace, "uid": f"local-{namespace}-{name}"}
+    return {"metadata": metadata, "spec": {"clusterQueue": queue}}
 
 
 KINDS = {
     "queue": "ClusterQueue",
+    "cohort": "Cohort",
+    "local": "LocalQueue",
     "workload": "Workload",
     "pod": "Pod",
     "node": "Node",
     "deployment": "Deployment",
+    "statefulset": "StatefulSet",
     "job": "Job",
     "event": "Event",
 }

@@ -162,7 +162,7 @@ def _nodes_of_first(
             # A pool that the pod's own node selector rules out is only worth reporting if there is no other reason.
             group = not_selected if isinstance(refusal, _NotSelected) else reasons
             group.append(f"{candidate.title}: {refusal}")
-    raise LookupError("; ".join(reasons or not_selected) or "the cluster has no node pool")
+    raise LookupError("; ".join(reasons or not_selected) or "no node pool of the cluster can grow")
 
 
 def _new_nodes(

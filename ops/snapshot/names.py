@@ -23,6 +23,9 @@ from ops.snapshot.format import Snapshot
 from ops.snapshot.pools import NodePool
 
 DIGITS = 10
+# Of the name of a Workload: as many digits of a hash, after a prefix. Together they fit in a label.
+_WORKLOAD_DIGITS = 5
+_WORKLOAD_PREFIX = 63 - 1 - _WORKLOAD_DIGITS
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.I)
 _KEPT_KINDS = ("Node",)
 # Names that every cluster has, and words that say nothing about who uses them. Kubernetes reserves names of priority
@@ -54,7 +57,10 @@ _LABELS_WITH_NAMES = (
         "job-name",
         "cloud.google.com/compute-class",
         "cloud.google.com/reservation-name",
+        # Of a pod of a StatefulSet: its name and a hash.
+        "controller-revision-hash",
     ),
+    *("leaderworkerset.sigs.k8s.io/name", "kueue.x-k8s.io/job-owner-name"),
     *("jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/job-key"),
     *("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class", "kueue.x-k8s.io/pod-group-name"),
     *("kueue.x-k8s.io/prebuilt-workload-name", "kueue.x-k8s.io/workload", "autoscaling.gke.io/provisioning-request"),
@@ -70,7 +76,11 @@ _LABELS_WITH_UIDS = (
 _DETAILS = ("parameters", "provisioningClassDetails")
 _PUBLIC_DETAILS = ("AcceleratorType", "SelectedZone", "NodePoolName", "NodePoolAutoProvisioned", "ProvisioningMode")
 # Controllers give these objects the name of their owner, and a suffix.
-_NAMED_AFTER = {"Job": ("JobSet",), "ReplicaSet": ("Deployment",), "Pod": ("Job", "ReplicaSet", "DaemonSet")}
+_NAMED_AFTER = {
+    "Job": ("JobSet",),
+    "ReplicaSet": ("Deployment",),
+    "Pod": ("Job", "ReplicaSet", "DaemonSet", "StatefulSet"),
+}
 
 
 def hash_names(snapshot: Snapshot, kept: Iterable[str], key: bytes) -> Snapshot:
@@ -137,10 +147,13 @@ class _Names:
                 self._names.setdefault(name, name)
                 continue
             for owner in metadata.get("ownerReferences", []):
-                self._name_after(kind, name, *owners.get(owner.get("uid", "?"), ("", "")))
+                uid = owner.get("uid", "?")
+                self._name_after(kind, name, *owners.get(uid, ("", "")), uid)
 
-    def _name_after(self, kind: str, name: str, owner_kind: str, owner: str) -> None:
+    def _name_after(self, kind: str, name: str, owner_kind: str, owner: str, uid: str) -> None:
         """Keeps the form of a name by which a controller finds an object of its owner again."""
+        if (kind, owner_kind) == ("Workload", "StatefulSet"):
+            self._names.setdefault(name, _workload_name(self.name(owner), self.uid(uid)))
         if not name.startswith(f"{owner}-"):
             return
         suffix = name.removeprefix(owner)
@@ -168,6 +181,15 @@ class _Names:
 
     def _digest(self, text: str) -> bytes:
         return hmac.new(self._key, text.encode(), hashlib.sha256).digest()
+
+
+def _workload_name(owner: str, uid: str) -> str:
+    """The name that Kueue gives the Workload of a StatefulSet, and by which it finds it again.
+
+    https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobframework/workload_names.go
+    """
+    digest = hashlib.sha1("\n".join(("StatefulSet", "apps", owner, uid)).encode(), usedforsecurity=False).hexdigest()
+    return f"{f'statefulset-{owner}'[:_WORKLOAD_PREFIX]}-{digest[:_WORKLOAD_DIGITS]}"
 
 
 class _Rewriter:

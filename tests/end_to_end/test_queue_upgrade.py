@@ -11,7 +11,7 @@ import pytest
 from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
 from forecast.model import read
 from rehearse.standstill import LEASE
-from report.rehearsal import sentence
+from report.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section

@@ -16,7 +16,10 @@ pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"
-HEADLINE = "Merging this evicts 1 run, starts 1 replica and scales tgi-gemma-deployment from 1 to 2 replicas."
+HEADLINE = (
+    "Merging this evicts 1 run (1 waits at the end), starts 1 replica "
+    "and scales tgi-gemma-deployment from 1 to 2 replicas."
+)
 
 
 def changed(emulator: Emulator, **server: object) -> Path:

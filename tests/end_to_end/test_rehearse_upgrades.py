@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forecast.cluster import PREEMPTED
+from forecast.interruptions import PREEMPTED
 from forecast.model import Forecast, read
 from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_rehearse import clean

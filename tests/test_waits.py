@@ -1,0 +1,207 @@
+"""Who waits at the end: for what, since before the change or because of it, and who can never start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forecast.model import Wait
+from forecast.outcome import outcome
+from forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts
+from tests.timelines import (
+    UNUSED,
+    Item,
+    cluster_queue,
+    conditions,
+    evicted,
+    local_queue,
+    owned,
+    pod,
+    timeline,
+    waiting,
+    workload,
+)
+
+JOB, OTHER = owned("Job", "finetune", "job-uid"), owned("Job", "sweep", "sweep-uid")
+NEVER = (
+    "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor l4, previously "
+    "considered podsets requests (0) + current podset request (4) > maximum capacity (2)"
+)
+QUEUES = ((-1, "local", local_queue()), (-1, "queue", cluster_queue("cluster-queue", "4", "4")))
+Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
+
+
+def says(uid: str, owner: list[Item], message: str = "", reason: str = "Pending", **spec: Any) -> Item:
+    """A Workload without quota, of which Kueue says something."""
+    item = workload(uid, owner, QuotaReserved=("False", reason, message))
+    item["metadata"]["creationTimestamp"] = spec.pop("created", "2026-11-22T09:00:00Z")
+    item["spec"] |= spec
+    return item
+
+
+def closed(name: str, reason: str, message: str, **spec: str) -> Item:
+    """A cluster queue that admits nothing."""
+    queue = cluster_queue(name, "4", "4")
+    queue["status"]["conditions"] = conditions(Active=("False", reason, message))
+    queue["spec"] |= spec
+    return queue
+
+
+def only_wait(*observed: Observed) -> Wait:
+    (wait,) = outcome(timeline(*observed)).waits
+    return wait
+
+
+def test_a_run_whose_local_queue_the_change_removes_can_never_start() -> None:
+    """Kueue may not have said so: the queue itself is gone."""
+    before = (-1, "workload", waiting("wj", JOB))
+    gone: Observed = (2, "local", local_queue(), "gone")
+    wait = only_wait(*QUEUES, before, gone)
+    assert (wait.text, wait.never, wait.before, wait.otherwise) == (
+        "LocalQueue lq, which does not exist",
+        True,
+        False,
+        True,
+    )
+
+
+def test_a_run_that_could_never_start_is_no_effect_of_the_change() -> None:
+    wait = only_wait((-1, "local", local_queue("another")), QUEUES[1], (-1, "workload", waiting("wj", JOB)))
+    assert (wait.never, wait.before, wait.otherwise) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "never"),
+    [
+        ((2, "queue", QUEUES[1][2], "gone"), "ClusterQueue cluster-queue, which does not exist", True),
+        (
+            (2, "queue", closed("cluster-queue", "FlavorNotFound", "references missing ResourceFlavor(s): l4")),
+            "ClusterQueue cluster-queue: references missing ResourceFlavor(s): l4",
+            True,
+        ),
+        (
+            (2, "queue", closed("cluster-queue", "Stopped", "is stopped", stopPolicy="Hold")),
+            "ClusterQueue cluster-queue, which is stopped",
+            False,
+        ),
+    ],
+)
+def test_a_run_whose_cluster_queue_admits_nothing_waits_for_it(change: Observed, text: str, never: bool) -> None:
+    wait = only_wait(*QUEUES, (-1, "workload", waiting("wj", JOB)), change)
+    assert (wait.text, wait.never, wait.before, wait.otherwise) == (text, never, False, True)
+
+
+def test_a_run_for_which_the_quota_becomes_too_small_in_total_can_never_start() -> None:
+    before, after = waiting("wj", JOB), says("wj", JOB, NEVER)
+    wait = only_wait(*QUEUES, (-1, "workload", before), (3, "workload", after))
+    assert (wait.text, wait.never, wait.otherwise) == ("4 GPUs in flavor l4, which never has more than 2", True, True)
+    again = only_wait(*QUEUES, (-1, "workload", after), (3, "workload", before))
+    assert (again.never, again.before) == (False, True), "it can start now"
+
+
+def test_more_or_less_that_is_missing_is_the_same_reason() -> None:
+    more = says("wj", JOB, UNUSED.replace("2 more", "4 more"))
+    wait = only_wait(*QUEUES, (-1, "workload", waiting("wj", JOB)), (3, "workload", more))
+    assert (wait.text, wait.before, wait.otherwise) == ("4 more GPUs in flavor l4", True, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "groups", "never"),
+    [
+        (NEVER, [["l4"]], True),
+        (NEVER, [["l4", "spot"]], False),
+        (NEVER, [["cpu"], ["l4"]], True),
+        (NEVER, [], False),
+        (f"{NEVER}, untolerated taint {{spot true NoSchedule <nil>}} in flavor spot", [["l4", "spot"]], True),
+        (f"{NEVER}, flavor spot doesn't match node affinity", [["l4", "spot"]], True),
+        (
+            f"{NEVER}, insufficient unused quota for nvidia.com/gpu in flavor spot, 2 more needed",
+            [["l4", "spot"]],
+            False,
+        ),
+        (f"{UNUSED}; {NEVER}", [["l4"]], True),
+        (UNUSED, [["l4"]], False),
+        ("couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue", [["l4"]], True),
+        ("Workload namespace doesn't match ClusterQueue selector", [["l4"]], True),
+    ],
+)
+def test_kueue_says_whether_more_free_quota_would_help(message: str, groups: list[list[str]], never: bool) -> None:
+    assert never_starts(message, groups) == never
+
+
+def test_a_run_that_may_start_with_fewer_pods_is_not_said_to_never_start() -> None:
+    partial = says("wj", JOB, NEVER, podSets=[{"name": "main", "count": 4, "minCount": 1}])
+    assert not only_wait(*QUEUES, (2, "workload", partial)).never
+
+
+# ------------------------------------------------------------------------------------- workloads that Kueue passes over
+SAME = [{"name": "main", "count": 1, "template": {"spec": {"containers": [{"image": "a", "resources": {}}]}}}]
+ALIKE = [{"name": "main", "count": 1, "template": {"spec": {"containers": [{"image": "b", "resources": {}}]}}}]
+LARGER = [{"name": "main", "count": 2, "template": {"spec": {"containers": [{"image": "a", "resources": {}}]}}}]
+
+
+@pytest.mark.parametrize(("pod_sets", "text"), [(ALIKE, "2 more GPUs in flavor l4"), (LARGER, UNPROCESSED)])
+def test_a_run_that_kueue_passes_over_waits_for_what_an_equal_one_waits_for(pod_sets: list[Item], text: str) -> None:
+    first, other = says("w1", JOB, UNUSED, podSets=SAME), says("w2", OTHER, podSets=pod_sets)
+    forecast = outcome(timeline(*QUEUES, (1, "workload", first), (1, "workload", other)))
+    assert [wait.text for wait in forecast.waits if wait.workload == "llm/job/sweep"] == [text]
+
+
+def test_an_evicted_run_that_kueue_passes_over_waits_for_no_preemption() -> None:
+    """Its condition repeats that it was evicted."""
+    again = evicted("w2", OTHER, "w9", "j9", 0)
+    again["status"]["conditions"][2]["message"] = again["status"]["conditions"][0]["message"]
+    again["spec"]["podSets"] = SAME
+    first = (1, "workload", says("w1", JOB, UNUSED, podSets=SAME))
+    forecast = outcome(timeline(*QUEUES, first, (1, "workload", again)))
+    assert {wait.text for wait in forecast.waits} == {"2 more GPUs in flavor l4"}
+
+
+def test_a_run_in_a_queue_that_keeps_its_order_waits_for_the_first_one() -> None:
+    queue = cluster_queue("cluster-queue", "4", "4")
+    queue["spec"]["queueingStrategy"] = "StrictFIFO"
+    queues = (QUEUES[0], (-1, "queue", queue))
+    first = (1, "workload", says("w1", JOB, NEVER, created="2026-11-22T08:00:00Z"))
+    forecast = outcome(timeline(*queues, first, (1, "workload", says("w2", OTHER))))
+    texts = {wait.workload: (wait.text, wait.never) for wait in forecast.waits}
+    assert texts["llm/job/sweep"] == (
+        "llm/job/finetune, which is before it in ClusterQueue cluster-queue (StrictFIFO)",
+        True,
+    )
+
+
+def test_a_run_that_another_one_overtakes_has_no_raw_sentence_of_kueue() -> None:
+    overtaken = says("w1", JOB, "Workload no longer fits after processing another workload")
+    assert only_wait(*QUEUES, (1, "workload", overtaken)).text == OVERTAKEN
+
+
+def test_a_server_without_replicas_does_not_wait() -> None:
+    web = owned("StatefulSet", "web", "web-uid")
+    held = says("ww", web, "StatefulSet scaled to zero; workload on hold", "OnHold")
+    assert outcome(timeline(*QUEUES, (1, "workload", held))).waits == ()
+
+
+# --------------------------------------------------------------------------------------------------------------- nodes
+def test_a_pod_of_a_run_without_accelerators_waits_for_a_node_in_the_queue_of_its_run() -> None:
+    lacks = pod("j1", JOB, gpus=0, unschedulable=True)
+    lacks["metadata"]["labels"] = {}
+    admitted = workload("wj", JOB, 100, flavor="f")
+    wait = only_wait((-1, "workload", admitted), (2, "pod", lacks))
+    assert (wait.workload, wait.queue, wait.priority, wait.reason) == ("llm/job/finetune", "lq", 100, "NoNode")
+
+
+def test_the_workload_of_a_leader_worker_set_has_its_name_although_a_snapshot_lacks_it() -> None:
+    group = says("wg", [], UNUSED)
+    group["metadata"] |= {
+        "name": "leaderworkerset-ds-0-ab123",
+        "annotations": {
+            "kueue.x-k8s.io/job-owner-gvk": "leaderworkerset.x-k8s.io/v1, Kind=LeaderWorkerSet",
+            "kueue.x-k8s.io/job-owner-name": "ds",
+        },
+    }
+    member = pod(
+        "p", owned("StatefulSet", "ds-0", "s"), labels={"leaderworkerset.sigs.k8s.io/name": "ds"}, unschedulable=True
+    )
+    forecast = outcome(timeline((1, "workload", group), (1, "pod", member)))
+    assert {wait.workload for wait in forecast.waits} == {"llm/leaderworkerset/ds"}
