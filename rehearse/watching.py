@@ -29,6 +29,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
     "LocalQueue": (f"/apis/{KUEUE_API}/localqueues", ""),
     "Cohort": (f"/apis/{KUEUE_API}/cohorts", ""),
+    "ResourceFlavor": (f"/apis/{KUEUE_API}/resourceflavors", ""),
     "Pod": ("/api/v1/pods", ""),
     "Node": ("/api/v1/nodes", ""),
     "Deployment": ("/apis/apps/v1/deployments", ""),
@@ -38,7 +39,7 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
 }
 # They follow from the other kinds, so their changes don't count.
-UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort")
+UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor")
 LOOK_EVERY = 0.1
 LIST_SECONDS = 30.0
 

@@ -31,7 +31,8 @@ from forecast.comparison import facts
 from forecast.model import Forecast, read
 from rehearse import plain
 from rehearse.scratch import Scratch
-from report.rehearsal import is_degraded, remarks, sentence, tables
+from report.rehearsal import remarks, tables
+from report.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import cluster as queue_cluster
@@ -261,7 +262,7 @@ def facts_of(forecast: Forecast) -> Iterator[str]:
         name = server.name.rpartition("/")[2]
         if server.wanted_before != server.wanted_after:
             yield f"server {name} {server.wanted_before} to {server.wanted_after}"
-        if is_degraded(server):
+        if server.is_degraded:
             yield f"server {name} degraded to {server.fewest}"
     came, went = Counter[str](), Counter[str]()
     for pool in forecast.nodes:
