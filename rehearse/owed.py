@@ -19,6 +19,8 @@ from forecast.timeline import Object, annotation
 LEAVING = "emulator.gke-ai/leaving"
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
+# https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_admission_webhook.go
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _REVISION = "controller-revision-hash"
 Present = Mapping[str, Iterable[Object]]
 
@@ -83,7 +85,10 @@ def _job(job: Object, pods: list[Object]) -> bool:
     spec = job.get("spec") or {}
     if holds(job, "Complete") or holds(job, "Failed") or spec.get("managedBy", _JOB_CONTROLLER) != _JOB_CONTROLLER:
         return False
-    return len(_living(pods)) != (0 if spec.get("suspend") else _wanted(spec, job.get("status") or {}))
+    living = _living(pods)
+    if annotation(job, _EXCLUSIVE) and any(not pod["spec"].get("nodeName") for pod in living):
+        return False  # JobSet refuses the other pods of a slice until the first one has a node, maybe forever
+    return len(living) != (0 if spec.get("suspend") else _wanted(spec, job.get("status") or {}))
 
 
 def _wanted(spec: Object, status: Object) -> int:
@@ -113,7 +118,7 @@ def _job_set(job_set: Object, jobs: list[Object]) -> bool:
     in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
     if in_order or any(entry.get("dependsOn") for entry in replicated):
         return False  # a Job may wait for others that never start
-    return len(jobs) < sum(int(entry.get("replicas", 1)) for entry in replicated)
+    return not spec.get("suspend") and len(jobs) < sum(int(entry.get("replicas", 1)) for entry in replicated)
 
 
 def _stateful_set(item: Object, pods: list[Object]) -> bool:

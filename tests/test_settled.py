@@ -61,6 +61,14 @@ def test_a_job_is_owed_the_pods_that_its_spec_wants_whatever_its_status_says(
     assert owes("Job", job, *pods("Job", *statuses)) == owes_pods
 
 
+def test_a_slice_whose_first_pod_waits_for_a_node_is_owed_no_others() -> None:
+    """JobSet refuses them until then."""
+    exclusive = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}}
+    job: Item = {"metadata": exclusive, "spec": {"parallelism": 4, "completions": 4}}
+    assert not owes("Job", job, *({**pod, "spec": {}} for pod in pods("Job", GATE)))
+    assert owes("Job", job, *({**pod, "spec": {"nodeName": "n"}} for pod in pods("Job", GATE)))
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_a_server_is_owed_its_replicas_and_the_reading_of_its_spec(kind: str) -> None:
     item: Item = {"spec": {"replicas": 2}, "status": {"replicas": 2, "observedGeneration": 3}}
