@@ -19,7 +19,7 @@ from forecast.timeline import Object, annotation
 LEAVING = "emulator.gke-ai/leaving"
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
-# https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_admission_webhook.go
+# https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_webhook.go
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _REVISION = "controller-revision-hash"
 Present = Mapping[str, Iterable[Object]]
