@@ -299,6 +299,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of changes. Default: all")
     options = parser.parse_args(arguments)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     picked = [change for change in changes() if not options.only or change.name in options.only]
     by_base: dict[str, list[Change]] = defaultdict(list)
     for change in picked:
@@ -326,7 +327,7 @@ def _all_right(group: Iterable[Change], folder: Path, snapshot: Path | None) -> 
         if forecast:
             print(f"  {sentence(forecast)}")
             print("".join(f"  . {fact}\n" for fact in facts_of(forecast)), end="")
-        print("".join(f"  ! {problem}\n" for problem in problems), end="", flush=True)
+        print("".join(f"  ! {problem}\n" for problem in problems), end="")
         wrong += bool(problems)
     return wrong
 
