@@ -26,6 +26,9 @@ def test_a_change_changes_its_base_and_says_why_it_does_what_it_does(change: Cha
         base = configured(change.example, change.base)
         assert bool(change.upgrade) != (base != with_sections(base, change.change))
     else:
+        for side in (objects(change.base), objects(change.base, change.change)):
+            names = [(item["kind"], item["metadata"]["name"]) for item in side]
+            assert len(set(names)) == len(names)
         assert yaml.safe_dump_all(objects(change.base)) != yaml.safe_dump_all(objects(change.base, change.change))
 
 

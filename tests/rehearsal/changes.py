@@ -89,7 +89,8 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
 def objects(stated: Mapping[str, Any], change: Mapping[str, Any] | None = None) -> list[Object]:
     """Returns the manifests of a base, or of a base with a change."""
     whole = merged(stated, change or {})
-    made = [item for title, keys in whole.items() for item in _objects(title, keys)]
+    stated_twice = {title.removeprefix("local") for title in whole if title.startswith("localqueue ")}
+    made = [item for title, keys in whole.items() for item in _objects(title, keys, title not in stated_twice)]
     removed = [title for title, keys in (change or {}).items() if keys is None]
     gone = {("LocalQueue", title.partition(" ")[2]) for title in removed if title.startswith(("localqueue", "queue"))}
     gone |= {("ResourceFlavor", title.partition(" ")[2]) for title in removed if title.startswith("flavor")}
@@ -97,13 +98,14 @@ def objects(stated: Mapping[str, Any], change: Mapping[str, Any] | None = None) 
     return [item for item in (*first, *made) if (item["kind"], item["metadata"]["name"]) not in gone]
 
 
-def _objects(title: str, keys: Mapping[str, Any]) -> Iterator[Object]:
+def _objects(title: str, keys: Mapping[str, Any], with_local: bool) -> Iterator[Object]:
     kind, _, name = title.partition(" ")
     if kind == "priority":
         yield _object("scheduling.k8s.io/v1", "PriorityClass", name, namespaced=False, value=keys["value"])
     elif kind == "queue":
         yield _cluster_queue(name, keys)
-        yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name})
+        if with_local:
+            yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name})
     elif kind == "localqueue":
         yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name, **keys})
     elif kind != "pool":
