@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from catalog.objects import holds, label
-from forecast.clock import DELAY
+from forecast.clock import DELAY, UPGRADED, WAITS
 from forecast.names import owner_of, pod_name
 from forecast.timeline import Object, annotation
 
@@ -48,7 +48,8 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if metadata.get("deletionTimestamp"):
         return False
     if kind == "Node":
-        return bool(annotation(item, LEAVING)) or (bool(annotation(item, DELAY)) and not holds(item, "Ready"))
+        starts = bool(annotation(item, DELAY)) and not holds(item, "Ready")
+        return starts or bool(annotation(item, LEAVING)) or annotation(item, UPGRADED) in WAITS
     if kind == "Workload":  # Kueue queues it again at this time
         again = ((item.get("status") or {}).get("requeueState") or {}).get("requeueAt")
         return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now

@@ -9,7 +9,7 @@ import pytest
 
 from emulator.cluster.api import kubeconfig
 from emulator.cluster.provisioner import LEAVING
-from forecast.clock import DELAY
+from forecast.clock import DELAY, UPGRADED
 from rehearse.owed import owed
 from rehearse.watching import Recorder
 
@@ -124,6 +124,8 @@ def test_a_job_set_that_restarts_is_owed_its_jobs() -> None:
         ("Node", {"metadata": {"annotations": {LEAVING: "true"}}}, True),
         ("Node", {"metadata": {"annotations": {DELAY: "3s"}}}, True),
         ("Node", {"metadata": {"annotations": {DELAY: "3s"}}, "status": RUNS}, False),
+        ("Node", {"metadata": {"annotations": {UPGRADED: "waits"}}, "status": RUNS}, True),
+        ("Node", {"metadata": {"annotations": {UPGRADED: "drains"}}, "status": RUNS}, False),
         ("Node", {"status": {}}, False),
     ],
 )
