@@ -8,6 +8,7 @@ from typing import Protocol
 
 import httpx
 
+from catalog.upgrades import BadUpgradeSettings
 from emulator import cluster, upgrade
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.api import Refused as RefusedByApiServer
@@ -59,7 +60,7 @@ def _as_refusals() -> Iterator[None]:
     """
     try:
         yield
-    except (cluster.NoCapacity, upgrade.BadUpgradeSettings) as error:
+    except (cluster.NoCapacity, BadUpgradeSettings) as error:
         raise Refused(str(error)) from error
     except (cluster.ClusterFailed, cluster.MissingTool, cluster.NoSuchCluster, RefusedByApiServer) as error:
         raise Refused(f"the emulator's cluster: {error}") from error

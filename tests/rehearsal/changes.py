@@ -36,6 +36,7 @@ from report.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import cluster as queue_cluster
+from tests.rehearsal.scenario import ACCELERATOR
 from tests.repository import ROOT
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -65,7 +66,7 @@ def changes() -> list[Change]:
     content = yaml.safe_load(FILE.read_text())
     result = []
     for entry in content["changes"]:
-        stated = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+        stated: Object = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
         base = stated.pop("base", {})
         whole = base if isinstance(base, dict) else content["bases"][base]
         result.append(Change(**{"change": {}, **stated, "base": whole}))
@@ -170,7 +171,7 @@ def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
     keys = stated["pool l4"]
     limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
     size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
-    gpu = {"acceleratorType": queue_cluster.ACCELERATOR, "acceleratorCount": "1"}
+    gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": "1"}
     gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
     config = {"machineType": MACHINE, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
     system = {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1}
