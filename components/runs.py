@@ -23,7 +23,7 @@ from components.workload import (
     shared_memory,
 )
 from settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
-from settings.runs import grace_period, ignores_disruptions
+from settings.runs import grace_period, ignores_disruptions, run_name
 from settings.stack import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -55,12 +55,14 @@ class RunComponent(Component):
 
     def create_service(self, run: FineTune | TpuBatch, job: str) -> tuple[str, pulumi.Resource]:
         """The headless Service of a Job, with its name. A replaced run keeps its own."""
-        name = run.service_name + job.removeprefix(run.name)
+        name = service_of(run, job)
         service = k8s.core.v1.Service(
             f"{run.namespace}/{name}",
             metadata={"name": name, "namespace": run.namespace},
             spec={"cluster_ip": "None", "selector": {"job-name": job}},
-            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=outlives(run)),
+            opts=pulumi.ResourceOptions(
+                parent=self, retain_on_delete=outlives(run), hooks=explained(run, f"service {name}")
+            ),
         )
         return name, service
 
@@ -132,21 +134,45 @@ def outlives(run: Run) -> bool:
 
 
 def hooks(run: Run, name: str) -> pulumi.ResourceHookBinding:
-    """Hooks that retry until the run can be admitted, and explain a refused change of a fixed name."""
-    kind = run.object_kind
+    """Hooks that retry until the run can be admitted, and explain why one that exists can't be created."""
+    kind = run.object_kind.lower()
+    binding = explained(run, f"{kind} {name}")
+    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
+    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind} {name}"))
+
+
+def explained(run: Run, title: str) -> pulumi.ResourceHookBinding:
+    """A hook that says what to do about a run that is still in the cluster, or whose fixed name was changed."""
 
     def explain(args: pulumi.ErrorHookArgs) -> bool:
-        if run.fixed_name and any(refusal in args.errors[0] for refusal in ("already exists", "immutable")):
-            pulumi.log.error(
-                f"The {kind} {run.namespace}/{run.name} already exists, and a {kind} can't be changed. To run the "
-                "changed one beside it, change its `name` or remove `fixedName`. To replace it, delete "
-                f"the old one first: kubectl -n {run.namespace} delete {kind.lower()} {run.name}"
-            )
+        refusals = ("already exists", "immutable") if run.fixed_name else ("already exists",)
+        if any(refusal in args.errors[0] for refusal in refusals):
+            pulumi.log.error(_still_there(run))
         return False
 
-    binding = pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{kind.lower()} {name}: explain", explain)])
-    # Kueue's webhook sees every Job and JobSet in its namespaces, with or without a queue.
-    return pulumi.ResourceHookBinding.merge(binding, kueue_hook(f"{kind.lower()} {name}"))
+    return pulumi.ResourceHookBinding(on_error=[pulumi.ErrorHook(f"{title}: explain", explain)])
+
+
+def _still_there(run: Run) -> str:
+    kind, job = run.object_kind, run_name(run)
+    objects = f"{kind.lower()}/{job}"
+    if isinstance(run, FineTune | TpuBatch):
+        objects += f" service/{service_of(run, job)}"
+    delete = f"delete the old one first: kubectl -n {run.namespace} delete --ignore-not-found {objects}"
+    if run.fixed_name:
+        return (
+            f"The {kind} {run.namespace}/{job} already exists, and a {kind} can't be changed. To run the changed one "
+            f"beside it, change its `name` or remove `fixedName`. To replace it, {delete}"
+        )
+    return (
+        f"The {kind} {run.namespace}/{job} is still in the cluster: a run stays when it leaves the configuration. To "
+        f"let it go on, remove {run.name} from the configuration again. To start it again, {delete}"
+    )
+
+
+def service_of(run: FineTune | TpuBatch, job: str) -> str:
+    """The name of the headless Service of a run's Job."""
+    return run.service_name + job.removeprefix(run.name)
 
 
 def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from catalog.nodes import POOL
+from catalog.nodes import POOL, ZONE
 from catalog.upgrades import (
     BLUE_GREEN,
     DRAIN_SECONDS,
@@ -37,13 +37,15 @@ from emulator.cluster import nodes, upgrades
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
 from emulator.cluster.folder import names as cluster_names
-from emulator.cluster.pools import READY_SECONDS, remove
+from emulator.cluster.pools import READY_SECONDS, NoCapacity, remove
 from emulator.cluster.provisioner import keeps_node
-from emulator.cluster.records import read_pools
+from emulator.cluster.records import PoolRecord, read_pools, write_pool
 from emulator.cluster.upgrades import UPGRADED, Window
 from emulator.polling import poll_until
 
 _NODES = "/api/v1/nodes"
+# How many times as fast Google's durations run, unless a command says otherwise.
+COMPRESSION = 60.0
 # Between two tries to evict a pod.
 PAUSE = 0.2
 # Until a recorder has seen a mark before its consequence.
@@ -57,12 +59,24 @@ class StandsStill(Exception):
 
 @dataclass
 class Upgrade:
-    """The upgrade of one pool. `say` gets a sentence for what it does besides the plan."""
+    """The upgrade of one pool. `say` gets a sentence beside the plan, `new` returns the node that replaces a node."""
 
     api: httpx.Client
     compression: float
     mode: str
     say: Callable[[str], None]
+    new: Callable[[Object], Object] = upgrades.replacement
+
+    def run(self, present: list[Object], own: UpgradeSettings) -> None:
+        """Replaces these nodes by the strategy of their pool."""
+        if own.strategy == BLUE_GREEN and nodes.slice_size(present[0]) == 1:
+            batches = upgrades.batches(present, own)
+            self.blue_green(batches, upgrades.soaks(len(batches), own))
+        else:
+            self.surge(upgrades.windows(present, own))
+        for node in answer(self.api.get(_NODES))["items"]:
+            if UPGRADED in node["metadata"].get("annotations", {}):
+                self.api.patch(_node(node), json={"metadata": {"annotations": {UPGRADED: None}}}, headers=MERGE_PATCH)
 
     def surge(self, windows: Iterable[Window]) -> None:
         """Replaces the nodes of one window after the other."""
@@ -194,7 +208,7 @@ class Upgrade:
     def _create(self, node: Object) -> Object:
         if self.mode in capacity.unavailable():
             raise StandsStill(f"Google has no more nodes in capacity mode {self.mode}, so GKE's upgrade stands still.")
-        return answer(self.api.post(_NODES, json=delay.hold_back(upgrades.replacement(node))))
+        return answer(self.api.post(_NODES, json=delay.hold_back(self.new(node))))
 
     def _wait(self, created: list[Object]) -> None:
         """Waits until new nodes are Ready."""
@@ -248,14 +262,35 @@ def upgrade(folder: Folder, pool: str, stated: dict[str, str], compression: floa
         say(f"The emulator plays GKE's upgrade of pool {pool}, {len(present)} nodes: {_kind(own, mode, present)}")
         if not present or _is_short_lived(own, mode):
             return
-        if own.strategy == BLUE_GREEN and nodes.slice_size(present[0]) == 1:
-            batches = upgrades.batches(present, own)
-            running.blue_green(batches, upgrades.soaks(len(batches), own))
-        else:
-            running.surge(upgrades.windows(present, own))
-        for node in answer(api.get(_NODES))["items"]:
-            if UPGRADED in node["metadata"].get("annotations", {}):
-                api.patch(_node(node), json={"metadata": {"annotations": {UPGRADED: None}}}, headers=MERGE_PATCH)
+        running.run(present, own)
+
+
+def migrate(name: str, pool: PoolRecord) -> None:
+    """Replaces the nodes of a pool whose machine or disk has changed, by its upgrade strategy, as GKE does.
+
+    https://github.com/googleapis/googleapis/blob/master/google/container/v1/cluster_service.proto
+    (UpdateNodePoolRequest: a machine type or a disk starts an upgrade operation that migrates the nodes)
+    """
+    folder = Folder(name)
+    own, zones = settings(pool.upgrade), set(pool.zones)
+    with client(folder) as api:
+        every = answer(api.get(_NODES))["items"]
+        present = [node for node in every if nodes.pool_of(node) == pool.name and nodes.label(node, ZONE) in zones]
+        outdated = [node for node in present if not nodes.is_current(node, pool)]
+        if not outdated or _is_short_lived(own, pool.capacity):
+            return
+        write_pool(folder.pools, pool)  # the new nodes are those that the autoscaler expects
+
+        def new(node: Object) -> Object:
+            zone = nodes.label(node, ZONE)
+            created = nodes.node_object(folder.record, pool.shape(zone), nodes.new_name(name, pool), pool.taints)
+            created["metadata"]["annotations"] = {**created["metadata"]["annotations"], UPGRADED: "new"}
+            return created
+
+        try:
+            Upgrade(api, COMPRESSION, pool.capacity, lambda _: None, new).run(outdated, own)
+        except StandsStill:
+            raise NoCapacity(pool, len(outdated)) from None
 
 
 def _is_short_lived(own: UpgradeSettings, mode: str) -> bool:
@@ -280,7 +315,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("pool")
     parser.add_argument("settings", nargs="?", default="", help="such as maxSurge=2,maxUnavailable=1")
-    parser.add_argument("--compression", type=float, default=60.0)
+    parser.add_argument("--compression", type=float, default=COMPRESSION)
     parser.add_argument("--cluster", help="name of the cluster. Default: the only one")
     options = parser.parse_args(arguments)
     known = cluster_names()

@@ -18,7 +18,7 @@ from forecast.timeline import Histories, History, annotation
 DELAY = "emulator.gke-ai/ready-after"
 # Its annotation on the nodes of an upgrade (emulator/upgrade.py), and the values while GKE lets time pass.
 UPGRADED = "emulator.gke-ai/upgraded"
-_WAITS = ("waits", "soaks")
+WAITS = ("waits", "soaks")
 # The value when GKE deletes pods that a disruption budget protects.
 FORCED = "forced"
 
@@ -71,7 +71,7 @@ def _waits(node: History) -> Iterator[tuple[float, float]]:
     """Yields the times during which GKE waits for a disruption budget, or lets an upgraded pool soak."""
     since = None
     for at, version in node.versions:
-        waits = annotation(version, UPGRADED) in _WAITS
+        waits = annotation(version, UPGRADED) in WAITS
         if waits and since is None:
             since = at
         elif not waits and since is not None:

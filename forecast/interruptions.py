@@ -142,7 +142,9 @@ def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[
 
 
 def _end_of(history: History) -> float | None:
-    """The second after the change began at which a running pod is deleted or fails."""
+    """The second after the change began at which a pod that has run is deleted or fails."""
+    if not any((version.get("status") or {}).get("phase") == "Running" for _, version in history.versions):
+        return None
     for at, version in history.versions:
         failed = (version.get("status") or {}).get("phase") == "Failed"
         if version["metadata"].get("deletionTimestamp") or failed:

@@ -235,6 +235,7 @@ class Forecast:
     notes: tuple[str, ...] = ()
     snapshot: str = ""
     refused: str = ""
+    terminating: tuple[str, ...] = ()
     version: int = VERSION
 
     def written(self) -> str:
@@ -286,7 +287,7 @@ def read(path: Path) -> Forecast:
 def _part(key: str, value: Any) -> Any:
     if key in PARTS:
         return tuple(_entry(PARTS[key], entry) for entry in value)
-    return tuple(value) if key == "notes" else value
+    return tuple(value) if key in ("notes", "terminating") else value
 
 
 def _entry(part: type[Any], entry: Mapping[str, Any]) -> Any:

@@ -90,6 +90,19 @@ def outcome(
         lanes=(*lanes(objects, queued, time, timeline.ended, touched), *node_lanes(objects, time, left)),
         notes=tuple(notes),
         snapshot=snapshot,
+        terminating=terminating(objects),
+    )
+
+
+def terminating(histories: Histories) -> tuple[str, ...]:
+    """Returns the queues and flavors that are deleted and stay, because Kueue still needs them."""
+    return tuple(
+        sorted(
+            f"{kind} {history.last['metadata']['name']}"
+            for kind in ("ClusterQueue", "ResourceFlavor")
+            for history in histories.get(kind, {}).values()
+            if history.gone is None and history.last["metadata"].get("deletionTimestamp")
+        )
     )
 
 

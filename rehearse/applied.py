@@ -1,4 +1,8 @@
-"""Applies a change of manifests to a cluster, as `kubectl apply --server-side --prune` does."""
+"""Applies a change of manifests to a cluster, as `kubectl apply --server-side --prune` does.
+
+kubectl applies every object, and prunes only if none is refused:
+https://github.com/kubernetes/kubectl/blob/v0.36.1/pkg/cmd/apply/apply.go (`Run`)
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from ops.snapshot.values import SHOWN
 from ops.stack import Answer, Stop, send
-from rehearse.manifests import Change, Manifest
+from rehearse.manifests import Change, Manifest, named
+from report.interruptions import join_names
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -18,23 +23,27 @@ MANAGER = "rehearsal"
 CREATED, NOT_FOUND, REFUSED, SERVER_ERROR = 201, 404, 400, 500
 # A webhook may not answer for a moment.
 TRIES, PAUSE_SECONDS = 5, 1.0
+IN_USE = "kueue.x-k8s.io/resource-in-use"
 _APPLY, _YAML = "application/apply-patch+yaml", "application/yaml"
 
 
 class Applied:
-    """An applied change, in the form of an update by Pulumi. An object that is refused doesn't stop the others."""
+    """An applied change, in the form of an update by Pulumi. A refused object stops the deletions, not the others."""
 
     runs = False
     quiet = 0.0
 
     def __init__(self, api: ApiClient, change: Change, stop: Callable[[], None] = lambda: None) -> None:
         self.stop = stop
+        self._api = api
         self._errors: list[str] = []
         self._done: list[str] = []
         for manifest in change.apply:
             answer = apply(api, manifest)
             self._note("created" if answer.code == CREATED else "updated", manifest, answer)
-        for manifest in change.delete:
+        self._kept = change.delete if self._errors else ()
+        self._deleted = () if self._errors else change.delete
+        for manifest in self._deleted:
             answer = _send(api, "DELETE", manifest.path, {"propagationPolicy": "Background"})
             if answer.code != NOT_FOUND:
                 self._note("deleted", manifest, answer)
@@ -62,8 +71,24 @@ class Applied:
         return self._done
 
     def notes(self) -> list[str]:
-        """Nothing: the errors say all."""
-        return []
+        """What was not deleted because of a refusal, and what is still being deleted."""
+        kept = join_names(named([manifest.title for manifest in self._kept]))
+        notes = [f"kubectl deletes nothing after a refusal, so these stay: {kept}."] if kept else []
+        return [*notes, *filter(None, map(self._terminating, self._deleted))]
+
+    def _terminating(self, manifest: Manifest) -> str:
+        """Says which finalizers hold a deleted object."""
+        answer = _send(self._api, "GET", manifest.path, {})
+        metadata = json.loads(answer.body)["metadata"] if answer.code < REFUSED else {}
+        if not metadata.get("deletionTimestamp"):
+            return ""
+        finalizers = metadata.get("finalizers") or []
+        text = f"{manifest.title} is terminating until its finalizers are removed: {', '.join(finalizers) or 'none'}."
+        if IN_USE not in finalizers:
+            return text
+        return (
+            f"{text} Kueue removes this one once nothing uses the {manifest.kind}, and admits nothing to it meanwhile."
+        )
 
 
 def apply(api: ApiClient, manifest: Manifest, strict: bool = True) -> Answer:

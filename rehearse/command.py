@@ -29,13 +29,14 @@ from pathlib import Path
 from catalog.capacity import MODES
 from forecast.model import Duration, Forecast, Nodes
 from forecast.outcome import outcome
+from forecast.timeline import histories
 from ops.configuration_file import read_calibration
 from ops.snapshot import kueue
 from ops.snapshot.command import read_file, take
 from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, on_emulator, request
 from ops.terminal import new_console, printable
-from rehearse import configurations, delays, plain, prepared, table, upgrades
+from rehearse import configurations, delays, plain, prepared, table, timers, upgrades
 from rehearse.differences import Difference
 from rehearse.progress import phase
 from rehearse.restore import lasting_differences, restore
@@ -173,6 +174,8 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
             written = _restore(emulator, state) if state else None
             with Recorder(emulator.kubeconfig()) as recorder:
                 notes += _compare(emulator, options.stack, written, recorder) if written else []
+                api = client_of(emulator.kubeconfig(), 1)
+                notes += timers.pods_ready(kueue.configuration(request(api, "GET", kueue.PATH)))
                 if options.unavailable:
                     emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
                     notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
@@ -276,6 +279,7 @@ def _change(
     finally:
         update.stop()
     recorded = recorder.timeline(settled)
+    notes += timers.uncounted(histories(recorded))
     forecast = outcome(
         recorded,
         options.stack,

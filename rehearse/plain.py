@@ -177,15 +177,19 @@ def install(emulator: Scratch, base: str, setup: Mapping[str, Any]) -> None:
     shutil.copy(emulator.state / "clusters" / NAME / "kubeconfig", emulator.state / "kubeconfig")
     (emulator.state / "rehearsed").mkdir(exist_ok=True)
     (emulator.state / "rehearsed" / "base.yaml").write_text(base)
+    install_controllers(emulator, setup)
+
+
+def install_controllers(emulator: Scratch, setup: Mapping[str, Any]) -> None:
+    """Installs Kueue with the configuration of its manager, or the chart's, and JobSet if the cluster has it."""
     if setup["jobset"]:
         image = {"repository": JOBSET_IMAGE, "tag": f"v{JOBSET_VERSION}", "pullPolicy": "IfNotPresent"}
         _helm(emulator, "jobset", JOBSET, JOBSET_CHART, JOBSET_VERSION, {"image": image})
     image = {"repository": KUEUE_IMAGE, "tag": f"v{KUEUE_VERSION}", "pullPolicy": "IfNotPresent"}
-    manager = yaml.safe_dump(setup["kueue"], sort_keys=False)
-    values = {
-        "controllerManager": {"manager": {"image": image}},
-        "managerConfig": {"controllerManagerConfigYaml": manager},
-    }
+    values: dict[str, Any] = {"controllerManager": {"manager": {"image": image}}}
+    if setup["kueue"]:
+        manager = yaml.safe_dump(setup["kueue"], sort_keys=False)
+        values["managerConfig"] = {"controllerManagerConfigYaml": manager}
     _helm(emulator, "kueue", KUEUE, KUEUE_CHART, KUEUE_VERSION, values)
 
 
@@ -193,6 +197,7 @@ def _helm(
     emulator: Scratch, release: str, namespace: str, reference: str, version: str, values: Mapping[str, Any]
 ) -> None:
     file = emulator.state / "rehearsed" / f"{release}-values.yaml"
+    file.parent.mkdir(exist_ok=True)
     file.write_text(yaml.safe_dump(dict(values)))
     chart = emulator.run("chart", reference, version).strip()
     place = ("--namespace", namespace, "--create-namespace")

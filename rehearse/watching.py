@@ -13,10 +13,11 @@ from urllib.parse import urlencode
 from urllib3.exceptions import HTTPError
 
 from catalog.objects import holds
-from catalog.versions import KUEUE_API
-from forecast.timeline import Observation, Timeline, annotation
+from catalog.versions import JOBSET_API, KUEUE_API
+from forecast.timeline import Observation, Timeline
 from ops.stack import Stop, client_of
 from ops.status import AUTOSCALER_EVENTS
+from rehearse.owed import owed
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -28,17 +29,17 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
     "LocalQueue": (f"/apis/{KUEUE_API}/localqueues", ""),
     "Cohort": (f"/apis/{KUEUE_API}/cohorts", ""),
+    "ResourceFlavor": (f"/apis/{KUEUE_API}/resourceflavors", ""),
     "Pod": ("/api/v1/pods", ""),
     "Node": ("/api/v1/nodes", ""),
     "Deployment": ("/apis/apps/v1/deployments", ""),
     "StatefulSet": ("/apis/apps/v1/statefulsets", ""),
     "Job": ("/apis/batch/v1/jobs", ""),
+    "JobSet": (f"/apis/{JOBSET_API}/jobsets", ""),
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
 }
 # They follow from the other kinds, so their changes don't count.
-UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort")
-# The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
-LEAVING = "emulator.gke-ai/leaving"
+UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor")
 LOOK_EVERY = 0.1
 LIST_SECONDS = 30.0
 
@@ -90,12 +91,8 @@ class Recorder:
     def owed(self) -> list[str]:
         """The objects for which a controller will still do something, such as a Job that waits out its backoff."""
         with self._lock:
-            present = [(kind, item) for kind, items in self._present.items() for item in items.values()]
-        return sorted(
-            f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
-            for kind, item in present
-            if is_owed(kind, item, datetime.now(UTC))
-        )
+            present = {kind: [*items.values()] for kind, items in self._present.items()}
+        return owed(present, datetime.now(UTC))
 
     def settle(self, quiet: float, limit: float) -> bool:
         """Waits until nothing has changed for `quiet` seconds and nothing is owed. False after `limit` seconds."""
@@ -180,28 +177,6 @@ class Recorder:
                 self._changed = now
 
 
-def is_owed(kind: str, item: Object, now: datetime) -> bool:
-    """Whether a controller will still do something for an object, although nothing has changed for a while."""
-    spec, status = item.get("spec") or {}, item.get("status") or {}
-    if item["metadata"].get("deletionTimestamp"):
-        return False
-    if kind == "Job":  # the Job controller creates failed pods again after a backoff
-        parallelism = int(spec.get("parallelism", 1))
-        completions = spec.get("completions")
-        left = parallelism if completions is None else int(completions) - int(status.get("succeeded") or 0)
-        ended = holds(item, "Complete") or holds(item, "Failed")
-        return not spec.get("suspend") and not ended and int(status.get("active") or 0) < min(parallelism, left)
-    if kind == "Deployment":
-        seen = int(status.get("observedGeneration") or 0) >= int(item["metadata"].get("generation") or 0)
-        return not seen or int(status.get("replicas") or 0) < int(spec.get("replicas", 1))
-    if kind == "Node":
-        return bool(annotation(item, LEAVING))
-    if kind == "Workload":  # Kueue queues it again at this time
-        again = (status.get("requeueState") or {}).get("requeueAt")
-        return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now
-    return False
-
-
 def _signature(kind: str, item: Object) -> tuple[object, ...]:
     """What counts as a change of an object."""
     status, deleted = item.get("status") or {}, item["metadata"].get("deletionTimestamp")
@@ -212,6 +187,6 @@ def _signature(kind: str, item: Object) -> tuple[object, ...]:
         return deleted, item["spec"].get("nodeName"), status.get("phase"), holds(item, "Ready")
     if kind == "Node":
         return deleted, holds(item, "Ready"), item["spec"].get("unschedulable")
-    if kind == "Deployment":
+    if kind in ("Deployment", "StatefulSet"):
         return deleted, item["spec"].get("replicas"), status.get("readyReplicas")
     return deleted, item.get("spec", {}).get("suspend"), len(status.get("conditions") or [])

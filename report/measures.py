@@ -23,20 +23,21 @@ class Measure:
     """A figure: its title in a table, and its unit.
 
     `rare` figures are left out of a table in which they are 0 everywhere. `given` ones are no results, so they are not
-    compared.
+    compared. `certain` ones are decided by quotas and not by chance: one run more is a difference.
     """
 
     title: str
     unit: Unit
     rare: bool = False
     given: bool = False
+    certain: bool = False
 
 
 Measures = Mapping[str, Measure]
 WAITING: Measures = MappingProxyType(
     {
         "runs": Measure("runs", Unit.COUNT, given=True),
-        "never_started": Measure("never started", Unit.COUNT),
+        "never_started": Measure("never started", Unit.COUNT, certain=True),
         "failed": Measure("given up", Unit.COUNT, rare=True),
         "wait_p50": Measure("waits p50", Unit.SECONDS),
         "wait_p90": Measure("waits p90", Unit.SECONDS),

@@ -28,6 +28,7 @@ def sentence(forecast: Forecast) -> str:
         *_interruptions(forecast),
         *_waiting(forecast),
         *_over_quota(forecast.over_quota),
+        *([f"leaves {join_names([*forecast.terminating])} terminating"] if forecast.terminating else []),
         *_starts(forecast),
         *(_added(server) for server in servers if server.wanted_after and not server.wanted_before),
         *(part for server in servers if server.wanted_before and server.wanted_after for part in _scaled(server)),

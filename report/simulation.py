@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from forecast.simulation import POOL, QUEUE, Figure, Simulation
+from forecast.spread import Difference
 from report.interruptions import join_names
 from report.measures import NODES, WAITING, WORK, Measure, Measures, Unit, change, duration, plural, times, written
 from report.rehearsal import Row, TableParts
@@ -56,6 +58,8 @@ def _day(result: Simulation) -> str:
         parts.append(f"Kueue preempts runs {times(preemptions)}.")
     if never := _sum(result, "never_started"):
         parts.append(f"{written(never, Unit.COUNT)} of {written(_sum(result, 'runs'), Unit.COUNT)} runs never start.")
+    if failed := _sum(result, "failed"):
+        parts.append(f"{written(failed, Unit.COUNT)} of {written(_sum(result, 'runs'), Unit.COUNT)} runs are given up.")
     return " ".join(filter(None, parts))
 
 
@@ -66,35 +70,65 @@ def _sum(result: Simulation, key: str) -> float:
 
 def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
     """What a configuration changes: differences that exceed the spread of the seeds, or all if there is one seed."""
-    differences = [(figure, found) for figure, _ in _measured(result) if (found := figure.difference(number))]
-    shown = [figure for figure, found in differences if not found.is_zero and found.exceeds is not False]
-    parts = [part for key in PHRASES for figure in shown if figure.key == key for part in [_phrase(figure, number)]]
-    hidden = any(f.key in PHRASES and not found.is_zero and found.exceeds is False for f, found in differences)
+    differences = [(figure, _difference(figure, measure, number)) for figure, measure in _measured(result)]
+    moved = [(figure, difference) for figure, difference in differences if difference]
+    shown = [
+        figure for figure, difference in moved if difference.exceeds is not False and len(_sides(figure, number)) > 1
+    ]
+    parts = [
+        _phrase(figure, number) for figure in sorted(shown, key=lambda figure: _RANKS.get(figure.key, len(_RANKS)))
+    ]
     if not parts:
-        rest = "differ less than the seeds do" if hidden else "are the same"
-        return f"With {name} instead of {first}, waits, preemptions, lost work and nodes {rest}."
-    more = [f"{plural(len(parts) - MAX_PARTS, 'other figure')} of the tables"] if len(parts) > MAX_PARTS else []
-    text = f"With {name} instead of {first}, {join_names([*parts[:MAX_PARTS]])}"
-    return f"{text}. {more[0][0].upper()}{more[0][1:]} differ too." if more else f"{text}."
+        parts = ["no figure differs by more than the seeds do" if moved else "every figure is the same"]
+    text = f"With {name} instead of {first}, {join_names(parts[:MAX_PARTS])}."
+    others = len(parts) - MAX_PARTS
+    verb = "differs" if others == 1 else "differ"
+    return f"{text} {plural(others, 'other figure')} of the tables {verb} too." if others > 0 else text
 
 
-# The figures of a verdict, the most important first, each with how it is said.
+# How a verdict says a figure, the most important first. It says the others by the title of their column.
 PHRASES: Mapping[str, str] = MappingProxyType(
     {
         "never_started": "{after} instead of {before} runs of {name} never start",
+        "failed": "{after} instead of {before} runs of {name} are given up",
         "wait_p90": "90 % of the runs of {name} start within {after} instead of {before}",
+        "wait_p50": "half of the runs of {name} start within {after} instead of {before}",
         "cost": "{name} costs {after} instead of {before}",
         "paid_hours": "{name} takes {after} instead of {before} accelerator-hours",
+        "nodes": "{name} has {after} instead of {before} nodes on average",
         "preemptions": "Kueue preempts runs of {name} {after} instead of {before} times",
         "lost_hours": "{name} loses {after} instead of {before} accelerator-hours of work",
     }
 )
+_OTHER = '{name} has {after} instead of {before} in the column "{title}"'
+_RANKS = {key: rank for rank, key in enumerate(PHRASES)}
+
+
+def _difference(figure: Figure, measure: Measure, number: int) -> Difference | None:
+    """The difference from the first configuration, None if there is none. A certain one is no matter of the spread."""
+    difference = figure.difference(number)
+    if difference is None or (difference.is_zero and not difference.half):
+        return None
+    return replace(difference, half=0.0) if _is_certain(figure, measure, number) else difference
+
+
+def _is_certain(figure: Figure, measure: Measure, number: int) -> bool:
+    """Whether a difference of several seeds is certain: not decided by chance, and no seed says the opposite."""
+    pairs = [(a, b) for a, b in zip(figure.values[0], figure.values[number], strict=True) if None not in (a, b)]
+    signs = {(a < b) - (a > b) for a, b in pairs} - {0}  # type: ignore[operator]
+    return measure.certain and len(pairs) > 1 and len(signs) == 1
 
 
 def _phrase(figure: Figure, number: int) -> str:
+    before, after = _sides(figure, number)
+    title = MEASURES[figure.kind, figure.key].title
+    return PHRASES.get(figure.key, _OTHER).format(name=figure.name, before=before, after=after, title=title)
+
+
+def _sides(figure: Figure, number: int) -> tuple[str, ...]:
+    """The means as they are written, one if they look the same."""
     unit = MEASURES[figure.kind, figure.key].unit
-    before, after = (written(figure.mean(side), unit) for side in (0, number))
-    return PHRASES[figure.key].format(name=figure.name, before=before, after=after)
+    return tuple(dict.fromkeys(written(figure.mean(side), unit) for side in (0, number)))
 
 
 def tables(result: Simulation) -> list[TableParts]:
@@ -141,10 +175,10 @@ def _cell(figure: Figure | None, measure: Measure, number: int) -> str:
     if figure is None:
         return "–"
     text = written(figure.mean(number), measure.unit)
-    found = figure.difference(number) if number and not measure.given else None
-    if found is None or found.is_zero:
+    difference = _difference(figure, measure, number) if number and not measure.given else None
+    if difference is None or difference.is_zero:
         return text
-    return f"{text} {WITHIN if found.exceeds is False else MORE if found.mean > 0 else LESS}"
+    return f"{text} {WITHIN if difference.exceeds is False else MORE if difference.mean > 0 else LESS}"
 
 
 def _spread(result: Simulation) -> tuple[Row, list[Row]]:
@@ -163,12 +197,14 @@ def _spread(result: Simulation) -> tuple[Row, list[Row]]:
     several = len(others) > 1
     for figure, measure in _measured(result):
         for number, configuration in enumerate(others, 1):
-            found = figure.difference(number)
-            if found is None or found.half is None or found.is_zero:
+            difference = _difference(figure, measure, number)
+            if difference is None or difference.half is None or difference.is_zero:
                 continue
             sides = (_between(figure, side, measure.unit) for side in (0, number))
-            moved = f"{change(found.mean, measure.unit)} ± {change(found.half, measure.unit).lstrip('+±')}"
-            verdict = "yes" if found.exceeds else "no"
+            moved, verdict = change(difference.mean, measure.unit), "certain"
+            if not _is_certain(figure, measure, number):
+                moved += f" ± {change(difference.half, measure.unit).lstrip('+±')}"
+                verdict = "yes" if difference.exceeds else "no"
             label = (configuration.name,) if several else ()
             rows.append((figure.name, measure.title, *label, *sides, moved, verdict))
     compared = ("configuration", first.name, "with it") if several else (first.name, others[0].name)
@@ -226,7 +262,8 @@ def remarks(result: Simulation) -> list[str]:
         if len(result.seeds) > 1:
             lines.append(
                 f"A difference exceeds the spread of the {len(result.seeds)} seeds if the 95 % interval of the paired "
-                f"differences (Student's t) excludes 0. By chance, one of 20 figures does so without a reason."
+                f"differences (Student's t) excludes 0. By chance, one of 20 figures does so without a reason. A run "
+                "that never starts is no matter of chance: its difference is certain, unless the seeds disagree."
             )
     if any(configuration.unhappiest for configuration in result.configurations):
         lines.append(

@@ -34,6 +34,7 @@ from components.base import section_of
 from components.runs import hooks
 from components.server import ModelServer
 from settings import load, model
+from settings.runs import run_name
 from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
@@ -545,18 +546,30 @@ def test_run_with_a_fixed_name_ignores_fields_that_kueue_owns(build: Build) -> N
     assert job.delete_before_replace is False, "a refused change would make Pulumi forget the run that there is"
 
 
-@pytest.mark.parametrize("fixed", [True, False])
-def test_refused_change_of_a_fixed_name_is_explained(fixed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fixed", "said"), [(True, "change its `name` or remove `fixedName`"), (False, "is still in the cluster")]
+)
+def test_a_run_that_exists_already_is_named_with_the_command_that_deletes_it(
+    fixed: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     messages: list[str] = []
     bound: list[Callable[[pulumi.ErrorHookArgs], bool]] = []
     monkeypatch.setattr(pulumi.log, "error", messages.append)
     monkeypatch.setattr(pulumi, "ErrorHook", lambda _, call: bound.append(call))
-    hooks(model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed}), "x")
+    run = model.FineTune.model_validate({**RUN, "queue": None, "fixed_name": fixed})
+    hooks(run, "x")
     explain = bound[0]
-    assert explain(failed('jobs.batch "r" already exists')) is False
     assert explain(failed("forbidden")) is False
-    assert len(messages) == fixed
-    assert all("change its `name`" in text for text in messages)
+    assert messages == []
+    assert explain(failed('jobs.batch "r" already exists')) is False
+    (message,) = messages
+    name = run_name(run)
+    assert said in message
+    service = run.service_name + name.removeprefix("r")
+    command = f"kubectl -n {run.namespace} delete --ignore-not-found job/{name} service/{service}"
+    assert message.endswith(command), "both stay, and each would stop the next up"
+    assert explain(failed("field is immutable")) is False
+    assert len(messages) == 1 + fixed
 
 
 def variable(job: Any, name: str) -> str:

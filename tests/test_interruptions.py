@@ -124,6 +124,20 @@ def test_a_pod_that_the_scheduler_preempts_says_so() -> None:
     assert outcome(taken).interruptions == (expected,)
 
 
+def test_a_pod_that_the_scheduler_preempts_before_its_containers_start_restarts_no_run() -> None:
+    first, preempted = (pod("j1", JOB, node="node-1", ready=False, deleted=deleted) for deleted in (False, True))
+    preempted["status"]["conditions"] += conditions(DisruptionTarget=("True", "PreemptionByScheduler", ""))
+    taken = timeline(
+        (-1, "workload", workload("wj", JOB, 20, flavor="l4")),
+        (-1, "node", node("1")),
+        (1, "pod", first),
+        (2, "pod", preempted),
+        (2.5, "pod", preempted, "gone"),
+        (5, "pod", pod("j2", JOB, node="node-1")),
+    )
+    assert outcome(taken).interruptions == ()
+
+
 # -------------------------------------------------------------------- the state when a pod ends, not what follows later
 def test_a_replica_that_is_scaled_in_is_not_drained_because_its_node_is_removed_later() -> None:
     smaller = timeline(

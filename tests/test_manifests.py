@@ -436,7 +436,7 @@ def test_the_same_manifests_are_no_change(tmp_path: Path) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- a cluster
-def test_a_refused_object_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_object_stops_the_deletions_and_no_other_object(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[str, str, Any]] = []
     refusal = json.dumps({"message": f"spec.template: Invalid value: {'x' * 5000}: field is immutable"})
 
@@ -451,12 +451,13 @@ def test_a_refused_object_does_not_stop_the_others(monkeypatch: pytest.MonkeyPat
     before = manifests(item("Job", "gone"), item("Job", "changed"))
     after = manifests(item("Job", "refused"), item("Job", "changed", spec={}), item("Job", "new"))
     update: Any = Applied(None, compare(before, after))  # type: ignore[arg-type]
-    assert update.done() == ["updated Job research/changed", "created Job research/new", "deleted Job research/gone"]
+    assert update.done() == ["updated Job research/changed", "created Job research/new"]
+    assert update.notes() == ["kubectl deletes nothing after a refusal, so these stay: Job research/gone."]
     assert not update.succeeded()
     assert update.errors().startswith("a.yaml, document 1: Job research/refused: spec.template: Invalid value: xxx")
     assert update.errors().endswith("xxx: field is immutable"), "the cause stands at the end of a long message"
     assert len(update.errors()) < 600
-    assert [method for method, _, _ in sent] == ["PATCH", "PATCH", "PATCH", "DELETE"]
+    assert [method for method, _, _ in sent] == ["PATCH", "PATCH", "PATCH"]
     assert all(query["fieldManager"] == applied.MANAGER for method, _, query in sent if method == "PATCH")
 
 
@@ -465,3 +466,22 @@ def test_a_webhook_that_does_not_answer_at_once_is_asked_again(monkeypatch: pyte
     monkeypatch.setattr(applied, "PAUSE_SECONDS", 0)
     monkeypatch.setattr(applied, "send", lambda *_: answers.pop(0))
     assert Applied(None, compare([], manifests(item("Job")))).done() == ["created Job research/one"]  # type: ignore[arg-type]
+
+
+def test_a_removed_queue_that_is_in_use_stays_terminating(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"metadata": {"deletionTimestamp": "now", "finalizers": [applied.IN_USE]}}
+    there = {"clusterqueues/queue": held, "jobs/two": {"metadata": {"deletionTimestamp": "now", "finalizers": ["a/b"]}}}
+
+    def send(_: Any, method: str, path: str, *__: Any) -> Answer:
+        kept = next((body for name, body in there.items() if path.endswith(name)), None)
+        return Answer(200, json.dumps(kept)) if method == "DELETE" or kept else Answer(404, "{}")
+
+    monkeypatch.setattr(applied, "send", send)
+    removed = manifests(queue(), item("Job", "two"), item("Job", "three"))
+    update = Applied(None, compare(removed, []))  # type: ignore[arg-type]
+    assert len(update.done()) == 3
+    assert update.notes() == [
+        "Job research/two is terminating until its finalizers are removed: a/b.",
+        "ClusterQueue queue is terminating until its finalizers are removed: kueue.x-k8s.io/resource-in-use. Kueue "
+        "removes this one once nothing uses the ClusterQueue, and admits nothing to it meanwhile.",
+    ]

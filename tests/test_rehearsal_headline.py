@@ -29,6 +29,7 @@ from forecast.model import (
     read,
 )
 from forecast.outcome import outcome
+from forecast.timeline import Observation, Timeline
 from rehearse.table import shown
 from report import rehearsal, rehearsal_picture
 from report.page import rehearsal_page
@@ -365,3 +366,13 @@ def test_headline_of_a_recorded_result_names_its_events_wherever_it_stands(name:
     }
     titles = {title for title, _, _ in rehearsal.tables(forecast)}
     assert [title for title in verbs.keys() & titles if not re.search(verbs[title], sentence(forecast))] == []
+
+
+def test_a_deleted_queue_that_stays_terminating_is_in_the_headline() -> None:
+    queue: dict[str, Any] = {"metadata": {"name": "gpus", "uid": "q"}, "spec": {}}
+    deleted = {**queue, "metadata": {**queue["metadata"], "deletionTimestamp": "now"}}
+    stays = [Observation(at, "ClusterQueue", item) for at, item in ((-1.0, queue), (2.0, deleted))]
+    found = outcome(Timeline(tuple(stays), 1.0, 9.0, settled=True))
+    assert sentence(found) == "Merging this leaves ClusterQueue gpus terminating."
+    gone = [*stays, Observation(3.0, "ClusterQueue", deleted, deleted=True)]
+    assert sentence(outcome(Timeline(tuple(gone), 1.0, 9.0, settled=True))) == NOTHING

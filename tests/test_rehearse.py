@@ -14,8 +14,6 @@ import yaml
 from catalog.capacity import MODES
 from catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from emulator import delay
-from emulator.cluster.api import kubeconfig
-from emulator.cluster.provisioner import LEAVING
 from forecast.model import Forecast
 from forecast.timeline import Timeline
 from ops.snapshot.command import read_file
@@ -24,7 +22,7 @@ from rehearse import command, configurations, delays, prepared
 from rehearse.differences import Difference
 from rehearse.engine import Update
 from rehearse.scratch import Scratch
-from rehearse.watching import Recorder, is_owed
+from rehearse.watching import Recorder
 from report.rehearsal import remarks
 from report.rehearsal_headline import sentence
 from settings.calibration import Calibration, Duration, Step
@@ -335,48 +333,6 @@ def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
     assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
     assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
     assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
-
-
-# ---------------------------------------------------------------------------------------------------------- settling
-NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
-FINISHED = {"conditions": [{"type": "Complete", "status": "True"}]}
-
-
-@pytest.mark.parametrize(
-    ("kind", "item", "owed"),
-    [
-        ("Job", {"spec": {"parallelism": 2, "completions": 2}, "status": {"active": 1}}, True),
-        ("Job", {"spec": {"parallelism": 2, "completions": 2}, "status": {"active": 2}}, False),
-        ("Job", {"spec": {"parallelism": 2, "completions": 4}, "status": {"active": 1, "succeeded": 3}}, False),
-        ("Job", {"spec": {"parallelism": 2, "suspend": True}, "status": {}}, False),
-        ("Job", {"spec": {"parallelism": 2}, "status": FINISHED}, False),
-        ("Deployment", {"spec": {"replicas": 2}, "status": {"replicas": 1}}, True),
-        ("Deployment", {"spec": {"replicas": 2}, "status": {"replicas": 3}}, False),
-        ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T09:01:00Z"}}}, True),
-        ("Workload", {"status": {"requeueState": {"requeueAt": "2026-11-22T08:59:00Z"}}}, False),
-        ("Pod", {"status": {"phase": "Pending"}}, False),
-        ("Node", {"metadata": {"annotations": {LEAVING: "true"}}}, True),
-        ("Node", {"metadata": {}}, False),
-    ],
-)
-def test_a_cluster_is_not_settled_while_a_controller_still_has_to_act(kind: str, item: Any, owed: bool) -> None:
-    assert is_owed(kind, {"metadata": {}, **item}, NOW) == owed
-
-
-def test_a_change_that_its_controllers_have_not_seen_is_not_settled() -> None:
-    seen = {"metadata": {"generation": 3}, "spec": {"replicas": 1}, "status": {"replicas": 1, "observedGeneration": 2}}
-    assert is_owed("Deployment", seen, NOW)
-    assert not is_owed("Deployment", {**seen, "metadata": {"generation": 3, "deletionTimestamp": "now"}}, NOW)
-
-
-def test_what_controllers_owe_is_named_as_kubectl_names_it() -> None:
-    recorder = Recorder(kubeconfig("127.0.0.1:1", b"", {}))
-    marked = {"name": "gke-1", "uid": "1", "annotations": {LEAVING: "true"}}
-    recorder._record("Node", {"metadata": marked, "spec": {}})
-    recorder._record("Job", {"metadata": {"name": "train", "namespace": "llm", "uid": "2"}, "spec": {}})
-    assert recorder.owed() == ["Job llm/train", "Node gke-1"]
-    recorder._record("Node", {"metadata": marked, "spec": {}}, gone=True)
-    assert recorder.owed() == ["Job llm/train"]
 
 
 TWO_SIGNALS = """

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from forecast.simulation import (
+    POOL,
     QUEUE,
     VERSION,
     BadSimulation,
@@ -230,7 +231,7 @@ class TestWords:
 
     def test_a_difference_within_the_spread_of_the_seeds_is_none(self) -> None:
         found = result(figure("wait_p90", (100, 5000, 900), (400, 4000, 1000)), seeds=3)
-        assert "lost work and nodes differ less than the seeds do" in words.sentence(found)
+        assert words.sentence(found) == f"With {B} instead of {A}, no figure differs by more than the seeds do."
         assert words.tables(found)[0][2][1][2].endswith("≈")
 
     def test_one_seed_cannot_tell(self) -> None:
@@ -240,14 +241,46 @@ class TestWords:
 
     def test_equal_days_differ_in_nothing(self) -> None:
         found = result(figure("wait_p90", (10, 20), (10, 20)), figure("quota", (4, 4), (8, 8)), seeds=2)
-        assert (
-            words.sentence(found) == f"With {B} instead of {A}, waits, preemptions, lost work and nodes are the same."
-        )
+        assert words.sentence(found) == f"With {B} instead of {A}, every figure is the same."
+
+    @pytest.mark.parametrize(
+        ("figures", "said"),
+        [
+            ([figure("never_started", (0, 0, 0), (1, 2, 1))], "1.3 instead of 0 runs of training never start"),
+            ([figure("failed", (0, 0, 0), (3, 3, 3))], "3 instead of 0 runs of training are given up"),
+            (
+                [figure("wait_p50", (60, 61, 59), (600, 610, 590))],
+                "half of the runs of training start within 10.0 min instead of 1.0 min",
+            ),
+            ([Figure(POOL, "l4", "nodes", ((3, 3, 3), (6, 6, 6)))], "l4 has 6 instead of 3 nodes on average"),
+            (
+                [figure("wait_longest", (60, 61, 59), (600, 610, 590))],
+                'training has 10.0 min instead of 1.0 min in the column "longest wait"',
+            ),
+        ],
+    )
+    def test_the_verdict_says_each_figure_of_the_tables_that_differs(self, figures: list[Figure], said: str) -> None:
+        found = result(*figures, seeds=3)
+        assert words.sentence(found) == f"With {B} instead of {A}, {said}."
+        assert not any("≈" in cell for _, _, rows in words.tables(found) for row in rows for cell in row)
+
+    def test_every_figure_that_is_a_result_can_be_said(self) -> None:
+        for (kind, key), measure in words.MEASURES.items():
+            found = result(Figure(kind, "q", key, ((1, 1), (5, 5))), seeds=2)
+            assert words.sentence(found).endswith("every figure is the same.") == measure.given
+
+    def test_a_run_that_can_never_start_is_certain_and_no_statistic(self) -> None:
+        found = result(figure("never_started", (0, 0, 0), (0, 1, 0)), seeds=3)
+        rows = {title: rows for title, _, rows in words.tables(found)}
+        assert rows["Differences"][0][-1] == "certain"
+        assert rows["Waiting, means of 3 seeds"][1][2].endswith("▲")
+        both_ways = result(figure("never_started", (0, 1, 0), (1, 0, 1)), seeds=3)
+        assert words.sentence(both_ways).endswith("no figure differs by more than the seeds do.")
 
     def test_every_compared_configuration_has_a_verdict(self) -> None:
         found = result(figure("preemptions", (4, 4), (4, 4), (0, 0)), seeds=2)
         assert words.sentence(found) == (
-            f"With {B} instead of {A}, waits, preemptions, lost work and nodes are the same. "
+            f"With {B} instead of {A}, every figure is the same. "
             f"With third.yaml instead of {A}, Kueue preempts runs of training 0 instead of 4 times."
         )
 
@@ -262,6 +295,9 @@ class TestWords:
         assert words.sentence(result(*waits, *more, figure("never_started", (1,)))) == (
             "The runs of training wait longest: half of them start within 1.0 min, 90 % within 10.0 min, and all that "
             "start within 2.0 h. Kueue preempts runs 3 times. 1 of 9 runs never start."
+        )
+        assert words.sentence(result(figure("failed", (2,)), figure("runs", (9,)))).endswith(
+            "2 of 9 runs are given up."
         )
 
     def test_several_seeds_of_one_configuration_have_a_spread(self) -> None:

@@ -8,7 +8,8 @@ from typing import Protocol
 
 import httpx
 
-from emulator import cluster
+from catalog.upgrades import BadUpgradeSettings
+from emulator import cluster, upgrade
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.api import Refused as RefusedByApiServer
 from emulator.plugin import Refused
@@ -43,6 +44,7 @@ class LocalClusters:
 
     def set_pool(self, name: str, pool: PoolRecord) -> None:
         with _as_refusals():
+            upgrade.migrate(name, pool)
             cluster.set_pool(name, pool)
 
     def remove_pool(self, name: str, pool: str) -> None:
@@ -58,7 +60,7 @@ def _as_refusals() -> Iterator[None]:
     """
     try:
         yield
-    except cluster.NoCapacity as error:
+    except (cluster.NoCapacity, BadUpgradeSettings) as error:
         raise Refused(str(error)) from error
     except (cluster.ClusterFailed, cluster.MissingTool, cluster.NoSuchCluster, RefusedByApiServer) as error:
         raise Refused(f"the emulator's cluster: {error}") from error

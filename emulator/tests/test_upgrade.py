@@ -86,26 +86,37 @@ def names(api: httpx.Client) -> set[str]:
     return {node["metadata"]["name"] for node in answer(api.get(NODES))["items"]}
 
 
+class Watched:
+    """Watches the numbers of ready replicas and of nodes in a `with` statement."""
+
+    def __init__(self, api: httpx.Client, name: str) -> None:
+        self.replicas: set[int] = set()
+        self.sizes: set[int] = set()
+        self._ended = threading.Event()
+
+        def watch() -> None:
+            while not self._ended.is_set():
+                self.replicas.add(ready(api, name))
+                self.sizes.add(len(names(api)))
+                time.sleep(0.02)
+
+        self._thread = threading.Thread(target=watch)
+
+    def __enter__(self) -> Watched:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
 def upgraded(api: httpx.Client, name: str, **stated: str) -> tuple[list[str], set[int], set[int]]:
     """Upgrades the pool. Returns what it said, the numbers of ready replicas, and those of nodes meanwhile."""
     said: list[str] = []
-    seen: tuple[set[int], set[int]] = (set(), set())
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.is_set():
-            seen[0].add(ready(api, name))
-            seen[1].add(len(names(api)))
-            time.sleep(0.02)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
+    with Watched(api, name) as seen:
         upgrade.upgrade(Folder(CLUSTER.name), POOL.name, stated, FAST, said.append)
-    finally:
-        ended.set()
-        thread.join()
-    return said, *seen
+    return said, seen.replicas, seen.sizes
 
 
 @pytest.mark.parametrize("server", [1], indirect=True)
@@ -210,3 +221,23 @@ def test_the_autoscaler_leaves_the_nodes_of_an_upgrade_alone(api: httpx.Client) 
     answer(api.patch(f"{NODES}/{name}", json={"metadata": {"annotations": {UPGRADED: None}}}, headers=MERGE_PATCH))
     eventually(lambda: name not in names(api))
     delay.declare({})
+
+
+@pytest.mark.parametrize("server", [1], indirect=True)
+def test_a_changed_machine_type_replaces_node_by_node_as_an_upgrade_does(api: httpx.Client, server: str) -> None:
+    larger = replace(POOL, machine_type="e2-standard-8")
+    before, seen = names(api), Watched(api, server)
+    with seen:
+        upgrade.migrate(CLUSTER.name, larger)
+        cluster.set_pool(CLUSTER.name, larger)
+    assert seen.sizes == {3, 4}, "one more node at a time"
+    assert seen.replicas <= {1, 2}, "the budget lets one replica be unavailable"
+    items = answer(api.get(NODES))["items"]
+    assert len(items) == 3
+    assert not before & names(api)
+    assert {item["metadata"]["labels"]["node.kubernetes.io/instance-type"] for item in items} == {"e2-standard-8"}
+    assert not any(UPGRADED in item["metadata"]["annotations"] for item in items)
+    upgrade.migrate(CLUSTER.name, larger)
+    assert names(api) == {item["metadata"]["name"] for item in items}, "the same pool again changes nothing"
+    upgrade.migrate(CLUSTER.name, POOL)
+    cluster.set_pool(CLUSTER.name, POOL)

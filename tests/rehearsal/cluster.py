@@ -41,7 +41,7 @@ import json, sys, emulator.cluster as cluster
 for pool in json.loads(sys.argv[1]):
     cluster.remove_pool({NAME!r}, pool)
 """
-GPUS_PER_NODE = {"g2-standard-24": 2, "g2-standard-96": 8}
+GPUS_PER_NODE = {"g2-standard-12": 1, "g2-standard-24": 2, "g2-standard-96": 8}
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
 APPLY = {"content-type": "application/apply-patch+yaml"}
 SETTLED_SECONDS = 8.0  # Kueue decides within a second, but can pause for seconds on a busy machine

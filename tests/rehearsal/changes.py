@@ -1,0 +1,339 @@
+"""Rehearses the changes of changes.yaml and prints which of the expected facts each result has.
+
+    emulator/run python -m tests.rehearsal.changes [--only NAME…]
+
+A change of manifests is rehearsed on a snapshot of a cluster that runs its base, one of the program on its example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from catalog.nodes import GKE_NODEPOOL, NVIDIA_GPU
+from catalog.quota import QUEUE_LABEL
+from catalog.versions import JOBSET_API, KUEUE_API
+from forecast.comparison import facts
+from forecast.model import Forecast, read
+from rehearse import plain
+from rehearse.scratch import Scratch
+from report.rehearsal import remarks, tables
+from report.rehearsal_headline import sentence
+from tests.end_to_end.conftest import fresh
+from tests.end_to_end.emulator import Emulator
+from tests.rehearsal import cluster as queue_cluster
+from tests.rehearsal.scenario import ACCELERATOR
+from tests.repository import ROOT
+
+FILE = Path(__file__).with_suffix(".yaml")
+Object = dict[str, Any]
+NAMESPACE, ZONES, MACHINE = "team", ["us-central1-a"], "g2-standard-12"
+REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change with the facts that its rehearsal must have. `base` and `change` are in the short form of the file."""
+
+    name: str
+    base: Object
+    change: Object
+    because: str
+    expect: tuple[str, ...] = ()
+    may: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    example: str = ""
+    upgrade: str = ""
+
+
+def changes() -> list[Change]:
+    """All changes of the file."""
+    content = yaml.safe_load(FILE.read_text())
+    result = []
+    for entry in content["changes"]:
+        stated: Object = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+        base = stated.pop("base", {})
+        whole = base if isinstance(base, dict) else content["bases"][base]
+        result.append(Change(**{"change": {}, **stated, "base": whole}))
+    return result
+
+
+# ----------------------------------------------------------------------------------------------- objects in short form
+def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> Object:
+    """Returns the base with the keys of the change. None removes a key."""
+    result = copy.deepcopy(dict(base))
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = merged(result.get(key) or {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def objects(stated: Mapping[str, Any], change: Mapping[str, Any] | None = None) -> list[Object]:
+    """Returns the manifests of a base, or of a base with a change."""
+    whole = merged(stated, change or {})
+    stated_twice = {title.removeprefix("local") for title in whole if title.startswith("localqueue ")}
+    made = [item for title, keys in whole.items() for item in _objects(title, keys, title not in stated_twice)]
+    removed = [title for title, keys in (change or {}).items() if keys is None]
+    gone = {("LocalQueue", title.partition(" ")[2]) for title in removed if title.startswith(("localqueue", "queue"))}
+    gone |= {("ResourceFlavor", title.partition(" ")[2]) for title in removed if title.startswith("flavor")}
+    first = [_object("v1", "Namespace", NAMESPACE, namespaced=False), _flavor()]
+    return [item for item in (*first, *made) if (item["kind"], item["metadata"]["name"]) not in gone]
+
+
+def _objects(title: str, keys: Mapping[str, Any], with_local: bool) -> Iterator[Object]:
+    kind, _, name = title.partition(" ")
+    if kind == "priority":
+        yield _object("scheduling.k8s.io/v1", "PriorityClass", name, namespaced=False, value=keys["value"])
+    elif kind == "queue":
+        yield _cluster_queue(name, keys)
+        if with_local:
+            yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name})
+    elif kind == "localqueue":
+        yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name, **keys})
+    elif kind != "pool":
+        yield _workload(kind, name, keys)
+
+
+def _object(api: str, kind: str, name: str, namespaced: bool = True, **content: Any) -> Object:
+    place = {"namespace": NAMESPACE} if namespaced else {}
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **place}, **content}
+
+
+def _flavor() -> Object:
+    return _object(KUEUE_API, "ResourceFlavor", "l4", namespaced=False, spec={"nodeLabels": {GKE_NODEPOOL: "l4"}})
+
+
+def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
+    quota = {"nominalQuota": keys.get("gpus"), **({"lendingLimit": keys["lend"]} if "lend" in keys else {})}
+    flavors = [{"name": "l4", "resources": [{"name": NVIDIA_GPU, **quota}]}]
+    spec: Object = {"namespaceSelector": {}, "cohortName": keys.get("cohort"), "stopPolicy": keys.get("stopPolicy")}
+    spec |= {"preemption": keys.get("preemption")}
+    spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if "gpus" in keys else []
+    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=_stated(spec))
+
+
+def _stated(content: Mapping[str, Any]) -> Object:
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
+    """A workload whose pods use one GPU each."""
+    container = {
+        "name": "main",
+        "image": keys.get("image", "registry.example.com/train:1"),
+        "resources": {"limits": {NVIDIA_GPU: 1}},
+    }
+    pod = {
+        "containers": [container],
+        "nodeSelector": {GKE_NODEPOOL: "l4"},
+        "tolerations": [{"key": NVIDIA_GPU, "operator": "Exists"}],
+        **_stated({"priorityClassName": keys.get("priority")}),
+    }
+    run = {"metadata": {"labels": {"app": name}}, "spec": {**pod, "restartPolicy": "Never"}}
+    pods = keys.get("pods", 1)
+    job = {"parallelism": keys.get("parallelism", pods), "completions": pods, "backoffLimit": 100, "template": run}
+    labels = {"labels": {QUEUE_LABEL: keys["queue"]}} if "queue" in keys else {}
+    if kind == "job":
+        made = _object("batch/v1", "Job", name, spec=job)
+    elif kind == "jobset":
+        replicated = [{"name": "worker", "replicas": 1, "template": {"spec": job}}]
+        made = _object(JOBSET_API, "JobSet", name, spec={"replicatedJobs": replicated})
+    else:
+        template = {"metadata": run["metadata"], "spec": pod}
+        spec = {"replicas": keys.get("replicas", 1), "selector": {"matchLabels": {"app": name}}, "template": template}
+        title = {"deployment": "Deployment", "statefulset": "StatefulSet"}[kind]
+        made = _object("apps/v1", title, name, spec=spec | ({"serviceName": name} if kind == "statefulset" else {}))
+    made["metadata"] |= labels
+    return made
+
+
+def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
+    """Returns the pools of a base: as the emulator takes them, and as gcloud lists them."""
+    keys = stated["pool l4"]
+    limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
+    size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
+    gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": "1"}
+    gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+    config = {"machineType": MACHINE, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
+    system = {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1}
+    listed = [{"name": "l4", "locations": ZONES, "config": config, "status": "RUNNING", **size}, system]
+    nodes = {"nodes_per_zone": keys.get("nodes"), "min_nodes": keys.get("min"), "max_nodes": keys.get("max")}
+    return [{"name": "l4", "machine_type": MACHINE, **_stated(nodes)}], listed
+
+
+# ---------------------------------------------------------------------------------------------------------- rehearsals
+@contextmanager
+def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
+    """Runs a base on a cluster, and yields the file of its snapshot."""
+    emulated, listed = pools(base)
+    (folder / "pools.json").write_text(json.dumps(listed))
+    manifests = objects(base)
+    with fresh() as emulator:
+        emulator.run("python", "-c", queue_cluster.MAKE)
+        shutil.copy(queue_cluster.kubeconfig(emulator), emulator.state / "kubeconfig")
+        jobset = any(item["kind"] == "JobSet" for item in manifests)
+        plain.install_controllers(Scratch(emulator.state), {"kueue": None, "jobset": jobset})
+        kubeconfig = ("--kubeconfig", str(queue_cluster.kubeconfig(emulator)))
+        queue_cluster.set_pools(emulator, emulated)
+        with queue_cluster.connect(emulator) as cluster:
+            for number, item in enumerate(manifests):
+                path = folder / "base" / f"{number:02}.yaml"
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(yaml.safe_dump(item))
+                emulator.run("kubectl", *kubeconfig, "apply", "-f", str(path))
+                if item["kind"] in ("Job", "JobSet", "Deployment", "StatefulSet"):
+                    cluster.settle(2)  # admitted in this order
+            cluster.settle()
+        snapshot = ("python", "-m", "ops.snapshot", "--stack", "sample", *kubeconfig)
+        text = emulator.run(*snapshot, "--pools", str(folder / "pools.json"))
+    (folder / "snapshot.json").write_text(text)
+    yield folder / "snapshot.json"
+
+
+def rehearsed(change: Change, folder: Path, snapshot: Path | None) -> tuple[Forecast | None, str]:
+    """Returns the result of a rehearsal, if it has one, and what it printed."""
+    emulator, out = Emulator(folder / "state"), folder / f"{change.name}.json"
+    sides = {name: folder / f"{change.name}-{name}" for name in ("base", "change")}
+    if snapshot:
+        for side, stated in (("base", None), ("change", change.change)):
+            sides[side].mkdir()
+            for number, item in enumerate(objects(change.base, stated)):
+                (sides[side] / f"{number:02}.yaml").write_text(yaml.safe_dump(item))
+        what = ["--manifests", str(sides["change"]), "--base", str(sides["base"]), "--snapshot", str(snapshot)]
+    else:
+        base = configured(change.example, change.base)
+        for side, content in (("base", base), ("change", with_sections(base, change.change))):
+            sides[side].write_text(yaml.safe_dump(content, sort_keys=False))
+        what = ["--stack", "changed", "--config", str(sides["change"])]
+        what += ["--upgrade", change.upgrade] if change.upgrade else ["--base", str(sides["base"])]
+    process = emulator.start("--tools", "all", "python", "-m", "rehearse", *what, "--json", str(out))
+    printed = process.communicate()[0]
+    return (read(out) if out.exists() else None), printed
+
+
+def configured(example: str, sections: Mapping[str, Any]) -> Object:
+    return with_sections(yaml.safe_load((ROOT / example).read_text()), sections)
+
+
+def with_sections(content: Mapping[str, Any], sections: Mapping[str, Any]) -> Object:
+    """A configuration in which the first item of each section has other keys. None removes the section."""
+    result = copy.deepcopy(dict(content))
+    for name, keys in sections.items():
+        key = f"gke-ai:{name}"
+        if keys is None:
+            result["config"].pop(key)
+        else:
+            result["config"][key][0] = merged(result["config"][key][0], keys)
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------------- facts
+def facts_of(forecast: Forecast) -> Iterator[str]:
+    """Yields what a forecast says, in the words of the file."""
+
+    def short(name: str) -> str:
+        return name.partition("/")[2]
+
+    for fact, count in facts(forecast).items():
+        if fact.outcome != "evicted":
+            yield f"{short(fact.workload)} {fact.outcome}{f' x{count}' if count > 1 else ''}"
+    for eviction in forecast.evictions:
+        how = f"by {short(eviction.preemptor)}" if eviction.preemptor else f"({eviction.reason})"
+        yield f"{short(eviction.workload)} evicted {how}"
+    for entry in forecast.interruptions:
+        yield f"{short(entry.workload)} interrupted: {entry.cause} ({entry.pods} pods)"
+    for server in forecast.servers:
+        name = server.name.rpartition("/")[2]
+        if server.wanted_before != server.wanted_after:
+            yield f"server {name} {server.wanted_before} to {server.wanted_after}"
+        if server.is_degraded:
+            yield f"server {name} degraded to {server.fewest}"
+    came, went = Counter[str](), Counter[str]()
+    for pool in forecast.nodes:
+        came[pool.pool] += pool.came
+        went[pool.pool] += pool.went
+    yield from (f"pool {pool} +{came[pool]} -{went[pool]}" for pool in came if came[pool] or went[pool])
+    yield from (f"over quota: {entry.queues}" for entry in forecast.over_quota if not entry.before)
+    if forecast.refused:
+        yield REFUSED
+
+
+def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[str]:
+    """Yields what is wrong with a result. Nothing if it is right."""
+    if forecast is None:
+        yield f"no result: {printed.strip()[-2000:]}"
+        return
+    found = list(facts_of(forecast))
+    yield from (f"missing: {fact}" for fact in change.expect if not _matches(fact, found))
+    allowed = (*change.expect, *change.may)
+    yield from (f"unexpected: {fact}" for fact in found if not any(_matches(known, [fact]) for known in allowed))
+    text = "\n".join([sentence(forecast), *remarks(forecast), *(str(part) for part in tables(forecast))])
+    yield from (f"does not say: {pattern}" for pattern in change.says if not re.search(pattern, text))
+    yield from (f"says: {pattern}" for pattern in change.never if re.search(pattern, text))
+    if not forecast.settled:
+        yield "not settled"
+
+
+def _matches(pattern: str, found: Iterable[str]) -> bool:
+    return any(fact == pattern or fnmatch(fact, pattern) for fact in found)
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearses the changes and prints, for each, its headline and what is wrong. Returns 1 if anything is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="names of changes. Default: all")
+    options = parser.parse_args(arguments)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    picked = [change for change in changes() if not options.only or change.name in options.only]
+    by_base: dict[str, list[Change]] = defaultdict(list)
+    for change in picked:
+        by_base["" if change.example else json.dumps(change.base)].append(change)
+    wrong = 0
+    for base, group in by_base.items():
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            if not base:
+                wrong += _all_right(group, folder, None)
+                continue
+            with running(json.loads(base), folder) as snapshot:
+                wrong += _all_right(group, folder, snapshot)
+    print(f"\n{len(picked) - wrong} of {len(picked)} rehearsals are right.")
+    return 1 if wrong else 0
+
+
+def _all_right(group: Iterable[Change], folder: Path, snapshot: Path | None) -> int:
+    """Prints the results of a group. Returns how many are wrong."""
+    wrong = 0
+    for change in group:
+        forecast, printed = rehearsed(change, folder, snapshot)
+        problems = list(judged(change, forecast, printed))
+        print(f"\n{'WRONG' if problems else 'right'}  {change.name}")
+        if forecast:
+            print(f"  {sentence(forecast)}")
+            print("".join(f"  . {fact}\n" for fact in facts_of(forecast)), end="")
+        print("".join(f"  ! {problem}\n" for problem in problems), end="")
+        wrong += bool(problems)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""A result says which timers of Kubernetes and Kueue its times leave out, and for how long they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forecast.timeline import Histories, Observation, Timeline, histories
+from rehearse.timers import pods_ready, uncounted
+from tests.timelines import owned, pod
+
+Item = dict[str, Any]
+JOB = owned("Job", "train", "j")
+BACKOFF = (
+    "Jobs create failed pods again at once here. On Google Cloud the Job controller waits 10 s after the first failed "
+    "pod, and twice as long after each further one: "
+)
+
+
+def observed(*observations: tuple[float, str, Item, bool]) -> Histories:
+    every = (Observation(at, kind, item, gone) for at, kind, item, gone in observations)
+    return histories(Timeline(tuple(every), 0.0, 100.0, settled=True))
+
+
+def ended(uid: str, at: float, owner: list[Item] = JOB, grace: int = 30) -> list[tuple[float, str, Item, bool]]:
+    item = pod(uid, owner, "n")
+    item["spec"]["terminationGracePeriodSeconds"] = grace
+    return [(-1.0, "Pod", item, False), (at, "Pod", item, True)]
+
+
+def created(uid: str, at: float) -> tuple[float, str, Item, bool]:
+    return at, "Pod", pod(uid, JOB, "n"), False
+
+
+def job(at: float, suspend: bool) -> tuple[float, str, Item, bool]:
+    item = {"metadata": {"name": "train", "namespace": "llm", "uid": "j"}, "spec": {"suspend": suspend}}
+    return at, "Job", item, False
+
+
+def test_nothing_is_said_if_no_pod_ends() -> None:
+    assert uncounted(observed(created("a", -1))) == []
+
+
+def test_the_longest_grace_period_of_the_pods_that_end_is_named() -> None:
+    found = uncounted(observed(*ended("a", 3, grace=120), *ended("b", 4, owner=owned("ReplicaSet", "web", "r"))))
+    assert found == ["Pods end at once here. On Google Cloud they may take their grace periods, up to 120 s."]
+
+
+def test_four_pods_that_are_drained_together_wait_80_seconds_as_the_job_controller_counts() -> None:
+    pods = [entry for uid in "abcd" for entry in ended(uid, 3.2)]
+    assert uncounted(observed(*pods, created("e", 4)))[1:] == [f"{BACKOFF}80 s for llm/job/train."]
+
+
+def test_one_pod_after_the_other_waits_10_and_20_seconds() -> None:
+    found = uncounted(observed(*ended("a", 3), created("c", 4), *ended("b", 9), created("d", 10)))
+    assert found[1:] == [f"{BACKOFF}30 s for llm/job/train."]
+
+
+def test_pods_of_a_suspended_job_and_pods_that_do_not_come_back_wait_for_nothing() -> None:
+    suspended = [job(-1, False), job(3.1, True), *ended("a", 3), created("b", 20)]
+    assert len(uncounted(observed(*suspended))) == 1
+    assert len(uncounted(observed(*ended("a", 3)))) == 1
+
+
+def test_the_timeout_of_kueue_is_named_if_it_is_on() -> None:
+    (note,) = pods_ready({"waitForPodsReady": {"timeout": "300s"}})
+    assert "waitForPodsReady (300s) runs at its own speed" in note
+    assert pods_ready({"waitForPodsReady": {"enable": False}}) == pods_ready(None) == []
