@@ -10,7 +10,7 @@ from catalog.machines import MACHINES
 from catalog.zones import ZONES, is_zone, region_of
 from settings.model import Cluster, MaintenanceExclusion, MaintenanceWindow, Pool, Unresolved
 from settings.problems import Problem, nearest
-from settings.rules.common import each, join_names, needs, repeated
+from settings.rules.common import each, empty_labels, join_names, needs, repeated
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -172,6 +172,7 @@ def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
 @each("cluster")
 def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
+    yield from empty_labels(cluster, cluster.labels)
     for key, value in cluster.labels.items():
         if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
             yield Problem(
