@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ops.snapshot.values import SHOWN
 from ops.stack import Answer, Stop, send
+from rehearse import reduced
 from rehearse.manifests import Change, Manifest
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Applied:
         self.stop = stop
         self._errors: list[str] = []
         self._done: list[str] = []
+        self._notes = list(reduced.notes(api, change.apply))
         for manifest in change.apply:
             answer = apply(api, manifest)
             self._note("created" if answer.code == CREATED else "updated", manifest, answer)
@@ -62,8 +64,8 @@ class Applied:
         return self._done
 
     def notes(self) -> list[str]:
-        """Nothing: the errors say all."""
-        return []
+        """What the cluster could not judge."""
+        return self._notes
 
 
 def apply(api: ApiClient, manifest: Manifest, strict: bool = True) -> Answer:
