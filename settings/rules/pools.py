@@ -61,7 +61,7 @@ def not_built(path: str, machine_type: Machine) -> Problem:
         path,
         f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet. Its GPUs would not "
         "reach each other",
-        "Choose another machine, such as a4-highgpu-8g",
+        "Choose another machine, such as a3-highgpu-8g, or use Cluster Toolkit",
     )
 
 
