@@ -323,6 +323,8 @@ def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configu
         # No window of its own: GKE judges these rules.
         every("YEARLY;BYWEEKNO=2", 48),
         every("DAILY;UNTIL=20360101T000000Z", 8),
+        {"window": {**WINDOW, "startTime": "9999-12-01T00:00:00Z", "endTime": "9999-12-31T00:00:00Z"}},
+        {"window": {**WINDOW, "endTime": "9999-12-31T00:00:00Z"}},
     ],
     ids=str,
 )

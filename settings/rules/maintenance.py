@@ -29,7 +29,7 @@ _RULE = re.compile(r"FREQ=(DAILY|WEEKLY|MONTHLY|YEARLY)(;(?!INTERVAL=0)[A-Z]+=[-
 # Parts of a rule with which it has at most one occurrence a day.
 _COUNTABLE = re.compile(r"FREQ=[A-Z]+(;(INTERVAL|BYDAY|BYMONTH|BYMONTHDAY|BYSETPOS|WKST|COUNT)=[-+,A-Z0-9]+)*")
 # The calendar repeats after 400 years. In its last years, a rule that never occurs is soon evaluated to the end.
-_CYCLES = 19 * 400
+_CYCLES, _LAST_YEAR = 19 * 400, 2300
 _HORIZON = timedelta(days=2 * 365)
 
 
@@ -78,17 +78,18 @@ def _of_exclusions(cluster: Cluster, exclusions: list[MaintenanceExclusion]) -> 
 
 def _of_the_time_left(cluster: Cluster, maintenance: Maintenance) -> Iterator[Problem]:
     """The window, and the window without its exclusions, leave GKE 48 hours in pieces of 4 hours or more."""
-    if not _COUNTABLE.fullmatch(maintenance.window.recurrence):
+    start, end = _period(maintenance.window)
+    if not _COUNTABLE.fullmatch(maintenance.window.recurrence) or max(start.year, end.year) > _LAST_YEAR:
         return
     windows = _windows(maintenance.window)
-    left = _least(windows, _period(maintenance.window)[0], _WINDOW_PERIOD)
+    left = _least(windows, start, _WINDOW_PERIOD)
     if left < _LEAST:
         cause = f"the window gives GKE {_hours(left)} hours in some 32 days, and the minimum is 48 hours"
         remedy = "Make it longer, or repeat it more often"
         yield Problem(cluster.at("maintenance.window"), f"{cause}. GKE would refuse the cluster", remedy)
         return
     excluded = [_period(exclusion) for exclusion in maintenance.exclusions if exclusion.scope == "NO_UPGRADES"]
-    left = _least(_without(windows, excluded), _period(maintenance.window)[0], _EXCLUSION_PERIOD)
+    left = _least(_without(windows, excluded), start, _EXCLUSION_PERIOD)
     if left < _LEAST:
         cause = f"the exclusions leave GKE {_hours(left)} hours in some 92 days, and the minimum is 48 hours"
         remedy = "Shorten them, or make the window longer"
