@@ -51,10 +51,11 @@ class Server:
     def __init__(self) -> None:
         self.definition = definition("ComputeClass")
 
-    def __call__(self, _: object, method: str, path: str, body: Any = None) -> Answer:
+    def __call__(self, _: object, method: str, path: str, query: None = None, body: Any = None, *__: object) -> Answer:
         assert path.endswith("/computeclasses.cloud.google.com")
-        if method == "PUT":
-            self.definition = json.loads(json.dumps(body))
+        if method == "PATCH":
+            assert body.keys() == {"spec"}
+            self.definition["spec"] |= json.loads(json.dumps(body["spec"]))
         return Answer(200, json.loads(json.dumps(self.definition)))
 
     @property
@@ -68,6 +69,7 @@ class Server:
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     result = Server()
     monkeypatch.setattr(reduced, "request", result)
+    monkeypatch.setattr(reduced, "send", result)
     return result
 
 
