@@ -33,6 +33,7 @@ class Machine:
       `chips` the number of TPU chips.
     - `modes` has the names of the capacity modes that Google offers.
     - `fabric` is the network that GPUs of several nodes need for full speed; empty if the default network suffices.
+    - `faster_fabric` is the network that would be faster between nodes than the default one, on which they also work.
     - `local_ssds` is the number of Local SSD disks (375 GiB each) that always come with the machine.
     - `gpu_parts` is 8 if a pod gets an eighth of the memory of a GPU, which Kubernetes counts as one GPU.
     - `only_if_named` is whether GKE creates such nodes only for a pool or a compute class that names the machine.
@@ -49,6 +50,7 @@ class Machine:
     arch: str = "amd64"
     modes: frozenset[str] = frozenset(MODES)
     fabric: str = ""
+    faster_fabric: str = ""
     local_ssds: int = 0
     gpu_parts: int = 1
     only_if_named: bool = False
@@ -126,13 +128,14 @@ _MODES: Mapping[str, frozenset[str]] = {
 }
 # https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx (A3 Mega),
 # https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom (A3 Ultra, A4, A4X).
-# A3 High also has GPUDirect-TCPX. Without it, it uses one network at a fraction of the speed.
 _FABRIC: Mapping[str, str] = {
     "a3-megagpu-8g": "GPUDirect-TCPXO",
     "a3-ultragpu-8g": "GPUDirect-RDMA",
     "a4-highgpu-8g": "GPUDirect-RDMA",
     "a4x-highgpu-4g": "GPUDirect-RDMA and an NVLink domain",
 }
+# https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx (A3 High)
+_FASTER_FABRIC: Mapping[str, str] = {"a3-highgpu-8g": "GPUDirect-TCPX"}
 # https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/disk_definitions.tf
 # has the large A3 machines; the others are from the Local SSD page. Each also exists without: `NAME-nolssd`.
 _LOCAL_SSDS: Mapping[str, int] = {
@@ -224,6 +227,7 @@ def _machines() -> Iterable[Machine]:
                 arch=_arch(name),
                 modes=_MODES.get(name, frozenset(MODES)),
                 fabric=_FABRIC.get(name, ""),
+                faster_fabric=_FASTER_FABRIC.get(name, ""),
                 local_ssds=_LOCAL_SSDS.get(name, 0),
                 gpu_parts=_GPU_PARTS.get(name, 1),
                 only_if_named=name in _GPU_PARTS,

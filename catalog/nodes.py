@@ -24,7 +24,7 @@ from catalog.tpus import GOOGLE_TPU
 from catalog.zones import region_of
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
-# A label of this program, for pools whose name in Google Cloud changes with each replacement.
+# A label of this program on the nodes of each pool. The name of a pool in Google Cloud can change with a replacement.
 POOL = "gke-ai/pool"
 # An annotation of this program, on the ConfigMap that records a training job: the nodes of the job.
 RECORDED_NODES = "gke-ai/nodes"

@@ -34,6 +34,14 @@ def is_zone(location: str) -> bool:
     return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-[a-z0-9]+", location) is not None
 
 
+def is_ai_zone(zone: str) -> bool:
+    """Whether a zone has the form of one for AI machines (`us-central1-ai1a`), which only some projects can use.
+
+    https://cloud.google.com/compute/docs/regions-zones/ai-zones
+    """
+    return re.fullmatch(r"[a-z]+-[a-z]+[0-9]+-ai[0-9][a-z]", zone) is not None
+
+
 def region_of(location: str) -> str:
     """Returns the region of a zone (`us-central1` of `us-central1-a`) or of a region."""
     return location.rpartition("-")[0] if is_zone(location) else location

@@ -4,7 +4,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from catalog.disks import HYPERDISK, boot_disk_type
+from catalog.disks import boot_disk_type
 from catalog.gateways import GATEWAY_API_CHANNEL
 from catalog.identities import DEFAULT_ACCOUNT, account_email
 from catalog.workload_identity import pool_name
@@ -38,8 +38,6 @@ NODE_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
 OWNED_BY_OTHERS = [
     # Sizes the pool that is removed once the cluster exists. A change would replace the cluster.
     "initialNodeCount",
-    # Acts at creation. Read as a change later (after an import), it would delete any pool named default-pool.
-    "removeDefaultNodePool",
     # Read back from another pool or from Autopilot's nodes, and planned as a replacement: pulumi/pulumi-gcp#2247.
     "nodeConfig",
     # Pools are separate resources. Read back into the cluster, they would look like a change of it.
@@ -47,6 +45,11 @@ OWNED_BY_OTHERS = [
     # Autopilot sets Cloud DNS. Removing it would replace the cluster: pulumi/pulumi-gcp#1170.
     "dnsConfig",
 ]
+
+
+# Acts at creation. Read as a change later (after an import), it would delete any pool named default-pool. Autopilot
+# refuses it, also with the value of the Standard cluster that it replaces.
+OWNED_BY_OTHERS_IN_STANDARD = [*OWNED_BY_OTHERS, "removeDefaultNodePool"]
 
 
 class GkeCluster(Component):
@@ -287,7 +290,7 @@ class GkeCluster(Component):
                 protect=cluster.protect,
                 # Its name is taken until it is deleted.
                 delete_before_replace=True,
-                ignore_changes=OWNED_BY_OTHERS,
+                ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
                 replacement_trigger=identifier(cluster, project, features.network_policy),
@@ -326,8 +329,8 @@ class GkeCluster(Component):
             network_config={"enable_private_nodes": cluster.private_nodes},
             node_config={
                 "machine_type": pool.machine_type,
-                # GKE's own default for the other machines.
-                **({"disk_type": HYPERDISK} if boot_disk_type(pool.machine_type) == HYPERDISK else {}),
+                # Always set: the provider keeps the type of the former machine, which the new one may not boot from.
+                "disk_type": boot_disk_type(pool.machine_type),
                 "service_account": self.node_service_account or DEFAULT_ACCOUNT,
                 "oauth_scopes": NODE_SCOPES,
                 "workload_metadata_config": {"mode": "GKE_METADATA"},

@@ -97,7 +97,10 @@ class GpuNodePool(NodePoolComponent):
 
 
 def digits(spec: GpuPool, node_service_account: str | None) -> str:
-    """Six digits that change whenever the nodes must be replaced. Unset settings do not count."""
+    """Six digits that change whenever the nodes must be replaced.
+
+    Unset settings do not count, nor do the Local SSDs, which the machine type decides.
+    """
     nodes: gcp.container.NodePoolNodeConfigArgsDict = {
         "machine_type": spec.machine_type,
         "disk_size_gb": spec.disk_size_gb,
@@ -105,7 +108,6 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
         "service_account": node_service_account,
         "oauth_scopes": NODE_SCOPES,
         "guest_accelerators": guest_accelerators(spec),
-        **local_ssds(spec),
         **secondary_boot_disk(spec),
         **capacity(spec),
     }

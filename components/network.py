@@ -115,7 +115,8 @@ class ClusterNetwork(Component):
             )
             gcp.compute.RouterNat(
                 network_name,
-                name=network_name,
+                # Unlike the others, a NAT needs a name of two characters or more.
+                name=network_name if len(network_name) > 1 else f"{network_name}-nat",
                 project=project,
                 region=region,
                 router=router.name,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ops.snapshot.values import SHOWN
 from ops.stack import Answer, Stop, send
+from rehearse import reduced
 from rehearse.manifests import Change, Manifest, named
 from report.interruptions import join_names
 
@@ -38,6 +39,7 @@ class Applied:
         self._api = api
         self._errors: list[str] = []
         self._done: list[str] = []
+        self._notes = list(reduced.notes(api, change.apply))
         for manifest in change.apply:
             answer = apply(api, manifest)
             self._note("created" if answer.code == CREATED else "updated", manifest, answer)
@@ -71,10 +73,10 @@ class Applied:
         return self._done
 
     def notes(self) -> list[str]:
-        """What was not deleted because of a refusal, and what is still being deleted."""
+        """What the cluster could not judge, what was not deleted because of a refusal, and what is still being deleted."""
         kept = join_names(named([manifest.title for manifest in self._kept]))
         notes = [f"kubectl deletes nothing after a refusal, so these stay: {kept}."] if kept else []
-        return [*notes, *filter(None, map(self._terminating, self._deleted))]
+        return [*self._notes, *notes, *filter(None, map(self._terminating, self._deleted))]
 
     def _terminating(self, manifest: Manifest) -> str:
         """Says which finalizers hold a deleted object."""

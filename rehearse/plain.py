@@ -30,7 +30,7 @@ from ops.snapshot.command import take
 from ops.snapshot.fields import kinds, trim_kueue
 from ops.snapshot.format import Snapshot
 from ops.stack import Stop, client_of, request
-from rehearse import prepared
+from rehearse import prepared, reduced
 from rehearse.applied import Applied, apply
 from rehearse.evicted import Evictions, absent_owners
 from rehearse.git import Checkout, checkout, top_level
@@ -177,6 +177,7 @@ def install(emulator: Scratch, base: str, setup: Mapping[str, Any]) -> None:
     shutil.copy(emulator.state / "clusters" / NAME / "kubeconfig", emulator.state / "kubeconfig")
     (emulator.state / "rehearsed").mkdir(exist_ok=True)
     (emulator.state / "rehearsed" / "base.yaml").write_text(base)
+    reduced.open_schemas(client_of(emulator.kubeconfig(), 1))
     install_controllers(emulator, setup)
 
 

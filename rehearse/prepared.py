@@ -21,7 +21,7 @@ BASE_SETTLES = 90.0
 # What decides the state after a deployment, besides the configuration.
 SOURCES = (
     *("__main__.py", "requirements.lock", "catalog", "settings", "components", "gke_ai_outputs"),
-    *("emulator", "ops", "rehearse/plain.py"),
+    *("emulator", "ops", "rehearse/plain.py", "rehearse/reduced.py"),
 )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.plugin import decode, encode
+from emulator.plugin import decode, encode, plain
 from emulator.tests.test_gcp_plugin import Engine
 from tests.recorder import Record, Registration
 
@@ -65,16 +65,22 @@ def of(engine: Engine, old: Known, new: Registration) -> str:
     """The engine's decision on a resource, from the provider's plan and the program's options."""
     if new.type == KUBERNETES:
         return "same" if old.inputs["clusterIdentifier"] == new.inputs["clusterIdentifier"] else "replace"
-    if None not in (old.trigger, new.replacement_trigger) and old.trigger != new.replacement_trigger:
-        return "replace"
-    # The engine gives ignored inputs their old values before it asks the provider to check.
+    # The engine gives ignored inputs their old values before it asks the provider to check, also for a replacement.
     inputs = {key: value for key, value in new.inputs.items() if key not in new.ignored}
     inputs |= {key: old.inputs[key] for key in new.ignored if key in old.inputs}
     old_inputs, new_inputs, outputs = (decode(encode(values)) for values in (old.inputs, inputs, old.outputs))
     assert engine.check(new.type, new_inputs, olds=old_inputs)[1] == [], new.name
+    if None not in (old.trigger, new.replacement_trigger) and old.trigger != new.replacement_trigger:
+        return "replace"
     answer = engine.diff(new.type, old_inputs, new_inputs, outputs)
     changed = [re.sub(r"\[\d+\]", "", path) for path in answer.detailedDiff]
     forced = any(
         path == prefix or path.startswith(f"{prefix}.") for path in changed for prefix in new.replace_on_changes
     )
-    return "replace" if answer.replaces or forced else "update" if changed else "same"
+    if answer.replaces or forced:
+        return "replace"
+    if changed:  # Google accepts what the provider sends
+        resource = RESOURCES[new.type](engine.gcp.cloud)
+        kept = resource.kept(*map(plain, (old_inputs, new_inputs)))
+        assert list(resource.update_problems(plain(old_inputs), kept)) == [], new.name
+    return "update" if changed else "same"

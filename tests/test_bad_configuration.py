@@ -659,10 +659,24 @@ MISTAKES = [
     ),
     Mistake(
         "a node label of Kubernetes' own",
-        put("gpuPools.0.labels", {"node-role.kubernetes.io/gpu": ""}),
+        put("gpuPools.0.labels", {"node-role.kubernetes.io/gpu": "true"}),
         "gke-ai:gpuPools[0].labels",
         "the prefix of node-role.kubernetes.io/gpu is reserved for Kubernetes and GKE",
         "Use a prefix of your own",
+    ),
+    Mistake(
+        "a node label without a value",
+        put("gpuPools.0.labels", {"team": ""}),
+        "gke-ai:gpuPools[0].labels",
+        "label team has no value. Google's provider drops such labels",
+        "Write a value, such as true",
+    ),
+    Mistake(
+        "a cluster label without a value",
+        put("cluster.labels", {"team": ""}),
+        "gke-ai:cluster.labels",
+        "label team has no value. Google's provider drops such labels",
+        "Write a value, such as true",
     ),
     # Buckets
     Mistake(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta
+from itertools import pairwise
+
 import pytest
 
 from catalog.capacity import MODES
 from catalog.gpus import GPU_TYPES
 from catalog.machines import MACHINES, NOT_BUILT
 from settings import load, model_memory
+from settings.rules.pools import not_built
+from settings.warnings import slow_networks
 from tests.test_bad_configuration import (
     PROJECT,
     Configuration,
@@ -222,8 +228,44 @@ MISTAKES = [
 ]
 
 
+def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_built() -> None:
+    (remedy,) = {not_built("p", MACHINES[name]).remedy for name in NOT_BUILT}
+    (name,) = re.findall(r"such as ([-a-z0-9]+)", remedy)
+    assert MACHINES[name].modes == MODES.keys()
+    assert not MACHINES[name].fabric
+    assert name not in NOT_BUILT
+
+
+@pytest.mark.parametrize("machine", ["a3-highgpu-8g", "a3-highgpu-8g-nolssd"])
+def test_a_run_over_two_nodes_of_a_slow_network_is_warned_of(machine: str) -> None:
+    def warned(machine: str, pods: int) -> list[str]:
+        values = good()
+        values["gpuPools"][1] |= {"machineType": machine, "nodesPerZone": 2}
+        values["training"] = [run(pods=pods)]
+        return slow_networks(load(values, PROJECT).gpu_workloads)
+
+    (warning,) = warned(machine, 2)
+    assert warning.startswith(f"gke-ai:training[0].pods: 2 pods of 8 GPUs need several nodes of {machine}. ")
+    assert "GPUDirect-TCPX" in warning
+    assert warned(machine, 1) == warned("a2-ultragpu-8g", 2) == []
+
+
 WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
 EXCLUSION = {"name": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
+
+
+def every(recurrence: str, hours: int) -> Configuration:
+    """The maintenance with a window of this length, from a Saturday on."""
+    days, hour = divmod(hours, 24)
+    window = {"startTime": "2026-01-03T00:00:00Z", "endTime": f"2026-01-{3 + days:02}T{hour:02}:00:00Z"}
+    return {"window": window | {"recurrence": f"FREQ={recurrence}"}}
+
+
+def months(count: int) -> list[Configuration]:
+    """Exclusions of 30 days, each beginning when the one before ends."""
+    first = datetime(2026, 3, 1)
+    times = [f"{first + timedelta(days=30 * number):%Y-%m-%dT%H:%M:%SZ}" for number in range(count + 1)]
+    return [{"name": f"e{number}", "startTime": a, "endTime": b} for number, (a, b) in enumerate(pairwise(times))]
 
 
 def excluding(exclusion: Configuration) -> Configuration:
@@ -238,6 +280,19 @@ def excluding(exclusion: Configuration) -> Configuration:
         ({"window": {**WINDOW, "recurrence": "weekly"}}, "window.recurrence", "not a recurrence rule"),
         (excluding({**EXCLUSION, "endTime": "2026-02-28T00:00:00Z"}), "exclusions[0].endTime", "ends before"),
         (excluding({**EXCLUSION, "endTime": "2026-04-01T00:00:00Z"}), "exclusions[0].endTime", "31 days"),
+        ({"window": {**WINDOW, "recurrence": "FREQ=SOMETIMES"}}, "window.recurrence", "not a recurrence rule"),
+        ({"window": {**WINDOW, "recurrence": "FREQ=HOURLY"}}, "window.recurrence", "not a recurrence rule"),
+        ({"window": {**WINDOW, "recurrence": "FREQ=DAILY;BYDAY=XX"}}, "window.recurrence", "not a recurrence rule"),
+        ({"window": {**WINDOW, "recurrence": "FREQ=DAILY;INTERVAL=0"}}, "window.recurrence", "not a recurrence rule"),
+        (every("WEEKLY", 8), "window", "32 hours in some 32 days"),
+        (every("WEEKLY;BYDAY=SA", 4), "window", "16 hours in some 32 days"),
+        (every("MONTHLY;BYSETPOS=1;BYDAY=SA,SU", 47), "window", "0 hours in some 32 days"),
+        (every("DAILY;INTERVAL=30", 24), "window", "24 hours in some 32 days"),
+        (every("DAILY;COUNT=100", 8), "window", "0 hours in some 32 days"),
+        (every("DAILY;BYMONTH=2;BYMONTHDAY=31", 8), "window", "0 hours in some 32 days"),
+        (every("MONTHLY;BYDAY=9SU", 8), "window", "0 hours in some 32 days"),
+        ({"window": WINDOW, "exclusions": months(4)}, "exclusions", "4 exclusions have scope NO_UPGRADES"),
+        (every("DAILY", 8) | {"exclusions": months(3)}, "exclusions", "leave GKE 16 hours in some 92 days"),
         # Google's provider wants exactly one window.
         ({}, "window", "window is missing"),
         ({"exclusions": [EXCLUSION]}, "window", "window is missing"),
@@ -251,6 +306,32 @@ def test_maintenance_that_gke_would_refuse_is_reported_once(maintenance: Configu
     (problem,) = problems_of(values)
     assert problem.path == f"gke-ai:cluster.maintenance.{key}"
     assert cause in problem.cause
+
+
+@pytest.mark.parametrize(
+    "maintenance",
+    [
+        every("DAILY", 4),
+        every("WEEKLY;BYDAY=SA,SU", 8),
+        every("WEEKLY;INTERVAL=2;BYDAY=SA", 48),
+        every("DAILY;INTERVAL=3", 5),
+        every("MONTHLY;BYMONTHDAY=1,15", 48),
+        # Windows that touch are one.
+        every("WEEKLY;BYDAY=MO,TU,WE,TH", 24),
+        every("DAILY", 8) | {"exclusions": months(1)},
+        every("DAILY", 8) | {"exclusions": [{**month, "scope": "NO_MINOR_UPGRADES"} for month in months(12)]},
+        # No window of its own: GKE judges these rules.
+        every("YEARLY;BYWEEKNO=2", 48),
+        every("DAILY;UNTIL=20360101T000000Z", 8),
+        {"window": {**WINDOW, "startTime": "9999-12-01T00:00:00Z", "endTime": "9999-12-31T00:00:00Z"}},
+        {"window": {**WINDOW, "endTime": "9999-12-31T00:00:00Z"}},
+    ],
+    ids=str,
+)
+def test_maintenance_with_enough_time_is_accepted(maintenance: Configuration) -> None:
+    values = good()
+    values["cluster"]["maintenance"] = maintenance
+    assert problems_of(values) == []
 
 
 def _with_g4(machine: str) -> Configuration:

@@ -130,6 +130,12 @@ ROWS: dict[str, tuple[Row, ...]] = {
             ANOTHER | delete("NodePool default-pool"),
         ),
         Row(
+            BARE | {"cluster": BARE["cluster"] | {"nodeServiceAccount": "nodes@my-project.iam.gserviceaccount.com"}},
+            {"cluster.mode": "standard"},
+            ANOTHER | create("NodePool default-pool"),
+            ANOTHER | delete("NodePool default-pool"),
+        ),
+        Row(
             BARE,
             {"cluster.mode": "existing"},
             delete("Cluster c") | replace("kubernetes c"),
@@ -170,6 +176,16 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "cluster.systemPool.machineType": (
         Row(STANDARD, {"cluster.systemPool.machineType": "e2-standard-8"}, update("NodePool default-pool")),
+        # Of another family, which boots from other disks.
+        *(
+            Row(
+                standard(systemPool={"machineType": machine}),
+                {"cluster.systemPool.machineType": other},
+                update("NodePool default-pool"),
+            )
+            for machine in ("e2-standard-4", "n2-standard-4", "n2d-standard-4")
+            for other in ("n4-standard-4", "c4-standard-4")
+        ),
     ),
     "cluster.systemPool.nodesPerZone": (
         Row(STANDARD, {"cluster.systemPool.nodesPerZone": 2}, update("NodePool default-pool")),
@@ -442,7 +458,7 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 
 # --- upgrades -----------------------------------------------------------------------------------------------------
 
-# As docs/upgrading.md lists them: newly stated off forms and upgrade settings, all in place.
+# As docs/upgrading.md lists them: newly stated off forms, and the label of pools, all in place.
 UPGRADES = {
     "dev": update("Cluster ai-dev"),
     "prod": update("Cluster ai-prod"),
@@ -467,5 +483,8 @@ def test_an_upgrade_replaces_no_cluster_and_no_pool(
         if not resource["type"].endswith("IAMMember")
     }
     after = run_program({"gcp:project": "stand-in-project", **config}, False, monkeypatch)
-    planned = operations(state, after, tmp_path)
-    assert {name: values for name, values in planned.items() if "IAMMember" not in name} == UPGRADES.get(system, {})
+    planned = {name: plan for name, plan in operations(state, after, tmp_path).items() if "IAMMember" not in name}
+    # Each pool gets its label.
+    pools = {"gke-ai:index:GpuNodePool", "gke-ai:index:TpuNodePool", "gke-ai:index:FlexStartTpuPool"}
+    labeled = [f"NodePool {pool.name}" for pool in after.resources.values() if pool.type in pools]
+    assert planned == UPGRADES.get(system, {}) | update(*labeled)

@@ -93,6 +93,12 @@ def test_nat_serves_all_addresses_of_the_network_and_runs_out_of_ports_late(buil
     assert nat["enableDynamicPortAllocation"] is True
 
 
+def test_nat_has_a_name_of_two_characters_or_more(build: Build) -> None:
+    """The provider refuses a shorter one, unlike a router's or a network's."""
+    nat = build(ClusterNetwork, {"name": "n", "project": PROJECT, "region": "us-central1"}).one("RouterNat")
+    assert (nat.name, nat.inputs["name"]) == ("n", "n-nat")
+
+
 def test_network_without_nat_has_no_router(build: Build) -> None:
     record = build(ClusterNetwork, {"name": "net", "project": PROJECT, "region": "us-central1"}, nat=False)
     assert record.all("Router") == record.all("RouterNat") == []

@@ -73,10 +73,16 @@ def test_change_in_place_keeps_the_name(build: Build, change: Any) -> None:
     assert made(build, **change).inputs["name"] == made(build).inputs["name"]
 
 
+def test_a_pool_with_local_ssds_keeps_the_name_that_0_3_0_gave_it(build: Build) -> None:
+    pool = made(build, machine_type="a2-ultragpu-8g")
+    assert "ephemeralStorageLocalSsdConfig" in pool.inputs["nodeConfig"]
+    assert pool.inputs["name"] == "l4-a315d8"
+
+
 def test_pool_without_create_before_delete_has_the_bare_name_and_is_deleted_first(build: Build) -> None:
     pool = made(build, create_before_delete=False)
     assert pool.inputs["name"] == "l4"
-    assert POOL not in pool.inputs["nodeConfig"].get("labels", {})
+    assert pool.inputs["nodeConfig"]["labels"] == {POOL: "l4"}
     assert pool.delete_before_replace is True
 
 

@@ -255,10 +255,12 @@ def test_example_needs_no_project_of_its_own() -> None:
     assert PROJECT not in str(configuration(STANDARD))
 
 
-@pytest.mark.parametrize(("machine", "disk"), [("e2-standard-4", None), ("n4-standard-4", "hyperdisk-balanced")])
+@pytest.mark.parametrize(
+    ("machine", "disk"), [("e2-standard-4", "pd-balanced"), ("n4-standard-4", "hyperdisk-balanced")]
+)
 def test_system_pool_boots_from_hyperdisk_only_if_it_must(
-    machine: str, disk: str | None, monkeypatch: pytest.MonkeyPatch
+    machine: str, disk: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = {"mode": "standard", "location": "us-central1", "systemPool": {"machineType": machine}}
     pool = run_program({"gke-ai:cluster": cluster}, False, monkeypatch).one("NodePool")
-    assert pool.inputs["nodeConfig"].get("diskType") == disk
+    assert pool.inputs["nodeConfig"]["diskType"] == disk

@@ -13,7 +13,7 @@ import pulumi
 import pytest
 
 from catalog.machines import MACHINES
-from catalog.nodes import TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
+from catalog.nodes import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
 from catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
 from components import FlexStartTpuPool, TpuNodePool
 from emulator.gcp_plugin import rest, rules
@@ -563,9 +563,9 @@ def test_body_is_that_of_googles_reference(golden: str, component: Any, args: An
     assert expected["reference"].startswith("https://cloud.google.com/")
     body = rest.node_pool(sent(build(component, **args)))
     assert body.problems("node_pool") == []
-    # The scopes are those of all pools of this program, and no labels are none.
+    # The scopes and the label are those of all pools of this program.
     assert body.content["config"].pop("oauthScopes") == ["https://www.googleapis.com/auth/cloud-platform"]
-    assert body.content["config"].pop("labels") == {}
+    assert body.content["config"].pop("labels") == {POOL: "p"}
     assert body.content == expected["body"]
 
 

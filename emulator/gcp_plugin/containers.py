@@ -66,7 +66,9 @@ class Cluster(Resource):
         return self.identity(match(forms, id, "cluster"))
 
     def creation_problems(self, inputs: Properties) -> Iterable[Problem]:
-        """https://github.com/hashicorp/terraform-provider-google/issues/11144: expandAuthenticatorGroupsConfig."""
+        body = self.body(inputs).content
+        yield from [] if has_unknown(body) else rules.new_cluster(inputs, body)
+        # https://github.com/hashicorp/terraform-provider-google/issues/11144: expandAuthenticatorGroupsConfig
         if value_at(inputs, "authenticatorGroupsConfig.securityGroup") == "":
             yield (
                 "authenticatorGroupsConfig.securityGroup",
@@ -246,6 +248,9 @@ class NodePool(Resource):
     def creation_problems(self, inputs: Properties) -> Iterable[Problem]:
         body = self.body(inputs).content
         return [] if has_unknown(body) else rules.new_node_pool(inputs, body)
+
+    def update_problems(self, old: Properties, new: Properties) -> Iterable[Problem]:
+        return rules.changed_node_pool(old, self.kept(merged(old, self.defaults(old)), new))
 
     def _place(self, inputs: Properties) -> tuple[str, str, str]:
         """Project, location and name of the pool's cluster. `cluster` is a name or an id."""

@@ -298,6 +298,9 @@ class RouterNat(_ComputeResource):
 
     def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         yield from super().rules(inputs, body)
+        # https://github.com/hashicorp/terraform-provider-google-beta/blob/93c65b2d60fe/google-beta/services/compute/resource_compute_router_nat.go#L308
+        if len(inputs["name"]) < 2:
+            yield "name", f'"name" ("{inputs["name"]}") must be between 2 and 63 characters long'
         # https://cloud.google.com/nat/docs/ports-and-addresses#dynamic-port
         if inputs.get("enableDynamicPortAllocation") and inputs.get("enableEndpointIndependentMapping"):
             text = "Dynamic port allocation and endpoint-independent mapping can't be enabled together"

@@ -10,6 +10,8 @@ Problem = tuple[str, str]
 """A Pulumi property, and why Google refuses it."""
 Values = Mapping[str, Any]
 
+UNWRITTEN = "the provider drops a label without a value, or plans it in every preview. The emulator refuses it"
+
 
 def bad_request(text: str) -> str:
     """Formats a refusal as the provider does."""
@@ -22,7 +24,9 @@ def resource_labels(labels: Values, path: str) -> Iterator[Problem]:
         if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key):
             text = f'Invalid label key "{key}": 1 to 63 lower-case letters, digits, - and _, beginning with a letter'
             yield f'{path}["{key}"]', bad_request(text)
-        elif not re.fullmatch(r"[-_a-z0-9]{0,63}", value):
+        elif not value:
+            yield f'{path}["{key}"]', UNWRITTEN
+        elif not re.fullmatch(r"[-_a-z0-9]{1,63}", value):
             text = f'Invalid label value "{value}": at most 63 lower-case letters, digits, - and _'
             yield f'{path}["{key}"]', bad_request(text)
     if len(labels) > 64:

@@ -178,8 +178,14 @@ class Resource(ABC):
         record = self.store.get(identity)
         return self.finish(record) if record is not None and record.status == PROVISIONING else record
 
+    def update_problems(self, old: Properties, new: Properties) -> Iterable[Problem]:
+        """Why Google refuses an update. The new inputs have the values that the provider keeps."""
+        return []
+
     def update(self, record: Record, inputs: Properties) -> Record:
         """Changes the resource in place."""
+        for path, text in self.update_problems(record.inputs, inputs):
+            raise Refused(f"{path}: {text}")
         self.apply(record, inputs)
         return self.store.put(replace(record, inputs=inputs))
 

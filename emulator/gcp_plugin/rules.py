@@ -18,11 +18,11 @@ from ipaddress import IPv4Network
 from catalog import zones
 from catalog.addresses import MAX_AUTHORIZED_NETWORKS
 from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from catalog.disks import boot_disk_type
+from catalog.disks import BOOT_TYPES, boot_disks
 from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
 from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from catalog.workload_identity import pool_name
-from emulator.gcp_plugin.refusals import Problem, Values, bad_request, one_of, resource_labels, value_at
+from emulator.gcp_plugin.refusals import UNWRITTEN, Problem, Values, bad_request, one_of, resource_labels, value_at
 
 GKE_VERSION = "1.36.1-gke.1027000"
 """The emulator's only version, on every release channel: that of its Kubernetes binaries."""
@@ -49,16 +49,8 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
     yield from location_problems
     yield from resource_labels(body.get("resourceLabels", {}), "resourceLabels")
     autopilot = value_at(body, "autopilot.enabled") is True
-    if autopilot:
-        if zones.is_zone(location):
-            yield "location", bad_request("Autopilot clusters must be regional clusters")
-        if "nodeConfig" in inputs:
-            yield (
-                "nodeConfig",
-                bad_request("Autopilot clusters do not support setting node_config: Google sizes the nodes"),
-            )
-    elif body.get("initialNodeCount", 0) < 1:
-        yield "initialNodeCount", bad_request("Cluster.initial_node_count must be greater than zero.")
+    if autopilot and zones.is_zone(location):
+        yield "location", bad_request("Autopilot clusters must be regional clusters")
     if inputs.get("nodePools"):
         yield "nodePools", "the emulator doesn't simulate pools inside a Cluster: declare each as a NodePool"
     yield from _control_plane(body)
@@ -78,8 +70,19 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
         )
     if not location_problems:
         yield from _node_locations(body.get("locations", []), location)
-        if not autopilot and not inputs.get("removeDefaultNodePool"):
-            yield from _node_config(body.get("nodeConfig", {}), "nodeConfig")
+
+
+def new_cluster(inputs: Values, body: Values) -> Iterator[Problem]:
+    """Checks the first nodes of a cluster, which an update doesn't send."""
+    if value_at(body, "autopilot.enabled") is True:
+        if "nodeConfig" in inputs:
+            text = "Autopilot clusters do not support setting node_config: Google sizes the nodes"
+            yield "nodeConfig", bad_request(text)
+        return
+    if body.get("initialNodeCount", 0) < 1:
+        yield "initialNodeCount", bad_request("Cluster.initial_node_count must be greater than zero.")
+    if not inputs.get("removeDefaultNodePool"):
+        yield from _node_config(body.get("nodeConfig", {}), "nodeConfig")
 
 
 def _control_plane(body: Values) -> Iterator[Problem]:
@@ -146,6 +149,23 @@ def new_node_pool(inputs: Values, body: Values) -> Iterator[Problem]:
             )
 
 
+def changed_node_pool(old: Values, new: Values) -> Iterator[Problem]:
+    """Checks an update of a node pool. `new` has the values that the provider keeps."""
+    labels = "nodeConfig.labels"
+    if value_at(old, labels) and not value_at(new, labels):
+        # https://github.com/hashicorp/terraform-provider-google/issues/15848: the request names the pool alone.
+        text = "At least one of ['node_version', 'image_type', 'locations', 'labels', …] must be specified."
+        yield labels, bad_request(text)
+    yield from _boot_disk(value_at(new, "nodeConfig") or {}, "nodeConfig")
+
+
+def _boot_disk(config: Values, path: str) -> Iterator[Problem]:
+    """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    disk = config.get("diskType")
+    if disk in BOOT_TYPES and disk not in boot_disks(config.get("machineType", DEFAULT_MACHINE)):
+        yield f"{path}.diskType", bad_request(f"[{disk}] features are not compatible for creating instance.")
+
+
 def _autoscaling(body: Values) -> Iterator[Problem]:
     if (scaling := body.get("autoscaling")) is None:
         return
@@ -176,9 +196,6 @@ def _tpus(inputs: Values, body: Values, pool_zones: list[str]) -> Iterator[Probl
         if topology is not None:
             yield "placementPolicy.tpuTopology", bad_request(f"Machine type {name} has no TPU, and no topology")
         return
-    required_disk = boot_disk_type(name)
-    if required_disk == "hyperdisk-balanced" and (disk := config.get("diskType", required_disk)) != required_disk:
-        yield "nodeConfig.diskType", bad_request(f"[{disk}] features are not compatible for creating instance.")
     try:
         tpu = slice_on(name, topology)
     except NoSuchSlice as error:
@@ -269,12 +286,15 @@ def _node_config(config: Values, path: str) -> Iterator[Problem]:
         yield f"{path}.diskSizeGb", bad_request("The boot disk must have at least 10 GB")
     if config.get("diskType", "pd-balanced") not in DISK_TYPES:
         yield f"{path}.diskType", bad_request(f'Disk type "{config["diskType"]}" does not exist')
+    yield from _boot_disk(config, path)
     for key, value in config.get("labels", {}).items():
         # https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
         prefix, _, label = key.rpartition("/")
         if not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", label) or len(prefix) > 253:
             yield f'{path}.labels["{key}"]', bad_request(f'Invalid label key "{key}"')
-        if not re.fullmatch(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", value):
+        if not value:
+            yield f'{path}.labels["{key}"]', UNWRITTEN
+        elif not re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", value):
             yield f'{path}.labels["{key}"]', bad_request(f'Invalid label value "{value}"')
         if re.fullmatch(r"(.*\.)?(kubernetes|k8s)\.io", prefix):
             yield f'{path}.labels["{key}"]', bad_request(f'Label "{key}" is reserved for Kubernetes')
@@ -298,6 +318,6 @@ def _location(location: str) -> Iterator[Problem]:
 def _node_locations(wanted: list[str], location: str) -> Iterator[Problem]:
     region = location.rpartition("-")[0] if zones.is_zone(location) else location
     for index, zone in enumerate(wanted):
-        if zone not in zones.ZONES[region]:
+        if zone not in zones.ZONES[region] and not (zones.is_ai_zone(zone) and zones.region_of(zone) == region):
             text = f'Zone "{zone}" is not in the cluster\'s region {region}, which has {", ".join(zones.ZONES[region])}'
             yield f"nodeLocations[{index}]", bad_request(text)

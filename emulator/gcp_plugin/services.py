@@ -9,12 +9,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from catalog.apis import CONTAINER_FILE_SYSTEM
 from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.refusals import Problem
 from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record
 
 PROJECT_SERVICE = "gcp:projects/service:Service"
+# APIs that have no discovery document: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming
+UNDESCRIBED = (CONTAINER_FILE_SYSTEM,)
 
 
 class ProjectService(Resource):
@@ -30,9 +33,9 @@ class ProjectService(Resource):
 
     def rules(self, inputs: Properties, body: Properties) -> Iterable[Problem]:
         service = inputs["service"]
-        # Every API of Google has a discovery document.
         name = re.fullmatch(r"([a-z0-9-]+)\.googleapis\.com", service)
-        if name is None or not any(rest.documents().glob(f"{name[1]}.*.json")):
+        known = service in UNDESCRIBED or (name and any(rest.documents().glob(f"{name[1]}.*.json")))
+        if not known:
             text = f"Not found or permission denied for service(s): {service}."
             yield "service", f"googleapi: Error 403: {text}, forbidden"
 

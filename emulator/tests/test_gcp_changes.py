@@ -12,6 +12,7 @@ import yaml
 
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.schema import schema_of
+from emulator.plugin import Refused
 from emulator.tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,
@@ -258,6 +259,37 @@ def test_a_first_size_of_earlier_settings_is_refused_in_a_creation_alone(standar
     for stale, other in ((growing, fixed), (fixed, growing)):
         assert [path for path, _ in standard.check(NODE_POOL, stale)[1]] == ["nodeCount"]
         assert standard.check(NODE_POOL, stale, olds=other)[1] == []
+
+
+def test_the_last_label_of_a_pool_cannot_be_removed(standard: Engine) -> None:
+    """The provider's request has no label then, so no field at all: terraform-provider-google#15848."""
+    standard.create(NODE_POOL, L4_POOL)
+    with pytest.raises(Refused, match="Error 400: At least one of"):
+        standard.update(NODE_POOL, POOL_ID, L4_POOL, but(L4_POOL, nodeConfig__labels={}))
+    standard.update(NODE_POOL, POOL_ID, L4_POOL, but(L4_POOL, nodeConfig__labels={"tier": "a"}))
+
+
+@pytest.mark.parametrize("former", [{"machineType": "n4-standard-4"}, {"machineType": "c4-standard-4"}])
+def test_an_omitted_disk_type_stays_that_of_the_former_machine(former: Values, standard: Engine) -> None:
+    old, new = (but(L4_POOL, nodeConfig=config) for config in (former, {"machineType": "e2-standard-4"}))
+    standard.create(NODE_POOL, old)
+    with pytest.raises(Refused, match=r"hyperdisk-balanced\] features are not compatible"):
+        standard.update(NODE_POOL, POOL_ID, old, new)
+    standard.update(NODE_POOL, POOL_ID, old, but(new, nodeConfig__diskType="pd-balanced"))
+
+
+def test_a_pool_may_be_in_an_ai_zone(standard: Engine) -> None:
+    standard.create(NODE_POOL, but(L4_POOL, nodeLocations=["us-central1-ai1a"]))
+
+
+@pytest.mark.parametrize(("old", "new"), [(AUTOPILOT, STANDARD), (STANDARD, AUTOPILOT)])
+def test_an_update_is_not_checked_as_a_creation(old: Values, new: Values, cloud: Engine) -> None:
+    """The program ignores changes of the first nodes, so the inputs of the other mode have those of the old one."""
+    kept = ("initialNodeCount", "nodeConfig")
+    news = {key: value for key, value in new.items() if key not in (*kept, "removeDefaultNodePool")}
+    news |= {key: old[key] for key in kept if key in old}
+    assert cloud.check(CLUSTER, news, olds=old)[1] == []
+    assert cloud.diff(CLUSTER, old, news).replaces
 
 
 def test_a_pool_without_autoscaling_has_its_fixed_size(standard: Engine) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pulumi.runtime.proto import provider_pb2 as proto
 
+from catalog.apis import REASONS
 from emulator import existing
 from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
@@ -117,6 +118,7 @@ MISTAKES: list[tuple[str, Values, str, str]] = [
     ),
     (PROJECT_SERVICE, {"service": "kontainer.googleapis.com"}, "service", "Error 403: Not found or permission denied"),
     (PROJECT_SERVICE, {"service": "container"}, "service", "Error 403: Not found or permission denied"),
+    (ROUTER_NAT, but(NAT, name="n"), "name", "between 2 and 63 characters"),
     (SERVICE_ACCOUNT, but(ACCOUNT, accountId="nodes"), "accountId", "6 to 30 lower-case letters"),
     (
         CLUSTER,
@@ -371,6 +373,8 @@ def test_resources_can_be_imported_by_their_other_ids(network: Engine, token: st
 def test_an_api_can_be_enabled_by_two_stacks(cloud: Engine) -> None:
     inputs = {"service": "container.googleapis.com", "disableOnDestroy": False}
     assert cloud.create(PROJECT_SERVICE, inputs)[0] == f"{PROJECT}/container.googleapis.com"
+    for service in REASONS:  # also those without a discovery document
+        assert cloud.check(PROJECT_SERVICE, {"service": service})[1] == []
     cloud.create(PROJECT_SERVICE, inputs)
 
 

@@ -66,7 +66,8 @@ class MaintenanceWindow(Section):
         examples=["2026-01-03T08:00:00Z"],
     )
     recurrence: str = Field(
-        description="Recurrence of the window, as an RRULE of RFC 5545.", examples=["FREQ=WEEKLY;BYDAY=SA,SU"]
+        description="Recurrence of the window, as an RRULE of RFC 5545, with at least 48 hours in any 32 days.",
+        examples=["FREQ=WEEKLY;BYDAY=SA,SU"],
     )
 
 
@@ -80,7 +81,8 @@ class MaintenanceExclusion(Section):
     end_time: Moment = Field(description="End of the exclusion, in UTC.", examples=["2026-03-21T00:00:00Z"])
     scope: Literal["NO_UPGRADES", "NO_MINOR_UPGRADES", "NO_MINOR_OR_NODE_UPGRADES"] = Field(
         default="NO_UPGRADES",
-        description="Upgrades that are excluded. NO_UPGRADES excludes all of them, for up to 30 days.",
+        description="Upgrades that are excluded. NO_UPGRADES excludes all of them, for up to 30 days, in up to three "
+        "exclusions.",
     )
 
 

@@ -125,13 +125,17 @@ class Pool(Section):
 
     @property
     def node_labels(self) -> dict[str, str]:
-        """Node labels that the pool sets, without GKE's own."""
-        return self.labels
+        """Node labels that the pool sets, without GKE's own.
+
+        Never empty: the provider removes the last label with an empty update, which GKE refuses.
+        https://github.com/hashicorp/terraform-provider-google/issues/15848
+        """
+        return {**self.labels, POOL: self.name}
 
     @property
     def selector(self) -> dict[str, str]:
         """The label that selects the pool's nodes, including those of its replacement."""
-        return {POOL if POOL in self.node_labels else GKE_NODEPOOL: self.name}
+        return {POOL if self.drains_old_nodes else GKE_NODEPOOL: self.name}
 
     @property
     def elastic(self) -> bool:
@@ -247,10 +251,6 @@ class GpuPool(Pool):
     @property
     def accelerator_labels(self) -> dict[str, str]:
         return {GKE_ACCELERATOR: self.gpus[0]}
-
-    @property
-    def node_labels(self) -> dict[str, str]:
-        return {**self.labels, POOL: self.name} if self.create_before_delete else self.labels
 
     @property
     def drains_old_nodes(self) -> bool:

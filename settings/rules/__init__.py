@@ -23,6 +23,7 @@ from settings.rules import (
     gateway,
     gpu_workloads,
     lora,
+    maintenance,
     model_cache,
     model_memory,
     monitoring,
@@ -45,6 +46,7 @@ from settings.stack import ResolvedStack
 MODULES = (
     token,
     cluster,
+    maintenance,
     network,
     buckets,
     pools,

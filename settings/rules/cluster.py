@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
 from catalog.machines import MACHINES
 from catalog.zones import ZONES, is_zone, region_of
-from settings.model import Cluster, MaintenanceExclusion, MaintenanceWindow, Pool, Unresolved
+from settings.model import Cluster, Pool, Unresolved
 from settings.problems import Problem, nearest
-from settings.rules.common import each, join_names, needs, repeated
+from settings.rules.common import each, empty_labels, join_names, needs
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -84,52 +83,6 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
             )
 
 
-# https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions#limitations
-_SHORTEST_WINDOW, _LONGEST_EXCLUSION = timedelta(hours=4), timedelta(days=30)
-_MAX_EXCLUSIONS = 20
-
-
-@needs("gke-ai:cluster")
-@each("cluster")
-def maintenance_leaves_time_for_upgrades(cluster: Cluster) -> Iterator[Problem]:
-    """Maintenance windows are long enough, and exclusions are short enough."""
-    maintenance = cluster.maintenance
-    if maintenance is None:
-        return
-    at = cluster.at
-    refused = "GKE would refuse the cluster"
-    length = _length(maintenance.window)
-    if length is None or length < _SHORTEST_WINDOW:
-        cause = f"the window ends less than 4 hours after it starts. {refused}"
-        yield Problem(at("maintenance.window.endTime"), cause, "Set it to 4 hours or more after startTime")
-    if not maintenance.window.recurrence.startswith("FREQ="):
-        cause = f'"{maintenance.window.recurrence}" is not a recurrence rule of RFC 5545. {refused}'
-        yield Problem(at("maintenance.window.recurrence"), cause, "Write for example FREQ=WEEKLY;BYDAY=SA,SU")
-    if len(maintenance.exclusions) > _MAX_EXCLUSIONS:
-        cause = f"the cluster has {len(maintenance.exclusions)} exclusions, and the maximum is {_MAX_EXCLUSIONS}"
-        remedy = f"Remove exclusions until {_MAX_EXCLUSIONS} are left"
-        yield Problem(at("maintenance.exclusions"), f"{cause}. {refused}", remedy)
-    named = ((cluster, "maintenance.exclusions", exclusion.name) for exclusion in maintenance.exclusions)
-    yield from repeated(named, "exclusion", refused)
-    for index, exclusion in enumerate(maintenance.exclusions):
-        path = at(f"maintenance.exclusions[{index}].endTime")
-        length = _length(exclusion)
-        if length is None or length <= timedelta():
-            yield Problem(path, f"the exclusion ends before it starts. {refused}", "Set a later time")
-        elif exclusion.scope == "NO_UPGRADES" and length > _LONGEST_EXCLUSION:
-            cause = f"the exclusion of all upgrades lasts {length.days} days, and the maximum is 30. {refused}"
-            yield Problem(path, cause, "Shorten it, or set scope: NO_MINOR_OR_NODE_UPGRADES")
-
-
-def _length(times: MaintenanceWindow | MaintenanceExclusion) -> timedelta | None:
-    """Duration from start to end, or None if one of the times does not exist in the calendar."""
-    try:
-        start, end = datetime.fromisoformat(times.start_time), datetime.fromisoformat(times.end_time)
-    except ValueError:
-        return None
-    return end - start
-
-
 @needs("gke-ai:cluster.mode")
 @each("cluster")
 def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
@@ -172,6 +125,7 @@ def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
 @each("cluster")
 def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
+    yield from empty_labels(cluster, cluster.labels)
     for key, value in cluster.labels.items():
         if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
             yield Problem(

@@ -117,6 +117,17 @@ def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> 
             )
 
 
+def empty_labels(section: Section, labels: Mapping[str, str]) -> Iterator[Problem]:
+    """Problems of labels without a value, which Google's provider does not write (`finalizeDiff` of its SDK).
+
+    https://github.com/hashicorp/terraform-plugin-sdk/blob/v2.40.1/helper/schema/schema.go
+    """
+    for label, value in labels.items():
+        if not value:
+            cause = f"label {label} has no value. Google's provider drops such labels, or plans them in every preview"
+            yield Problem(section.at("labels"), cause, "Write a value, such as true")
+
+
 def join_names(values: Iterable[object]) -> str:
     """Joins values with commas, for use in a sentence."""
     return ", ".join(str(value) for value in values)

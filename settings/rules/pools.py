@@ -9,13 +9,11 @@ from catalog.capacity import MODES
 from catalog.disks import BOOT_TYPES, boot_disks
 from catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, machines_with
 from catalog.nodes import POOL
-from catalog.zones import ZONES, region_of
+from catalog.zones import ZONES, is_ai_zone, region_of
 from settings.model import Cluster, GpuPool, Pool, Unresolved
 from settings.problems import Problem, nearest
-from settings.rules.common import each, join_names, kubernetes_labels, needs, repeated
+from settings.rules.common import each, empty_labels, join_names, kubernetes_labels, needs, repeated
 
-# Reservations of AI machines have zones of their own, which the catalog does not list.
-_AI_ZONE = re.compile(r"ai[0-9][a-z]")
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
@@ -63,7 +61,7 @@ def not_built(path: str, machine_type: Machine) -> Problem:
         path,
         f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet. Its GPUs would not "
         "reach each other",
-        "Choose another machine, such as a4-highgpu-8g",
+        "Choose another machine, such as a3-highgpu-8g, or use Cluster Toolkit",
     )
 
 
@@ -147,7 +145,7 @@ def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved
         elif region_of(zone) != region:
             cause = f"{zone} is not in {region}, the cluster's region. GKE would refuse the pool"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}, or move the cluster")
-        elif zone not in ZONES[region] and not _AI_ZONE.fullmatch(zone.rpartition("-")[2]):
+        elif zone not in ZONES[region] and not is_ai_zone(zone):
             cause = f"{zone} is not a zone of {region}. GKE would refuse the pool"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         elif zone in pool.zones[:index]:
@@ -276,9 +274,10 @@ def secondary_boot_disk_is_possible(pool: GpuPool) -> Iterator[Problem]:
 def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
     """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
     yield from kubernetes_labels(pool, "labels", pool.labels)
+    yield from empty_labels(pool, pool.labels)
     for key in pool.labels:
         if key == POOL:
-            cause = f"{key} is a label of this program, which finds pools with createBeforeDelete by it"
+            cause = f"{key} is a label of this program, with which it finds the nodes of a pool"
             yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
         prefix = key.rpartition("/")[0]
         if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):

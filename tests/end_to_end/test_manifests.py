@@ -114,6 +114,10 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
     (folder / "sample.yaml").write_text(yaml.safe_dump(sample))
     hook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
     (folder / "hook.yaml").write_text(yaml.safe_dump({**hook, "metadata": {"name": "everything"}, "webhooks": []}))
+    # Fields that Google's schema of the kind has and the emulator's lacks.
+    priorities = [{"podFamily": "general-purpose"}, {"machineType": "g2-standard-24", "maxPodsPerNode": 32}]
+    pairs = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "pairs"}}
+    (folder / "class.yaml").write_text(yaml.safe_dump({**pairs, "spec": {"priorities": priorities}}))
     commit(repository, "add .", "commit --message=change")
 
     printed = rehearse(repository, runner)
@@ -126,10 +130,12 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
         Fact("research/job/old", "Deleted"),
         Fact("research/job/train", "waits"),
     }, printed
-    assert forecast.change == "Job research/sample-, Job research/urgent, Job research/old"
+    assert forecast.change == "ComputeClass pairs, Job research/sample-, Job research/urgent, Job research/old"
     assert forecast.settled
     assert "Unlike the snapshot" not in " ".join(forecast.notes)
     assert "1 ValidatingWebhookConfiguration" in " ".join(forecast.notes)
+    fields = "spec.priorities[].maxPodsPerNode and spec.priorities[].podFamily"
+    assert f"Not judged, and without effect in the rehearsal: {fields} of ComputeClass pairs." in forecast.notes
     page = (repository / "out" / "rehearsal.md").read_text()
     assert page.startswith("# Rehearsal of `cluster`")
 

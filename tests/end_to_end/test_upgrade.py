@@ -16,6 +16,7 @@ pytestmark = pytest.mark.cluster
 # What an upgrade does in place or adds, by the version that it comes from and the system: each entry is told in
 # docs/upgrading.md. Nothing may ever stand here under an operation that replaces or deletes.
 _CLUSTER = "gcp:container/cluster:Cluster::"
+_POOL = "gcp:container/nodePool:NodePool::"
 _SERVER = "kubernetes:apps/v1:Deployment::"
 _AUTOSCALER = "kubernetes:autoscaling/v2:HorizontalPodAutoscaler::"
 _KUEUE = "kubernetes:helm.sh/v3:Release::kueue"
@@ -24,18 +25,22 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
     ("0.2.0", "prod"): {
         "update": [
             f"{_CLUSTER}ai-prod",
+            f"{_POOL}l4",
             f"{_SERVER}llm/gemma",
             _KUEUE,
             "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue::gpus",
         ]
     },
     ("0.2.0", "mixed-training-inference"): {
-        "update": [f"{_CLUSTER}llm-cluster", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
+        "update": [f"{_CLUSTER}llm-cluster", f"{_POOL}gpupool", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
     },
+    ("0.2.0", "flex-start-tpu"): {"update": [f"{_POOL}multi-host", f"{_POOL}single-host"]},
     ("0.2.0", "mixed-training-inference-autopilot"): {
         "update": [f"{_CLUSTER}llm-cluster", f"{_SERVER}llm/tgi-gemma-deployment", _KUEUE]
     },
-    ("0.2.0", "multislice-training"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
+    ("0.2.0", "multislice-training"): {
+        "update": [f"{_CLUSTER}multislice-cluster", *(f"{_POOL}nodepool{number}" for number in (1, 2, 3)), _KUEUE]
+    },
     ("0.2.0", "multislice-training-autopilot"): {"update": [f"{_CLUSTER}multislice-cluster", _KUEUE]},
     ("0.2.0", "cost-optimized-serving"): {
         "update": [
@@ -44,11 +49,12 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
         ]
     },
     ("0.2.0", "jetstream-autoscaling"): {
-        "update": [f"{_SERVER}default/maxengine-server", f"{_AUTOSCALER}default/jetstream-hpa"]
+        "update": [f"{_POOL}tpu-pool", f"{_SERVER}default/maxengine-server", f"{_AUTOSCALER}default/jetstream-hpa"]
     },
     ("0.2.0", "jetstream-autoscaling-prometheus"): {
         "create": ["kubernetes:policy/v1:PodDisruptionBudget::frontend"],
         "update": [
+            f"{_POOL}tpu-pool",
             f"{_SERVER}default/maxengine-server",
             f"{_SERVER}example-release-prometheus-adapter",
             f"{_SERVER}frontend",

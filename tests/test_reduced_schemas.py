@@ -1,0 +1,117 @@
+"""Manifests of others are not refused for fields that the emulator's part of Google's schema lacks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from emulator.cluster.kwok import HERE
+from ops.stack import Answer
+from rehearse import reduced
+from rehearse.manifests import KINDS, parse
+
+# Fields of Google's own schema that the emulator does not model:
+# https://github.com/GoogleCloudPlatform/compute-class-api
+CLASS: dict[str, Any] = {
+    "apiVersion": "cloud.google.com/v1",
+    "kind": "ComputeClass",
+    "metadata": {"name": "pairs"},
+    "spec": {
+        "nodePoolConfig": {"imageStreaming": {"enabled": True}, "serviceAccount": "a"},
+        "priorities": [
+            {"machineType": "g2-standard-24", "maxPodsPerNode": 32, "storage": {"bootDiskSize": 200}},
+            {"podFamily": "general-purpose"},
+            {"machineFamily": "n4", "maxPodsPerNode": 64},
+        ],
+    },
+}
+FIELDS = [
+    "spec.nodePoolConfig.imageStreaming",
+    *(f"spec.priorities[].{field}" for field in ("maxPodsPerNode", "podFamily", "storage")),
+]
+
+
+def definition(kind: str) -> dict[str, Any]:
+    """The emulator's definition of a kind."""
+    for file in (HERE / "crds").glob("*.yaml"):
+        for item in yaml.safe_load_all(file.read_text()):
+            if item["kind"] == "CustomResourceDefinition" and item["spec"]["names"]["kind"] == kind:
+                found: dict[str, Any] = item
+                return found
+    raise LookupError(kind)
+
+
+class Server:
+    """An API server with the definition of a ComputeClass."""
+
+    def __init__(self) -> None:
+        self.definition = definition("ComputeClass")
+
+    def __call__(self, _: object, method: str, path: str, query: None = None, body: Any = None, *__: object) -> Answer:
+        assert path.endswith("/computeclasses.cloud.google.com")
+        if method == "PATCH":
+            assert body.keys() == {"spec"}
+            self.definition["spec"] |= json.loads(json.dumps(body["spec"]))
+        return Answer(200, json.loads(json.dumps(self.definition)))
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of a class."""
+        schema: dict[str, Any] = self.definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return schema
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    result = Server()
+    monkeypatch.setattr(reduced, "request", result)
+    monkeypatch.setattr(reduced, "send", result)
+    return result
+
+
+def is_open(schema: Any) -> bool:
+    """Whether every object of a schema accepts more fields."""
+    if "properties" in schema:
+        return bool(schema.get("x-kubernetes-preserve-unknown-fields")) and all(
+            map(is_open, schema["properties"].values())
+        )
+    return is_open(schema["items"]) if "items" in schema else True
+
+
+def test_an_opened_schema_accepts_more_fields_and_checks_the_ones_it_has(server: Server) -> None:
+    spec = server.schema["properties"]["spec"]
+    assert not is_open(spec)
+    reduced.open_schemas(None)  # type: ignore[arg-type]
+    opened = server.schema["properties"]["spec"]
+    assert is_open(opened)
+    jsonschema.validate(CLASS["spec"], opened)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"priorities": [{"spot": "yes"}]}, opened)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_note_names_the_fields_that_are_not_judged() -> None:
+    manifests = parse(json.dumps(CLASS), "class.yaml")
+    expected = "Not judged, and without effect in the rehearsal: "
+    for _ in ("before", "after"):
+        (note,) = reduced.notes(None, manifests)  # type: ignore[arg-type]
+        assert note.startswith(expected)
+        assert note.endswith(" of ComputeClass pairs.")
+        assert all(field in note for field in FIELDS), note
+        assert "serviceAccount" not in note
+        reduced.open_schemas(None)  # type: ignore[arg-type]
+    plain = CLASS | {"spec": {"priorities": [{"spot": True}]}}
+    assert list(reduced.notes(None, parse(json.dumps(plain), "class.yaml"))) == []  # type: ignore[arg-type]
+
+
+def test_every_rehearsed_kind_of_a_part_of_a_schema_is_opened() -> None:
+    kinds = set()
+    for file in (HERE / "crds").glob("*.yaml"):
+        for item in yaml.safe_load_all(file.read_text()):
+            if item["kind"] == "CustomResourceDefinition":
+                kinds.add(item["spec"]["names"]["kind"])
+    assert kinds & KINDS.keys() == set(reduced.REDUCED)
