@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from emulator import cluster, existing
+from emulator import capacity, cluster, delay, existing, program
+from emulator.cluster.records import Damaged
 
 
 def main() -> None:
@@ -29,11 +30,13 @@ def main() -> None:
     config = parser.parse_args().config
     try:
         content = yaml.safe_load(config.read_text()) or {}
+        for read in (capacity.unavailable, delay.delays, program.named):
+            read()  # the clusters' daemons could only wait for what is damaged
         for name in cluster.names():
             cluster.start(name)
     except yaml.YAMLError as error:
         sys.exit(f"{config} is not valid YAML: {error}")
-    except (cluster.ClusterFailed, cluster.MissingTool) as error:
+    except (cluster.ClusterFailed, cluster.MissingTool, Damaged) as error:
         sys.exit(str(error))
     print(json.dumps(answer(content.get("config") or {})))
 

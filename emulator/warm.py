@@ -190,7 +190,7 @@ def _umask() -> int:
 
 # -------------------------------------------------------------------------------------------------- in the warm process
 Request = tuple[socket.socket, list[str], dict[str, str], int, list[int], list[int]]
-"""Connection, arguments, environment, umask, ignored signals, and descriptors: standard streams and working directory."""
+"""Connection, arguments, environment, umask, ignored signals, descriptors (three streams and the working directory)."""
 
 
 def serve(lock: int) -> Request | None:

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -188,11 +189,25 @@ def _start(folder: Folder) -> None:
         control_plane.close(folder)
     ended = _forget_dead(folder)
     if ended or not _answers(folder):
+        if "kube-apiserver" in ended:
+            _refuse_taken_port(folder)
         control_plane.leave_taken_ports(folder, ended)
         _kwokctl(folder, "start", "cluster")
         _wait_until_ready(folder)
     _start_daemon(folder)
     _wait_for_daemon(folder)
+
+
+def _refuse_taken_port(folder: Folder) -> None:
+    """Stops at once if another program listens on the API server's port, which the stack's kubeconfig names."""
+    host, _, port = folder.host.partition(":")
+    with socket.socket() as probe:  # not by binding: connections of the ended API server may still hold the port
+        taken = probe.connect_ex((host, int(port))) == 0
+    if taken:
+        raise ClusterFailed(
+            f"The emulator's cluster {folder.name} doesn't start: another program listens on its port {port}. "
+            f"Find the program with `ss -ltnp 'sport = :{port}'` and end it. Then run this again."
+        )
 
 
 def _forget_dead(folder: Folder) -> list[str]:
