@@ -95,9 +95,9 @@ def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Pop
 
 
 def until(met: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not met():
-        assert time.monotonic() < deadline, "not within 10 s"
+        assert time.monotonic() < deadline, "not within 60 s"
         time.sleep(0.02)
 
 
@@ -231,7 +231,7 @@ def test_a_killed_build_leaves_nothing_incomplete_and_the_next_one_succeeds(thin
 def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "thing-key"
     both = [in_a_process(thing, folder, GO_TAKES="1") for _ in range(2)]
-    outputs = sorted(process.communicate(timeout=20)[0].strip() for process in both)
+    outputs = sorted(process.communicate(timeout=60)[0].strip() for process in both)
     assert outputs == ["built", "found, built by another set-up,"]
     assert (thing.module.source / "builds").read_text() == "built\n"
 
@@ -340,7 +340,7 @@ def test_signals_reach_the_command_directly(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert int(process.stdout.readline()) == process.pid
     process.terminate()
-    assert process.wait(5) == -signal.SIGTERM
+    assert process.wait(60) == -signal.SIGTERM
 
 
 def test_states_are_separate_even_in_nested_runs(tmp_path: Path) -> None:

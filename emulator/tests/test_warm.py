@@ -135,7 +135,7 @@ def test_signals_reach_the_forked_program(folder: Path, tmp_path: Path, number: 
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.wait(10) == 9
+    assert process.wait(60) == 9
     process.communicate()
 
 
@@ -149,7 +149,7 @@ def test_a_forked_program_and_its_children_end_with_the_process_that_started_it(
     assert process.pid not in ids
     process.kill()
     process.communicate()
-    until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end", 10)
+    until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end")
 
 
 def test_a_forked_program_ends_when_the_parent_of_its_process_is_killed(folder: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_forked_program_ends_when_the_parent_of_its_process_is_killed(folder: 
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()  # returns once no process holds the stream
-    until_none(Path(f"/proc/{pid}").exists, "the fork ends", 10)
+    until_none(Path(f"/proc/{pid}").exists, "the fork ends")
 
 
 def test_a_source_file_edited_between_two_runs_counts_at_once(folder: Path, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_a_signal_also_reaches_the_children_of_a_forked_program(folder: Path, tm
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM  # before its input is closed, at whose end the program would end itself
     process.communicate()
-    until_none(child.exists, "the child ends", 10)
+    until_none(child.exists, "the child ends")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
