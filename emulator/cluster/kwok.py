@@ -244,13 +244,26 @@ def _kwokctl(folder: Folder, *arguments: str) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**own, "KWOK_WORKDIR": str(_kwokctl_folder(folder))},
+            env=own | _workdir(_kwokctl_folder(folder)),
             cwd=folder.path,
             start_new_session=True,
             umask=0o077,
         )
     if ran.returncode != 0:
         raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_last_line(log)} (log: {log})")
+
+
+def _workdir(path: Path) -> dict[str, str]:
+    """The variables that name kwokctl's folder.
+
+    kwokctl reads its own variable up to the first space. Its default is the folder `.kwok` of the home, without limits.
+    """
+    if not any(character.isspace() for character in str(path)):
+        return {"KWOK_WORKDIR": str(path)}
+    link = path / ".kwok"
+    if not link.is_symlink():
+        link.symlink_to(".")
+    return {"HOME": str(path)}
 
 
 def _answers(folder: Folder) -> bool:
