@@ -113,7 +113,7 @@ def scratch() -> Iterator[Scratch]:
         outside = dict(os.environ)
         try:
             emulator.create()
-            # This process signs in to the scratch emulator's clusters: its plugin and its trusted authorities lie there.
+            # This process signs in to the scratch emulator's clusters: its plugin and its authorities lie there.
             os.environ |= {
                 "GKE_AI_STATE": str(emulator.state),
                 "SSL_CERT_FILE": str(emulator.state / "authorities.pem"),
