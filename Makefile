@@ -27,8 +27,8 @@ setup:  ## create the Python environment and build every tool; other targets bui
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
-status:  ## print what runs, what waits and why
-	@$(EMULATOR) status $(PICK)
+status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…]
+	@$(EMULATOR) status $(PICK) $(if $(ALL),--all) --namespace "$(NAMESPACE)" --queue "$(QUEUE)"
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 	@$(EMULATOR) runs $(PICK)
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json

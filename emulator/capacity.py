@@ -8,21 +8,17 @@ An unavailable mode gives no new nodes to any cluster. Existing nodes stay.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from catalog.capacity import MODES
 from emulator import paths
-from emulator.cluster.records import write
+from emulator.cluster.records import Damaged, read, write
 
 
 def unavailable() -> frozenset[str]:
     """The capacity modes (keys of `catalog.capacity.MODES`) that are unavailable."""
-    try:
-        return frozenset(json.loads(_file().read_text())["out"])
-    except FileNotFoundError:
-        return frozenset()
+    return frozenset(read(_file(), "out", ()))
 
 
 def declare(changes: dict[str, bool]) -> None:
@@ -57,4 +53,7 @@ def _file() -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Damaged as damaged:
+        sys.exit(str(damaged))

@@ -18,7 +18,6 @@ Without delays everything is ready immediately. The delays of pods apply to the 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ from catalog.tpus import GOOGLE_TPU
 from emulator import paths
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client
 from emulator.cluster.folder import Folder, names
-from emulator.cluster.records import write
+from emulator.cluster.records import Damaged, read, write
 
 Object = dict[str, Any]
 # KWOK waits this long before it makes a node or pod with the annotation ready (cluster/stages.yaml).
@@ -49,10 +48,7 @@ _NAME = "delays"
 
 def delays() -> dict[str, float]:
     """Returns the delays in seconds, by key."""
-    try:
-        stated: dict[str, float] = json.loads(_file().read_text())["delays"]
-    except FileNotFoundError:
-        return {}
+    stated: dict[str, float] = read(_file(), "delays", {})
     return stated
 
 
@@ -182,4 +178,7 @@ def _file() -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Damaged as damaged:
+        sys.exit(str(damaged))

@@ -12,7 +12,6 @@ Python ENVIRONMENT first on PATH. A container without a command has it, and one 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from emulator import paths
-from emulator.cluster.records import write
+from emulator.cluster.records import Damaged, read, write
 
 # The last word of a command that may have further arguments.
 ANY_ARGUMENTS = "..."
@@ -73,10 +72,10 @@ def has_name(image: str, name: str) -> bool:
 def named() -> list[LocalProgram]:
     """The named images, the most specific first."""
     try:
-        content = json.loads(_file().read_text())
-    except FileNotFoundError:
-        return []
-    return sorted((LocalProgram(**item) for item in content["programs"]), key=lambda program: -len(program.image))
+        programs = [LocalProgram(**item) for item in read(_file(), "programs", [])]
+    except TypeError:
+        raise Damaged(_file()) from None
+    return sorted(programs, key=lambda program: -len(program.image))
 
 
 def program_for(image: str, programs: Iterable[LocalProgram] | None = None) -> LocalProgram | None:
@@ -154,4 +153,7 @@ def _file() -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Damaged as damaged:
+        sys.exit(str(damaged))

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from catalog.documents import InvalidDocument, Reader, read_file
-from emulator import cluster, existing
+from emulator import capacity, cluster, delay, existing, program
+from emulator.cluster.records import Damaged
 
 
 def main() -> None:
@@ -28,11 +29,13 @@ def main() -> None:
     config = parser.parse_args().config
     try:
         content = next(iter(read_file(config, Reader.PULUMI)), None) or {}
+        for read in (capacity.unavailable, delay.delays, program.named):
+            read()  # the clusters' daemons could only wait for what is damaged
         for name in cluster.names():
             cluster.start(name)
     except InvalidDocument as invalid:
         sys.exit(f"{config} {invalid}")
-    except (cluster.ClusterFailed, cluster.MissingTool) as error:
+    except (cluster.ClusterFailed, cluster.MissingTool, Damaged) as error:
         sys.exit(str(error))
     print(json.dumps(answer(content.get("config") or {})))
 

@@ -204,6 +204,10 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
     lines = [
         *(f"[ -x {shlex.quote(str(path))} ] || return 0" for path in (python, shims)),
+        # An empty program would succeed and do nothing. Without it, the shim builds it.
+        f"for program in {' '.join(shlex.quote(f'{folder}/bin/') + '*' for folder in folders.values())}; do",
+        '    [ -s "$program" ] || rm -f "$program" || :',
+        "done",
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
         f"export GKE_AI_CHARTS={shlex.quote(str(folders[KUBERNETES.name] / 'charts'))}",
         f"export GKE_AI_EARLIER_CHARTS={shlex.quote(str(folders[EARLIER.name] / 'charts'))}",

@@ -124,7 +124,8 @@ class Tool:
         return [folder / "bin" / program for program in self.packages]
 
     def exists(self, folder: Path) -> bool:
-        return all(program.exists() for program in self.programs(folder))
+        """Whether all programs are there. A full disk or a lost file system can leave an empty file."""
+        return all(program.is_file() and program.stat().st_size for program in self.programs(folder))
 
 
 VISIBILITY = {

@@ -124,7 +124,8 @@ def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> No
     import marshal
 
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-    request = marshal.dumps((arguments, dict(os.environ), _umask()))
+    ignored = [int(number) for number in FORWARDED if signal.getsignal(number) == signal.SIG_IGN]
+    request = marshal.dumps((arguments, dict(os.environ), _umask(), ignored))
     try:
         socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2, here])
         connection.sendall(request)
@@ -136,8 +137,10 @@ def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> No
     if len(number) < 4:
         return
     fork = int.from_bytes(number, "big")
+    sent: list[int] = []
     for forwarded in FORWARDED:
-        signal.signal(forwarded, _forward(fork))
+        if forwarded not in ignored:
+            signal.signal(forwarded, _forward(fork, sent))
     with open("/proc/self/comm", "w") as name:
         name.write(f"fork-{fork}")
     try:
@@ -149,7 +152,7 @@ def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> No
         try:
             answer = connection.recv(4, socket.MSG_WAITALL)
         except TimeoutError:
-            if os.getppid() != parent:
+            if os.getppid() != parent and not sent:  # a fork that got a signal may need time to clean up
                 os._exit(1)  # the end of the connection ends the fork
             continue
         except ConnectionError:
@@ -166,12 +169,13 @@ def run_fork(connection: socket.socket, arguments: list[str], parent: int) -> No
     os._exit(status)
 
 
-def _forward(fork: int) -> Callable[[int, object], None]:
+def _forward(fork: int, sent: list[int]) -> Callable[[int, object], None]:
     """Returns a handler that sends a signal to a fork and its children, as to the group of this process."""
 
     def forward(number: int, _: object) -> None:
         import contextlib
 
+        sent.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(fork, number)
 
@@ -185,8 +189,8 @@ def _umask() -> int:
 
 
 # -------------------------------------------------------------------------------------------------- in the warm process
-Request = tuple[socket.socket, list[str], dict[str, str], int, list[int]]
-"""Connection, arguments, environment, umask, and descriptors: three standard streams and the working directory."""
+Request = tuple[socket.socket, list[str], dict[str, str], int, list[int], list[int]]
+"""Connection, arguments, environment, umask, ignored signals, descriptors (three streams and the working directory)."""
 
 
 def serve(lock: int) -> Request | None:
@@ -253,13 +257,13 @@ def _request(connection: socket.socket) -> Request | None:
             return None
         size, descriptors, _, _ = socket.recv_fds(connection, 4, 4)
         content = connection.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL)
-        arguments, environment, umask = marshal.loads(content)
+        arguments, environment, umask, ignored = marshal.loads(content)
         connection.settimeout(None)
     except (OSError, EOFError, ValueError, TypeError):
         for descriptor in descriptors:
             os.close(descriptor)
         return None
-    return connection, arguments, environment, umask, descriptors
+    return connection, arguments, environment, umask, ignored, descriptors
 
 
 def _report_ends(running: dict[int, socket.socket]) -> None:
@@ -282,7 +286,12 @@ def _report_ends(running: dict[int, socket.socket]) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ in a fork
 def become(
-    connection: socket.socket, arguments: list[str], environment: dict[str, str], umask: int, descriptors: list[int]
+    connection: socket.socket,
+    arguments: list[str],
+    environment: dict[str, str],
+    umask: int,
+    ignored: list[int],
+    descriptors: list[int],
 ) -> None:
     """Runs a program in this process as if Python had started for it."""
     import runpy
@@ -298,6 +307,9 @@ def become(
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for number in FORWARDED:  # the warm process may have inherited others
+        default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in ignored else default)
     connection.sendall(os.getpid().to_bytes(4, "big"))
     if not connection.recv(1):
         os._exit(1)

@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--rehearsal", type=Path, help="result of make rehearse, for the report")
     parser.add_argument("--simulation", type=Path, help="result of make simulate, for the report")
     parser.add_argument("--run", default="", help="name of the run, for logs and remove-run")
+    status.add_selection(parser)
     options = parser.parse_args()
     if not on_emulator():
         raise Stop(f"Run this on the emulator:  emulator/run python -m ops.emulated {options.command}")
@@ -50,6 +51,8 @@ def main() -> None:
     stack = prepare(name, source, deploying=options.command in DEPLOYING)
     if options.command in COMMANDS_OF_A_RUN:
         COMMANDS_OF_A_RUN[options.command](stack, options.run)
+    elif options.command == "status":
+        status.show(stack, status.selection_of(options))
     elif options.command == "report":
         files = {"--prices": options.prices, "--rehearsal": options.rehearsal, "--simulation": options.simulation}
         make_report(stack, files)
@@ -85,11 +88,20 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
     copy = copies() / f"Pulumi.{name}.yaml"
     remembered = copies() / f"{name}.source"
     if source is None:
-        source = Path(remembered.read_text()) if remembered.exists() else ROOT / f"Pulumi.{name}.yaml"
+        named = remembered.read_text() if remembered.exists() else ""
+        source = Path(named) if named else ROOT / f"Pulumi.{name}.yaml"
     if not source.exists() and not copy.exists():
         raise Stop(f"There is no configuration {source}. Set one: CONFIG=examples/mixed-training-inference.yaml")
-    answer = ready(source if source.exists() else copy)
-    if source.exists():
+    chosen = source if source.exists() else copy
+    try:
+        read_configuration(chosen)
+    except Stop as broken:
+        if deploying or chosen == copy or not is_readable(copy):
+            raise
+        print(f"{broken} This command uses the configuration of the one before.", file=sys.stderr)
+        chosen = copy
+    answer = ready(chosen)
+    if chosen == source:
         write_copy(source, copy, answer["defaults"])
         remembered.write_text(str(source.absolute()))
     if deploying and (missing := answer["missing"]):
@@ -98,13 +110,26 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
     return Stack(name, copy)
 
 
+def is_readable(file: Path) -> bool:
+    """Whether a configuration file is valid YAML with keys."""
+    try:
+        return bool(read_configuration(file))
+    except Stop:
+        return False
+
+
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
     """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy.
 
     Secrets of the source stay out: only its own secrets provider can decrypt them, and the emulator has dummy values.
     """
     stated = read_configuration(source).get("config") or {}
-    earlier = read_configuration(copy) if copy.exists() else {}
+    earlier = read_configuration(copy) if is_readable(copy) else {}
+    if copy.exists() and not earlier:
+        print(
+            f"{copy} is damaged and is written again. Set its secrets again: pulumi config set --secret.",
+            file=sys.stderr,
+        )
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
     config = {**defaults, **secrets, **{key: value for key, value in stated.items() if not is_secret(value)}}
     content = {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {
@@ -122,6 +147,7 @@ def is_secret(value: object) -> bool:
 def ensure(stack: Stack) -> None:
     """Creates the stack if it does not exist."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
+        stack.refuse_damaged()
         # `stack init` has no option for the configuration file and writes to its folder, so it runs beside the copy.
         (copies() / "Pulumi.yaml").write_text("name: gke-ai\nruntime: python\n")
         done = stack.pulumi("stack", "init", "-C", str(copies()), quiet=True)
@@ -203,6 +229,7 @@ def compare(stack: Stack) -> None:
 def delete(stack: Stack) -> None:
     """Destroys the resources of the stack, and removes the stack and its configuration."""
     if stack.pulumi("stack", "select", quiet=True).returncode:
+        stack.refuse_damaged()
         print(f"There is no stack {stack.name}: nothing to delete.")
         return
     down.down(stack)

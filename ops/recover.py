@@ -8,16 +8,15 @@ each pending resource by its name. It adopts those that exist and forgets the ot
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from ops.helm_releases import adopted as adopted_release
 from ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
-from ops.stack import Stack, Stop, arguments, run
+from ops.stack import Stack, Stop, arguments, damaged_states, in_local_state, is_json, run
 from ops.terminal import PlainConsole
 from registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
 
@@ -33,6 +32,7 @@ def recover(stack: Stack) -> None:
     """Recovers `stack`. Refuses while an `up` of it runs on this machine."""
     refuse_if_running(stack)
     mend_sidecars(stack.name)
+    restore_damaged(stack.name)
     stack.pulumi("cancel", "--yes", quiet=True)
     exported = stack.read("stack", "export")
     deployment = exported["deployment"] or {}
@@ -68,8 +68,12 @@ def write(stack: Stack, exported: Mapping[str, Any]) -> None:
 def refuse_if_running(stack: Stack) -> None:
     """Stops if the process that holds the lock runs. Otherwise two updates could write the same state."""
     for lock in local_locks(stack.name):
-        holder = json.loads(lock.read_text())
-        if holder["hostname"] == socket.gethostname() and alive(holder["pid"]):
+        try:
+            holder = json.loads(lock.read_text())
+            running = holder["hostname"] == socket.gethostname() and alive(holder["pid"])
+        except (ValueError, KeyError, TypeError):
+            continue  # Pulumi renames a complete lock into place, so no running update has this one
+        if running:
             raise Stop(
                 f"An update of {stack.name} is running (process {holder['pid']}, since {holder['timestamp']}).\n"
                 "Wait until it ends, or interrupt it with Ctrl-C. Then run recover again."
@@ -88,12 +92,19 @@ def mend_sidecars(stack: str) -> None:
             sidecar.unlink()
 
 
-def in_local_state(pattern: str) -> list[Path]:
-    """Returns files of a local state. Other backends handle locks and writes themselves."""
-    backend = urlparse(os.environ.get("PULUMI_BACKEND_URL", ""))
-    if backend.scheme != "file":
-        return []
-    return list((Path(unquote(backend.path)) / ".pulumi").glob(pattern))
+def restore_damaged(stack: str) -> None:
+    """Replaces a damaged state by the copy that Pulumi made before it wrote that state. Keeps the damaged file."""
+    for file in damaged_states(stack):
+        copy = file.with_name(f"{file.name}.bak")
+        if not is_json(copy):
+            raise Stop(
+                f"{file} is damaged, and no copy of it is beside it. Nothing was changed. "
+                "Restore the file from a backup."
+            )
+        kept = file.with_name(f"{file.name}.damaged")
+        file.replace(kept)
+        shutil.copyfile(copy, file)
+        console.print(f"  restoring   the state from {copy}. The damaged one is now {kept.name}")
 
 
 def alive(pid: int) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
 
 from ops.terminal import printable
 from registered.types import PROVIDER, STACK
@@ -77,11 +78,21 @@ class Stack:
     def read(self, *arguments: str) -> Any:
         """Returns the JSON that `pulumi ARGUMENTS` prints. Stops with Pulumi's message if the command fails."""
         done = self.pulumi(*arguments, quiet=True)
+        if done.returncode:
+            self.refuse_damaged()
         if "no stack named" in done.stderr:
             raise Stop(f"There is no stack {self.name} yet. Next: {self.next('up')}")
         if done.returncode:
             raise Stop(done.stderr.strip() or f"pulumi {' '.join(arguments)} failed")
         return json.loads(done.stdout)
+
+    def refuse_damaged(self) -> None:
+        """Stops if the local state is damaged."""
+        if damaged := damaged_states(self.name):
+            raise Stop(
+                f"{damaged[0]} is damaged, so {self.name} cannot be read or changed. Nothing was changed. "
+                f"Next: {self.next('recover')}, which restores the copy that Pulumi keeps beside it."
+            )
 
     def export(self) -> dict[str, Any]:
         """Returns the recorded deployment: resources and pending operations, with encrypted secrets."""
@@ -119,6 +130,27 @@ class Stack:
             if kubeconfig := provider.get("inputs", {}).get("kubeconfig"):
                 return client_of(kubeconfig, connections)
         return None
+
+
+def in_local_state(pattern: str) -> list[Path]:
+    """Returns files of a local state. Other backends handle locks and writes themselves."""
+    backend = urlparse(os.environ.get("PULUMI_BACKEND_URL", ""))
+    if backend.scheme != "file":
+        return []
+    return list((Path(unquote(backend.path)) / ".pulumi").glob(pattern))
+
+
+def damaged_states(stack: str) -> list[Path]:
+    """Returns the files of a stack's local state that are no JSON: a lost file system or a full disk cut them off."""
+    return [file for file in in_local_state(f"stacks/**/{stack}.json") if not is_json(file)]
+
+
+def is_json(file: Path) -> bool:
+    """Whether a file has a JSON object."""
+    try:
+        return isinstance(json.loads(file.read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
 
 
 def run(main: Callable[[], None]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -13,15 +15,16 @@ from rich.text import Text
 
 from catalog import nodes as labels
 from catalog.objects import condition, holds, label
-from catalog.quantities import parse_quantity, readable
 from catalog.quota import QUEUE_LABEL
 from catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from ops.autoscalers import autoscaler_rows
 from ops.downloads import cold_starts, download_rows
 from ops.gateways import gateway_rows
 from ops.queues import queues_and_workloads, quota_rows
 from ops.runs import SAVED, Run, runs_of, saved
-from ops.stack import Object, Stack, arguments, kubectl, list_objects, on_emulator, run
+from ops.stack import Object, Stack, add_stack, kubectl, list_objects, on_emulator, run
 from ops.terminal import new_console
+from ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
 from registered.pools import node_bounds
 from registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from registered.workloads import ACCELERATORS, accelerator_requests
@@ -35,6 +38,8 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+# Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
+ROWS = 20
 
 
 @dataclass
@@ -55,18 +60,65 @@ class ClusterObjects:
     runs: list[Run] = field(default_factory=list)
     cold_starts: Mapping[str, str] = field(default_factory=dict)
     jobs: list[Object] = field(default_factory=list)
+    requests: list[Object] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the status lists in full: everything, or what is in a namespace or waits in a local queue."""
+
+    everything: bool = False
+    namespace: str = ""
+    queue: str = ""
+
+    @property
+    def rows(self) -> int | None:
+        """The maximum length of a table."""
+        return None if self.everything or self.namespace or self.queue else ROWS
+
+    def of(self, snapshot: ClusterObjects) -> ClusterObjects:
+        """Returns the objects that are selected. Nodes and cluster queues have no namespace, so all of them are."""
+        selected: dict[str, list[Object]] = {}
+        if self.namespace:
+            for name in ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs"):
+                items: list[Object] = getattr(snapshot, name)
+                selected[name] = [item for item in items if item["metadata"]["namespace"] == self.namespace]
+        if self.queue:
+            items = selected.get("workloads", snapshot.workloads)
+            selected["workloads"] = [item for item in items if item["spec"].get("queueName") == self.queue]
+        return replace(snapshot, **selected)
+
+
+SUMMARY = Selection()
 
 
 def main() -> None:
     """Prints pools and nodes, queues with used quota, workloads, runs, servers and autoscalers, and why each waits."""
-    show(arguments(main.__doc__ or ""))
+    parser = argparse.ArgumentParser(prog="ops.status", description=main.__doc__)
+    add_stack(parser)
+    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
+    add_selection(parser)
+    options = parser.parse_args()
+    show(Stack(options.stack, options.config_file), selection_of(options))
 
 
-def show(stack: Stack) -> None:
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that select what the status lists in full."""
+    parser.add_argument("--all", action="store_true", help=f"list everything. Default: at most {ROWS} rows of a table")
+    parser.add_argument("--namespace", default="", help="list only what is in this namespace, in full")
+    parser.add_argument("--queue", default="", help="list only workloads of this local queue, in full")
+
+
+def selection_of(options: argparse.Namespace) -> Selection:
+    """Returns the selection of the options."""
+    return Selection(options.all, options.namespace, options.queue)
+
+
+def show(stack: Stack, selection: Selection = SUMMARY) -> None:
     """Prints the status of `stack`."""
     api = stack.cluster()
     console = new_console()
-    for part in report(stack, take(stack, api)):
+    for part in report(stack, take(stack, api), selection):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
 
@@ -92,44 +144,73 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
+        requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if any_checks(workloads) else [],
         runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
     )
 
 
-def report(stack: Stack, snapshot: ClusterObjects) -> list[Table | Text]:
+def any_checks(workloads: Iterable[Object]) -> bool:
+    """Whether a workload has an admission check."""
+    return any((workload.get("status") or {}).get("admissionChecks") for workload in workloads)
+
+
+def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMARY) -> list[Table | Text]:
     """Returns the status: the tables that have rows, and the next steps."""
-    tables = [
-        table("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(snapshot)),
-        table("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
-        table("Workloads", ("workload", "queue", "priority", "state", "why"), workload_rows(snapshot)),
-        table("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
-        table("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
-        table("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
-        table("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
-        table(
+    whole, snapshot, rows = snapshot, selection.of(snapshot), selection.rows
+    parts: list[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]] = [
+        ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
+        ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
+        workloads_part(snapshot, rows),
+        ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
+        ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        ("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
+        ("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
+        (
             "Autoscalers",
             ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
-            autoscaler_rows(snapshot),
+            autoscaler_rows(snapshot.autoscalers),
         ),
-        table(
+        (
             "Gateways",
             ("gateway", "address", "host", "share of requests", "why"),
             gateway_rows(snapshot.gateways, snapshot.routes),
         ),
-        table("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
+        ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
-    steps = "".join(f"\n→ {step}" for step in next_steps(stack, snapshot))
-    return [*(shown for shown in tables if shown), Text.assemble(("Next", "bold"), steps)]
+    listed = [(title, columns, list(part)) for title, columns, part in parts]
+    shortened = rows is not None and (len(snapshot.workloads) > rows or any(len(part) > rows for *_, part in listed))
+    steps = "".join(f"\n→ {step}" for step in next_steps(stack, whole, shortened))
+    tables = [table(title, columns, part, rows) for title, columns, part in listed if part]
+    return [*tables, Text.assemble(("Next", "bold"), steps)]
 
 
-def table(title: str, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table | None:
-    """Returns a table, or None if it has no rows."""
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def workloads_part(
+    snapshot: ClusterObjects, rows: int | None
+) -> tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]:
+    """Returns title, columns and rows: a row per workload, or per queue if there are more workloads than rows."""
+    requests = held_requests(snapshot)
+    if rows is not None and len(snapshot.workloads) > rows:
+        columns: tuple[str, ...] = ("queue", "admitted", "waiting", "evicted", "finished", "longest wait", "why")
+        return "Workloads by queue", columns, queue_rows(snapshot.workloads, requests, datetime.now(UTC))
+    columns = ("workload", "queue", "priority", "state", "why")
+    return "Workloads", columns, workload_rows(snapshot.workloads, requests)
+
+
+def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
+    """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
+    pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
+    return requests_of(snapshot.requests, pools)
+
+
+def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], limit: int | None) -> Table:
+    """Returns a table with at most `limit` rows. Its title says if there are more."""
+    more = f" (the first {limit} of {len(rows)})" if limit is not None and len(rows) > limit else ""
+    shown = Table(title=title + more, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         shown.add_column(column, no_wrap=column not in ("why", SAVED))  # names must not wrap; reasons may
-    for row in rows:
+    for row in rows[:limit]:
         shown.add_row(*row)
-    return shown if shown.row_count else None
+    return shown
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
@@ -170,35 +251,6 @@ def max_nodes(pool: Mapping[str, Any]) -> int:
     return bounds.maximum if bounds.autoscaled else 0
 
 
-def workload_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per workload: admitted, waiting, evicted or finished, with Kueue's reason."""
-    for workload in sorted(snapshot.workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
-        state, why = state_of(workload)
-        yield (
-            owner(workload),
-            workload["spec"].get("queueName", ""),
-            str(workload["spec"].get("priority", 0)),
-            state,
-            why,
-        )
-
-
-def state_of(workload: Object) -> tuple[str, str]:
-    """Returns the state of a workload in Kueue, and the reason."""
-    if (finished := condition(workload, "Finished")).get("status") == "True":
-        return "Finished", finished.get("message", "")
-    if holds(workload, "Admitted"):
-        return "Admitted", ""
-    if (evicted := condition(workload, "Evicted")).get("status") == "True":
-        return f"Evicted: {evicted.get('reason', '')}", plainly(evicted.get("message", ""))
-    return "Waiting", condition(workload, "QuotaReserved").get("message", "Kueue has not processed it yet")
-
-
-def plainly(message: str) -> str:
-    """Removes the UIDs of objects from Kueue's reason."""
-    return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
-
-
 def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
     for found in snapshot.runs:
@@ -208,7 +260,8 @@ def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 
 def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
-    held = {owner(workload): state_of(workload) for workload in snapshot.workloads}
+    requests = held_requests(snapshot)
+    held = {owner(workload): state_of(workload, requests) for workload in snapshot.workloads}
     for jobset in snapshot.jobsets:
         metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
         wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
@@ -230,57 +283,6 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
             state,
             why,
         )
-
-
-def autoscaler_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
-    for autoscaler in snapshot.autoscalers:
-        metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
-        values = {metric_of(metric)[0]: metric_of(metric)[1] for metric in status.get("currentMetrics") or []}
-        scaled = spec["scaleTargetRef"]["name"]
-        replicas, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
-        for metric in spec["metrics"]:
-            name, target = metric_of(metric)
-            yield (
-                f"{metadata['namespace']}/{metadata['name']}",
-                scaled,
-                name,
-                f"{values.get(name, 'unknown')} / {target}",
-                str(replicas) if replicas == wanted else f"{replicas} → {wanted}",
-                f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']}",
-                hindrance(autoscaler),
-            )
-
-
-def metric_of(metric: Object) -> tuple[str, str]:
-    """Returns the name of an autoscaler's metric, and its target or (in a status) its value."""
-    source = metric.get(metric["type"][:1].lower() + metric["type"][1:]) or {}
-    amount = source.get("target") or source.get("current") or {}
-    for form in ("averageValue", "value"):
-        if form in amount:
-            return named(source), figure(amount[form])
-    percent = amount.get("averageUtilization")
-    return named(source), "unknown" if percent is None else f"{percent} %"
-
-
-def named(source: Object) -> str:
-    """Returns the name of a metric: its own, or for cpu and memory that of the resource."""
-    return str(source.get("metric", {}).get("name") or source.get("name", ""))
-
-
-def figure(quantity: str) -> str:
-    """Formats the value of a metric."""
-    value = parse_quantity(quantity)
-    return readable("memory", value) if value >= 2**20 else f"{float(value):.4g}"
-
-
-def hindrance(autoscaler: Object) -> str:
-    """Returns why an autoscaler cannot scale as its metrics require, or an empty text."""
-    for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
-        status_condition = condition(autoscaler, condition_type)
-        if status_condition.get("status") == hinders:
-            return f"{status_condition.get('reason', '')}: {status_condition.get('message', '')}"
-    return ""
 
 
 def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
@@ -320,9 +322,12 @@ def latest_event(pod: Object, events: list[Object]) -> Object | None:
     return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
 
 
-def next_steps(stack: Stack, snapshot: ClusterObjects) -> Iterator[str]:
+def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Iterator[str]:
     """Yields suggestions for next steps."""
-    states = [state_of(workload)[0] for workload in snapshot.workloads]
+    if shortened:
+        every, queue = (" ALL=1", " QUEUE=NAME") if on_emulator() else (" --all", " --queue NAME")
+        yield f"list everything, or the workloads of a queue:  {stack.next('status')}{every}  or {queue.strip()}"
+    states = [state_of(workload, {})[0] for workload in snapshot.workloads]
     server = next(
         (deployment for deployment in snapshot.deployments if label(deployment["spec"]["template"], QUEUE_LABEL)), None
     )
@@ -342,14 +347,6 @@ def next_steps(stack: Stack, snapshot: ClusterObjects) -> Iterator[str]:
         yield f"send requests to the servers:  {stack.next('smoke')}"
     yield f"show the status again:  {stack.next('status')}"
     yield f"delete the stack:  {stack.next('down')}"
-
-
-def owner(workload: Object) -> str:
-    """Returns the owner of a workload as `namespace/kind/name`."""
-    namespace = workload["metadata"]["namespace"]
-    for reference in workload["metadata"].get("ownerReferences") or []:
-        return f"{namespace}/{reference['kind'].lower()}/{reference['name']}"
-    return f"{namespace}/{workload['metadata']['name']}"
 
 
 def ended(pod: Object) -> bool:

@@ -109,11 +109,14 @@ def scratch() -> Iterator[Scratch]:
             raise Stop("Another rehearsal runs on this emulator. Wait for it, or set another GKE_AI_STATE.") from None
         emulator = Scratch(parent / "rehearsal")
         emulator.discard()  # what a killed rehearsal left
-        emulator.create()
         outside = dict(os.environ)
-        # This process signs in to the scratch emulator's clusters: its plugin and its trusted authorities lie there.
-        os.environ |= {"GKE_AI_STATE": str(emulator.state), "SSL_CERT_FILE": str(emulator.state / "authorities.pem")}
         try:
+            emulator.create()
+            # This process signs in to the scratch emulator's clusters: its plugin and its authorities lie there.
+            os.environ |= {
+                "GKE_AI_STATE": str(emulator.state),
+                "SSL_CERT_FILE": str(emulator.state / "authorities.pem"),
+            }
             yield emulator
         finally:
             os.environ.update(outside)

@@ -247,6 +247,14 @@ MISTAKES = [
         "Request less, or add a larger machine to gke-ai:computeClasses[0].priorities",
     ),
     Mistake(
+        "a server with more ephemeral storage than the default boot disk of a class in Standard mode",
+        put("serving.1.resources", {"ephemeralStorage": "60Gi"}),
+        "gke-ai:serving[1].resources.ephemeralStorage",
+        "a replica of the server requests 60Gi of ephemeral-storage, and no choice of compute class cheap has as "
+        "much: g2-standard-24 has 43.8Gi of ephemeral-storage for pods",
+        "Request less, or mount a bucket",
+    ),
+    Mistake(
         "a class that does not exist",
         put("serving.0.computeClass", "chaep"),
         "gke-ai:serving[0].computeClass",
@@ -546,6 +554,16 @@ def test_valid_settings_are_no_mistake(what: str, values: dict[str, Any]) -> Non
     for path, value in values.items():
         put(path, value)(configuration)
     assert problems_of(configuration) == [], what
+
+
+def test_gke_chooses_a_boot_disk_for_a_class_on_autopilot() -> None:
+    configuration = good()
+    put("serving.1.resources", {"ephemeralStorage": "60Gi"})(configuration)
+    assert [problem.path for problem in problems_of(configuration)] == ["gke-ai:serving[1].resources.ephemeralStorage"]
+    put("cluster.mode", "autopilot")(configuration)
+    assert "gke-ai:serving[1].resources.ephemeralStorage" not in [
+        problem.path for problem in problems_of(configuration)
+    ]
 
 
 def test_jetstream_needs_no_token() -> None:

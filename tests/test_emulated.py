@@ -96,6 +96,33 @@ def test_missing_configuration_is_named(tmp_path: Path) -> None:
         emulated.prepare("mine", tmp_path / "nowhere.yaml")
 
 
+BROKEN = "config: {a: [1"
+
+
+def test_a_broken_copy_is_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    emulated.prepare("mine", write(tmp_path / "mine.yaml", size=1))
+    (emulated.copies() / "Pulumi.mine.yaml").write_text(BROKEN)
+    emulated.prepare("mine", None)
+    assert copied("mine")["size"] == 1
+    assert "is damaged and is written again" in capsys.readouterr().err
+
+
+def test_a_broken_configuration_stops_a_deployment_and_no_other_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write(tmp_path / "mine.yaml", size=1)
+    emulated.prepare("mine", source)
+    source.write_text(BROKEN)
+    with pytest.raises(Stop, match=r"mine\.yaml is not valid YAML"):
+        emulated.prepare("mine", None, deploying=True)
+    emulated.prepare("mine", None)
+    assert copied("mine")["size"] == 1
+    assert "uses the configuration of the one before" in capsys.readouterr().err
+    (emulated.copies() / "Pulumi.mine.yaml").write_text(BROKEN)
+    with pytest.raises(Stop, match=r"mine\.yaml is not valid YAML"):
+        emulated.prepare("mine", None)
+
+
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 
 

@@ -174,6 +174,34 @@ def test_recover_refuses_while_the_update_still_runs(tmp_path: Path, monkeypatch
     recover.refuse_if_running(Stack("dev"))
 
 
+@pytest.mark.parametrize("content", ["", '{"pid": 1, "hostn', "[]", '{"pid": 1}'])
+def test_a_cut_lock_is_nobodys(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / ".pulumi" / "locks" / "organization" / "gke-ai" / "dev" / "one.json"
+    lock.parent.mkdir(parents=True)
+    lock.write_text(content)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    recover.refuse_if_running(Stack("dev"))
+
+
+@pytest.mark.parametrize("content", ["", '{"version": 3, "checkp', "[]"])
+def test_a_damaged_state_is_named_and_restored_from_the_copy_beside_it(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / ".pulumi" / "stacks" / "gke-ai" / "dev.json"
+    state.parent.mkdir(parents=True)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}")
+    state.write_text(content)
+    with pytest.raises(Stop, match=r"dev\.json is damaged.*recover"):
+        Stack("dev").refuse_damaged()
+    with pytest.raises(Stop, match="no copy of it is beside it"):
+        recover.restore_damaged("dev")
+    state.with_name("dev.json.bak").write_text('{"version": 3}')
+    recover.restore_damaged("dev")
+    assert state.read_text() == '{"version": 3}'
+    assert state.with_name("dev.json.damaged").read_text() == content
+    Stack("dev").refuse_damaged()
+
+
 def test_state_whose_sidecar_was_cut_off_can_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stacks = tmp_path / ".pulumi" / "stacks" / "gke-ai"
     stacks.mkdir(parents=True)

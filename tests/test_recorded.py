@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+
 import pytest
 
+from emulator.kubernetes_plugin import kinds, releases
+from emulator.kubernetes_plugin.omitted import without_omitted
 from settings import load
 from settings.model import FineTune
 from settings.runs import run_name
@@ -20,6 +26,34 @@ def test_record_is_previewed_in_the_project_that_it_was_deployed_in(version: str
     kinds = ("gcp:", "pulumi:providers:gcp")
     inputs = [resource.get("inputs", {}) for resource in resources if resource["type"].startswith(kinds)]
     assert {state["project"] for state in inputs if "project" in state} == {config["gcp:project"]}
+
+
+@pytest.mark.parametrize(("version", "system"), RECORDS)
+def test_record_is_what_the_official_kubernetes_plugin_would_have_left(version: str, system: str) -> None:
+    """Its differences would otherwise hide among those of the upgrade."""
+    for resource in recorded.read(version, system, "x")[1]:
+        inputs, outputs = resource.get("inputs", {}), resource.get("outputs", {})
+        assert "__internal" not in outputs
+        if resource["type"] == recorded.RELEASE:
+            assert not {"compat", "resourceNames"} & inputs.keys()
+            assert releases.DEFAULTS.keys() | {"timeout"} <= inputs.keys()
+            assert json.loads(outputs["__inputs"]["plaintext"]) == inputs
+        elif resource["type"] == recorded.SECRETS:
+            assert "stringData" not in inputs
+            assert inputs["data"] == outputs["data"] == outputs["__inputs"]["data"]
+        elif resource["type"].startswith("kubernetes:") and kinds.input_type(resource["type"]):
+            assert without_omitted(inputs) == inputs
+
+
+def test_a_recorded_secret_has_the_token_of_this_emulator() -> None:
+    for resource in recorded.read("0.2.0", "dev", "x")[1]:
+        if resource["type"] == recorded.SECRETS:
+            values = json.loads(resource["inputs"]["data"]["plaintext"]).values()
+            assert [base64.b64decode(value).decode() for value in values] == [
+                os.environ.get("HF_TOKEN") or recorded.DUMMY_TOKEN
+            ]
+            return
+    pytest.fail("dev has no token")
 
 
 def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from catalog.boot_disks import DEFAULT_GB, autopilot_disk
 from catalog.capacity import MODES, mode_of_priority
 from catalog.machines import MACHINES
 from catalog.nodes import (
@@ -82,6 +83,8 @@ def _class_candidates(
             continue  # it creates no pool
         try:
             pool = _class_pool(cluster, name, number, priority)
+            if cluster.mode == "autopilot" or spec.get("autopilot", {}).get("enabled"):
+                pool = _with_disk_for(pod, pool)
         except LookupError as reason:
             unknown.append(str(reason))
         else:
@@ -166,7 +169,7 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
             )
         cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
         machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
-    return PoolRecord(
+    pool = PoolRecord(
         name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
         machine_type=machine.name,
         gpu=machine.gpu,
@@ -177,6 +180,14 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
         max_nodes=MAX_CREATED_NODES * len(cluster.zones),
         topology=topology,
     )
+    return _with_disk_for(pod, pool)
+
+
+def _with_disk_for(pod: Object, pool: PoolRecord) -> PoolRecord:
+    """The pool with a boot disk that has room for the pod. With a larger disk it is another pool."""
+    storage = fit.requests(pod).get("ephemeral-storage", Fraction(0))
+    disk_gb = autopilot_disk(pool.shape(pool.zones[0]), storage)
+    return pool if disk_gb == DEFAULT_GB else replace(pool, name=f"{pool.name}-disk{disk_gb}", disk_gb=disk_gb)
 
 
 def _selected_slice(selector: Mapping[str, str], chips: int) -> Slice:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator import paths
-from emulator.cluster.records import ClusterRecord, write
+from emulator.cluster.records import ClusterRecord, read, write
 from emulator.folders import folder_name
 
 
@@ -66,7 +66,7 @@ class Folder:
     @property
     def ready(self) -> bool:
         """Whether the cluster was completely created."""
-        return self._file.exists() and bool(json.loads(self._file.read_text())["ready"])
+        return bool(read(self._file, "ready", False))
 
     @property
     def record(self) -> ClusterRecord:

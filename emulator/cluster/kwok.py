@@ -11,6 +11,7 @@ import base64
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -189,11 +190,25 @@ def _start(folder: Folder) -> None:
         control_plane.close(folder)
     ended = _forget_dead(folder)
     if ended or not _answers(folder):
+        if "kube-apiserver" in ended:
+            _refuse_taken_port(folder)
         control_plane.leave_taken_ports(folder, ended)
         _kwokctl(folder, "start", "cluster")
         _wait_until_ready(folder)
     _start_daemon(folder)
     _wait_for_daemon(folder)
+
+
+def _refuse_taken_port(folder: Folder) -> None:
+    """Stops at once if another program listens on the API server's port, which the stack's kubeconfig names."""
+    host, _, port = folder.host.partition(":")
+    with socket.socket() as probe:  # not by binding: connections of the ended API server may still hold the port
+        taken = probe.connect_ex((host, int(port))) == 0
+    if taken:
+        raise ClusterFailed(
+            f"The emulator's cluster {folder.name} doesn't start: another program listens on its port {port}. "
+            f"Find the program with `ss -ltnp 'sport = :{port}'` and end it. Then run this again."
+        )
 
 
 def _forget_dead(folder: Folder) -> list[str]:
@@ -230,13 +245,26 @@ def _kwokctl(folder: Folder, *arguments: str) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**own, "KWOK_WORKDIR": str(_kwokctl_folder(folder))},
+            env=own | _workdir(_kwokctl_folder(folder)),
             cwd=folder.path,
             start_new_session=True,
             umask=0o077,
         )
     if ran.returncode != 0:
         raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_last_line(log)} (log: {log})")
+
+
+def _workdir(path: Path) -> dict[str, str]:
+    """The variables that name kwokctl's folder.
+
+    kwokctl reads its own variable up to the first space. Its default is the folder `.kwok` of the home, without limits.
+    """
+    if not any(character.isspace() for character in str(path)):
+        return {"KWOK_WORKDIR": str(path)}
+    link = path / ".kwok"
+    if not link.is_symlink():
+        link.symlink_to(".")
+    return {"HOME": str(path)}
 
 
 def _answers(folder: Folder) -> bool:

@@ -109,6 +109,7 @@ class Provisioner:
                 new_nodes = await self._nodes_for(request, pools, out)
             except requests.NoCapacity as reason:
                 conditions = requests.accepted(False, "ResourcePoolExhausted", str(reason), now)
+                details = {"NodePoolName": reason.pool}
             except requests.NotServed as refusal:
                 conditions = requests.not_served(request, refusal, now, delay.request_seconds(), self._began)
             else:
@@ -116,6 +117,7 @@ class Provisioner:
                 conditions = requests.accepted(True, "Provisioned", message, now)
                 # The value of the nodes' label. Kueue can put it into the node selector of the request's pods.
                 details = {"ResizeRequestName": requests.resize_request(request)}
+                details["NodePoolName"] = nodes.pool_of(new_nodes[0])
         if (all_conditions := requests.changed(request, conditions)) is not None:
             path = f"/apis/{requests.REQUEST_API}/namespaces/{metadata['namespace']}/provisioningrequests"
             status = {"status": {"conditions": all_conditions, "provisioningClassDetails": details}}

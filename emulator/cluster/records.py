@@ -123,6 +123,26 @@ class Endpoint:
     ca_certificate: str
 
 
+class Damaged(Exception):
+    """A file of the state is not what the emulator wrote."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is damaged: it is not JSON that the emulator wrote. The clusters would wait for it forever. "
+            "Delete the file, and repeat the commands whose settings it had."
+        )
+
+
+def read(path: Path, key: str, default: Any) -> Any:
+    """Returns the value of a key in a JSON file, or the default if the file doesn't exist. Raises Damaged."""
+    try:
+        return json.loads(path.read_text())[key]
+    except FileNotFoundError:
+        return default
+    except (ValueError, KeyError, TypeError):
+        raise Damaged(path) from None
+
+
 def write(path: Path, content: dict[str, Any]) -> None:
     """Replaces a JSON file atomically: no reader sees, and no killed process leaves, an incomplete file."""
     path.parent.mkdir(parents=True, exist_ok=True)

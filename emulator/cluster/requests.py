@@ -46,6 +46,10 @@ class NotServed(LookupError):
 class NoCapacity(LookupError):
     """A pool can serve a request, but the capacity is unavailable."""
 
+    def __init__(self, pool: str) -> None:
+        super().__init__(f"{pool}: no {QUEUED} capacity (GCE_STOCKOUT)")
+        self.pool = pool
+
 
 # --------------------------------------------------------------------------------------------------------------- nodes
 def new_nodes(
@@ -77,7 +81,7 @@ def new_nodes(
                 refused = NotServed(refusal.reason, f"{pool.name}: {refusal}")
                 continue
             if QUEUED in out:
-                raise NoCapacity(f"{pool.name}: no {QUEUED} capacity (GCE_STOCKOUT)")
+                raise NoCapacity(pool.name)
             for node in created:
                 node["metadata"]["labels"][PROVISIONING_REQUEST] = resize_request(request)
             return created

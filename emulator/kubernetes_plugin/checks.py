@@ -9,6 +9,7 @@ from pulumi.runtime.proto import provider_pb2
 from emulator import sdk_types
 from emulator.kubernetes_plugin import kinds, objects
 from emulator.kubernetes_plugin.objects import Object, Properties, is_true, metadata
+from emulator.kubernetes_plugin.omitted import without_omitted
 from emulator.kubernetes_plugin.state import without_nulls
 from emulator.kubernetes_plugin.waits import refuse_unknown_wait
 from emulator.plugin import Secret, has_unknown, name_of, plain, random_suffix
@@ -56,6 +57,8 @@ def checked_object(
         news["metadata"] = meta
         if not has_unknown(meta):
             refuse_unknown_wait(plain(news))
+    if cls is not None and not failures and not has_unknown(news):
+        news = without_omitted(news)
     if objects.is_secret(plain(news)):
         if not failures and not has_unknown(news):
             news = objects.normalized(plain(news))  # the official plugin records `stringData` as `data` (Check)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal
 
+from emulator.kubernetes_plugin.omitted import is_omitted
 from emulator.plugin import UNKNOWN, Secret
 
 Object = dict[str, Any]
@@ -124,7 +125,7 @@ def live_inputs(live: Any, inputs: Any, *, typed: bool, path: Path = ()) -> Any:
     `typed` as in `differences`.
     """
     if isinstance(live, dict) and isinstance(inputs, dict):
-        kept = {k: v for k, v in inputs.items() if k in live or (typed and _empty(v))}
+        kept = {k: v for k, v in inputs.items() if k in live or (typed and is_omitted((*path, k), v))}
         return {k: live_inputs(live[k], v, typed=typed, path=(*path, k)) if k in live else v for k, v in kept.items()}
     if isinstance(live, list) and isinstance(inputs, list) and live and inputs and type(live[0]) is type(inputs[0]):
         pairs = enumerate(zip(live, inputs, strict=False))
@@ -150,10 +151,10 @@ def _compare(old: Any, new: Any, path: Path, typed: bool, changes: dict[Path, Ch
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() | new.keys():
             if key not in new:
-                if not (typed and _empty(old[key])):
+                if not (typed and is_omitted((*path, key), old[key])):
                     changes[(*path, key)] = "delete"
             elif key not in old:
-                if new[key] is UNKNOWN or not (typed and _empty(new[key])):
+                if new[key] is UNKNOWN or not (typed and is_omitted((*path, key), new[key])):
                     changes[(*path, key)] = "add"
             else:
                 _compare(old[key], new[key], (*path, key), typed, changes)
@@ -171,11 +172,6 @@ def _compare(old: Any, new: Any, path: Path, typed: bool, changes: dict[Path, Ch
 
 def _same(old: Any, new: Any) -> bool:
     return bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
-
-
-def _empty(value: Any) -> bool:
-    """Whether a Go type with `omitempty` omits the value."""
-    return value is None or value is False or value in ("", 0) or (isinstance(value, (dict, list)) and not value)
 
 
 _QUANTITIES = {"limits", "requests", "capacity", "hard", "overhead", "sizeLimit", "divisor", "min", "max", "default"}

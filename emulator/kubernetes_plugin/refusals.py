@@ -36,8 +36,6 @@ def create_refused(urn: str, inputs: Properties, error: ApiError) -> Refused:
 def update_refused(inputs: Properties, error: ApiError) -> Refused:
     """The error for an object that the API server did not update, with remedies for a conflict of field managers."""
     text = f"{display_name(inputs)} was not updated by the Kubernetes API server: "
-    if error.code == 404:
-        return Refused(f"{text}{error.message}. Run `pulumi refresh`, then `pulumi up` to create it again.")
     owners = [cause for cause in error.causes if cause.get("reason") == "FieldManagerConflict"]
     if not owners:
         return Refused(text + objects.redacted(error.message, inputs))

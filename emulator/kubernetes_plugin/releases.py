@@ -32,7 +32,8 @@ from emulator.plugin import (
 )
 
 TYPE = "kubernetes:helm.sh/v3:Release"
-# The official plugin records every field of its Release structure (helm_release.go), with these values if not set.
+# The official plugin records every field of its Release structure (helm_release.go), with these values if not set, and
+# no other argument: not the SDK's own `compat`.
 DEFAULTS: Properties = {
     **dict.fromkeys(
         (
@@ -44,9 +45,17 @@ DEFAULTS: Properties = {
         False,
     ),
     **dict.fromkeys(("description", "keyring", "postrender"), ""),
+    "values": {},
 }
+NOT_RECORDED = {"compat", "resourceNames"}
 # Helm's errors for a release that somebody else created, or that a running or killed operation holds.
 HELD = ("cannot re-use a name that is still in use", "is in progress")
+
+
+def completed(news: Properties) -> Properties:
+    """The arguments of a release as the official plugin records them."""
+    inputs = DEFAULTS | {key: value for key, value in news.items() if value is not None and key not in NOT_RECORDED}
+    return {"timeout": 0 if inputs["skipAwait"] else DEFAULT_TIMEOUT_SECONDS} | inputs
 
 
 def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properties, namespace: str) -> Properties:
@@ -55,14 +64,11 @@ def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properti
     Raises:
         Refused: The chart doesn't exist in the requested version.
     """
-    stated = {key: value for key, value in news.items() if value is not None and key != "resourceNames"}
-    inputs = DEFAULTS | stated
+    inputs = completed(news)
     if not inputs.get("name"):
         inputs["name"] = plain(olds.get("name")) or f"{name_of(request.urn)}-{random_suffix(request.randomSeed, 8)}"
     if not inputs.get("namespace"):
         inputs["namespace"] = namespace
-    if not inputs.get("skipAwait"):
-        inputs.setdefault("timeout", DEFAULT_TIMEOUT_SECONDS)
     if not has_unknown([inputs.get("chart"), inputs.get("version")]):
         inputs["version"] = chart(plain(inputs["chart"]), plain(inputs.get("version"))).version
     return inputs
@@ -75,7 +81,7 @@ def unsupported(news: Properties) -> list[tuple[str, str]]:
 
 
 def changes(state: Properties, news: Properties) -> dict[Path, Change]:
-    old = DEFAULTS | (plain(_stated(state)) or {})  # an earlier version recorded no defaults
+    old = plain(_stated(state)) or {}
     return differences({k: v for k, v in old.items() if k != "resourceNames"}, plain(news), typed=False)
 
 
@@ -197,14 +203,9 @@ class Releases:
                 f"Helm release {release_id}: __inputs in the state is no secret; the engine records it as one"
             )
         elif not inputs:
-            inputs = {
-                "name": name,
-                "namespace": namespace,
-                "chart": status.chart,
-                "version": status.version,
-                "values": Secret(dict(status.values)),  # any of them may be secret
-                "timeout": DEFAULT_TIMEOUT_SECONDS,
-            }
+            values = Secret(dict(status.values))  # any of them may be secret
+            named = {"name": name, "namespace": namespace, "chart": status.chart, "version": status.version}
+            inputs = completed({**named, "values": values})
         return _state(inputs, status), inputs
 
     def delete(self, state: Properties) -> None:

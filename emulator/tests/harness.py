@@ -110,7 +110,7 @@ class Project:
     def running(self) -> list[int]:
         """Ids of the language host, and of the program and its child, which the program writes to `running`."""
         file = self.folder / "running"
-        assert poll_until(file.exists, timeout=20, pause=0.1), "the program didn't start within 20 s"
+        assert poll_until(file.exists, timeout=120, pause=0.1), "the program did not start within 120 s"
         commands = Emulator(self.state).processes()
         (host,) = (pid for pid, command in commands.items() if "-m emulator.language_host" in command)
         program, child = json.loads(file.read_text())

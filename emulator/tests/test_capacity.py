@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from catalog.capacity import MODES
-from emulator import capacity, paths
+from emulator import capacity, delay, paths, program, ready
+from emulator.cluster.records import Damaged
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +45,23 @@ def test_an_unknown_capacity_mode_is_refused_and_changes_nothing(
     output = capsys.readouterr()
     assert output.out == ""
     assert output.err.startswith(f"{argument} is not a capacity mode. Write MODE=0 or MODE=1; modes: onDemand, spot")
+
+
+@pytest.mark.parametrize("content", ["", '{"out": ["sp', "[]", '{"other": 1}', "\x00"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("capacity", capacity.unavailable), ("delays", delay.delays), ("programs", program.named)],
+)
+def test_a_damaged_file_of_settings_is_named_before_a_cluster_waits_for_it(
+    name: str, read: Callable[[], object], content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / f"{name}.json").write_text(content)
+    with pytest.raises(Damaged, match=rf"{name}\.json is damaged.*Delete the file"):
+        read()
+    configuration = tmp_path / "mine.yaml"
+    configuration.write_text("config: {}")
+    monkeypatch.setattr("sys.argv", ["ready", str(configuration)])
+    with pytest.raises(SystemExit, match=rf"{name}\.json is damaged"):
+        ready.main()

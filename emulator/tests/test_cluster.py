@@ -1,6 +1,6 @@
 """Only here: the emulator's cluster with the real Kueue: what a deployment finds in it, and what it leaves behind.
 
-The tests share one cluster and depend on their order.
+The tests share one cluster, and two of them delete theirs at the end: no other test depends on an earlier one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -47,7 +48,7 @@ L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 DEPLOYMENT = "/apis/apps/v1/namespaces/llm/deployments/tgi"
 
 
-def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
     """Returns the first true result of a check. Retries while the API refuses."""
     deadline = time.monotonic() + seconds
     while True:
@@ -64,20 +65,42 @@ def eventually(check: Callable[[], Any], seconds: float = 20) -> Any:
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     # Deeper than the 108 bytes that the path of a Unix socket may have.
-    root = tmp_path_factory.mktemp("state") / ("deep" * 25)
+    root = tmp_path_factory.mktemp("state") / "with spaces and Umläute" / ("deep" * 25)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
-        # A while in which Kueue's pod is Ready and its webhook can't answer yet.
-        patch.setenv(controllers.WEBHOOK_DELAY_VARIABLE, "1")
         yield root
         for folder in (root / "clusters").glob("*"):
             cluster.delete(folder.name)
 
 
+@pytest.fixture(autouse=True)
+def undelayed(state: Path) -> Iterator[None]:  # noqa: ARG001 (whose delays these are)
+    """Removes the delays of a test, also of one that failed."""
+    yield
+    if delay.delays():
+        delay.declare({})
+
+
+@pytest.fixture(scope="module")
+def half(state: Path) -> Iterator[Folder]:  # noqa: ARG001 (where the cluster is made)
+    """An Autopilot cluster with a running pod."""
+    yield started_half()
+    cluster.delete("half")
+
+
+def started_half() -> Folder:
+    folder = Folder("half")
+    cluster.create("half", AUTOPILOT)
+    with client(folder) as api:
+        create(api, DEFAULT_PODS, "Pod", "p", spec={"nodeSelector": L4, "containers": [container(1)]})
+        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+    return folder
+
+
 @pytest.fixture(scope="module")
 def api(state: Path) -> Iterator[httpx.Client]:  # noqa: ARG001 (where the cluster is made)
-    """A cluster with the pools of the mixed example and the real Kueue, by its chart."""
+    """A cluster with the pools of the mixed example, a namespace and the real Kueue, by its chart."""
     cluster.create(STANDARD.name, STANDARD)
     cluster.set_pool(STANDARD.name, SYSTEM_POOL)
     cluster.set_pool(STANDARD.name, GPU_POOL)
@@ -86,7 +109,31 @@ def api(state: Path) -> Iterator[httpx.Client]:  # noqa: ARG001 (where the clust
     chart = str(Path(os.environ["GKE_AI_CHARTS"]) / "kueue")
     helm("install", "kueue", chart, "--create-namespace", "--set", release)
     with client(Folder(STANDARD.name)) as api:
+        create(api, "/api/v1/namespaces", "Namespace", "llm")
         yield api
+
+
+@pytest.fixture(scope="module")
+def queue(api: httpx.Client) -> str:
+    """A local queue with a quota of the GPU pool, and a higher and a lower priority class."""
+    quota = {"nvidia.com/gpu": "6", "cpu": "72"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
+    group = {"coveredResources": list(quota), "flavors": [{"name": "l4", "resources": resources}]}
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
+    await_webhook(api)
+    create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={})
+    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "queue", spec=spec)
+    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "lq", spec={"clusterQueue": "queue"})
+    for name, value in (("high", 1000), ("low", -10)):
+        create(api, "/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", name, value=value)
+    return "lq"
+
+
+def await_webhook(api: httpx.Client) -> None:
+    """Returns once Kueue's webhook answers."""
+    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "any"}, "spec": {}}
+    eventually(lambda: answer(api.post(f"{KUEUE}/resourceflavors", params={"dryRun": "All"}, json=flavor)))
 
 
 def helm(*arguments: str) -> None:
@@ -166,42 +213,40 @@ def phases(api: httpx.Client, **labels: str) -> list[str]:
     return sorted(shown)
 
 
-def test_kueues_pod_is_ready_before_its_webhook_answers(api: httpx.Client) -> None:
+def restart_daemon(webhook_delay: str) -> None:
+    """Kills the daemon, and with it the processes of pods, and starts it with another delay of its webhooks."""
+    folder = Folder(STANDARD.name).path
+    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in processes.command(pid))
+    os.kill(daemon, signal.SIGKILL)
+    eventually(lambda: not {"daemon", "kueue"} & commands().keys())
+    # As the dying daemon: the kernel closes its files, which hold the lock, after its command line is gone.
+    lock = eventually(lambda: try_lock(folder))
+    threading.Timer(0.5, os.close, [lock]).start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(controllers.WEBHOOK_DELAY_VARIABLE, webhook_delay)
+        cluster.create(STANDARD.name, STANDARD)
+
+
+def test_a_daemon_that_died_is_restarted_and_starts_kueue_whose_pod_is_ready_before_its_webhook_answers(
+    api: httpx.Client,
+) -> None:
     def ready() -> bool:
         pods = answer(api.get("/api/v1/namespaces/kueue-system/pods"))["items"]
         conditions = [c for pod in pods for c in pod["status"].get("conditions", [])]
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
+    restart_daemon(webhook_delay="3600")
     eventually(ready)
     with pytest.raises(Refused, match="webhook"):
-        create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={})
-
-
-def test_a_daemon_that_died_is_restarted_and_starts_kueue(api: httpx.Client) -> None:
-    folder = Folder(STANDARD.name).path
-    daemon = next(pid for pid in processes.of(folder) if b"emulator.cluster.daemon" in processes.command(pid))
-    os.kill(daemon, signal.SIGKILL)
-    eventually(lambda: "daemon" not in commands())
-    # As the dying daemon: the kernel closes its files, which hold the lock, after its command line is gone.
-    lock = eventually(lambda: try_lock(folder))
-    threading.Timer(0.5, os.close, [lock]).start()
-    cluster.create(STANDARD.name, STANDARD)
+        create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "too-early", spec={})
+    assert commands() == ALL_RUN_ONCE
+    restart_daemon(webhook_delay="")
     eventually(lambda: commands() == ALL_RUN_ONCE | {"kueue": 1})
-    eventually(lambda: create(api, f"{KUEUE}/resourceflavors", "ResourceFlavor", "l4", spec={}))
+    await_webhook(api)
 
 
-def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client) -> None:
-    quota = {"nvidia.com/gpu": "6", "cpu": "72"}
-    resources = [{"name": name, "nominalQuota": amount} for name, amount in quota.items()]
-    group = {"coveredResources": list(quota), "flavors": [{"name": "l4", "resources": resources}]}
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    spec = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": preemption}
-    create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "queue", spec=spec)
-    create(api, "/api/v1/namespaces", "Namespace", "llm")
-    create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "lq", spec={"clusterQueue": "queue"})
-    for name, value in (("high", 1000), ("low", -10)):
-        create(api, "/apis/scheduling.k8s.io/v1/priorityclasses", "PriorityClass", name, value=value)
-    queued = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client, queue: str) -> None:
+    queued = {"labels": {"kueue.x-k8s.io/queue-name": queue}}
 
     def template(priority: str, gpus: int, **spec: Any) -> Object:
         pod = {"priorityClassName": priority, "nodeSelector": L4, "containers": [container(gpus)]}
@@ -226,6 +271,8 @@ def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client) 
     eventually(lambda: phases(api, **in_job) == ["Running"] * 2)
     # Containers that Kueue had stopped are not the Job's failures.
     assert answer(api.get(f"{JOBS}/finetune"))["status"].get("failed", 0) == 0
+    for path in (DEPLOYMENT, f"{JOBS}/finetune"):
+        delete_with_dependents(api, path)
 
 
 def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: httpx.Client) -> None:
@@ -261,13 +308,18 @@ def _unschedulable(pod: Object) -> bool:
 
 
 def test_finish_job_ends_a_job(api: httpx.Client) -> None:
-    assert cluster.finish_job(STANDARD.name, "llm", "finetune") == 2
-    eventually(lambda: answer(api.get(f"{JOBS}/finetune"))["status"].get("succeeded") == 2)
-    with pytest.raises(cluster.NothingRuns, match="finetune"):
-        cluster.finish_job(STANDARD.name, "llm", "finetune")
+    await_webhook(api)
+    template = {"spec": {"containers": [{"name": "c", "image": "example/model"}], "restartPolicy": "Never"}}
+    create(api, JOBS, "Job", "brief", spec={"parallelism": 2, "completions": 2, "template": template})
+    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "brief"}) == ["Running"] * 2)
+    assert cluster.finish_job(STANDARD.name, "llm", "brief") == 2
+    eventually(lambda: answer(api.get(f"{JOBS}/brief"))["status"].get("succeeded") == 2)
+    with pytest.raises(cluster.NothingRuns, match="brief"):
+        cluster.finish_job(STANDARD.name, "llm", "brief")
 
 
 def test_kueue_has_its_own_service_accounts_permissions(api: httpx.Client) -> None:
+    await_webhook(api)
     token = next(Folder(STANDARD.name).sandboxes.glob("*/*/token")).read_text()
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     # Without the administrator's certificate.
@@ -278,6 +330,7 @@ def test_kueue_has_its_own_service_accounts_permissions(api: httpx.Client) -> No
     assert who["status"]["userInfo"]["username"] == "system:serviceaccount:kueue-system:kueue-controller-manager"
 
 
+@pytest.mark.usefixtures("queue")
 def test_kueues_aggregated_api_answers(api: httpx.Client) -> None:
     path = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/queue/pendingworkloads"
     assert eventually(lambda: answer(api.get(path)))["kind"] == "PendingWorkloadsSummary"
@@ -370,7 +423,10 @@ def test_a_compute_class_that_breaks_googles_rules_is_refused(api: httpx.Client,
         create(api, CLASSES, "ComputeClass", "wrong", spec={"priorities": [priority]})
 
 
-def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
+@pytest.fixture(scope="module")
+def requested(api: httpx.Client) -> None:
+    """The queue `dws`, whose runs get the nodes of a pool by a ProvisioningRequest."""
+    await_webhook(api)
     queued = PoolRecord(
         "queued", "g2-standard-24", [ZONE], gpu="nvidia-l4", gpus=2, capacity="queuedFlexStart", max_nodes=2
     )
@@ -403,6 +459,10 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     }
     create(api, f"{KUEUE}/clusterqueues", "ClusterQueue", "dws", spec=spec)
     create(api, f"{KUEUE}/namespaces/llm/localqueues", "LocalQueue", "dws", spec={"clusterQueue": "dws"})
+
+
+@pytest.mark.usefixtures("requested")
+def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client) -> None:
     capacity.declare({"queuedFlexStart": False})
     submit_queued(api, "dws", 2)
 
@@ -421,6 +481,7 @@ def test_kueue_requests_queued_nodes_and_its_job_runs_on_them(api: httpx.Client)
     names = {node["metadata"]["labels"][PROVISIONING_REQUEST] for node in nodes}
     assert {pod["spec"]["nodeSelector"][PROVISIONING_REQUEST] for pod in pods} == names
     assert cluster.finish_job(STANDARD.name, "llm", "dws") == 2
+    delete_with_dependents(api, f"{JOBS}/dws")
 
 
 def submit_queued(api: httpx.Client, name: str, pods: int, **annotations: str) -> None:
@@ -456,17 +517,19 @@ def is_given_up(api: httpx.Client, job: str) -> bool:
     return [item["spec"]["active"] for item in items if item["metadata"]["name"].startswith(f"job-{job}-")] == [False]
 
 
+@pytest.mark.usefixtures("requested")
 def test_kueue_retries_a_run_whose_request_failed_and_then_gives_it_up(api: httpx.Client) -> None:
     delay.declare({"request": 1})
     before = version_of_requests(api)
     submit_queued(api, "huge", 3)  # the pool has at most two nodes
     eventually(lambda: is_given_up(api, "huge"), 120)
-    assert requests_since(api, before, "huge") == {"1": {"Failed"}, "2": {"Failed"}}
+    # On a busy machine, a watch of one second can end before it has sent the whole history.
+    eventually(lambda: requests_since(api, before, "huge") == {"1": {"Failed"}, "2": {"Failed"}})
     assert phases(api, **{"batch.kubernetes.io/job-name": "huge"}) == []
     delete_with_dependents(api, f"{JOBS}/huge")
-    delay.declare({})
 
 
+@pytest.mark.usefixtures("requested")
 def test_gke_reclaims_the_nodes_of_a_request_at_the_end_of_its_run(api: httpx.Client) -> None:
     delay.declare({"booking": 0, "idle": 0})
     eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
@@ -476,8 +539,8 @@ def test_gke_reclaims_the_nodes_of_a_request_at_the_end_of_its_run(api: httpx.Cl
     eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "short"}) == ["Running"])
     eventually(lambda: is_given_up(api, "short"), 120)
     ended = {"Accepted", "Provisioned", "BookingExpired", "CapacityRevoked"}
-    assert requests_since(api, before, "short") == {"1": ended}
-    assert answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == []
+    eventually(lambda: requests_since(api, before, "short") == {"1": ended})
+    eventually(lambda: answer(api.get("/api/v1/nodes", params={"labelSelector": PROVISIONING_REQUEST}))["items"] == [])
     delete_with_dependents(api, f"{JOBS}/short")
 
 
@@ -551,8 +614,9 @@ def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
     cluster.set_pool(STANDARD.name, fresh)
     delay.declare({"node": 3})
     selector = {"cloud.google.com/gke-nodepool": "fresh"}
-    create(api, DEFAULT_PODS, "Pod", "early", spec={"nodeSelector": selector, "containers": [container(0)]})
     listed = {"labelSelector": "cloud.google.com/gke-nodepool=fresh"}
+    before = str(answer(api.get("/api/v1/nodes", params=listed))["metadata"]["resourceVersion"])
+    create(api, DEFAULT_PODS, "Pod", "early", spec={"nodeSelector": selector, "containers": [container(0)]})
 
     def node() -> Object:
         (only,) = answer(api.get("/api/v1/nodes", params=listed))["items"] or [{}]
@@ -563,12 +627,17 @@ def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
         conditions = item.get("status", {}).get("conditions", [])
         return next((c["lastTransitionTime"] for c in conditions if (c["type"], c["status"]) == (name, "True")), "")
 
-    eventually(node)
-    assert not since(node(), "Ready")
-    assert "node.kubernetes.io/not-ready" in [taint["key"] for taint in node()["spec"]["taints"]]
+    def created() -> Object:
+        """The node as it was created, from the API server's history."""
+        history = listed | {"watch": "1", "resourceVersion": before, "timeoutSeconds": "1"}
+        lines = api.get("/api/v1/nodes", params=history).text.splitlines()
+        return dict(json.loads(lines[0])["object"]) if lines else {}
+
+    new = eventually(created)
+    assert not since(new, "Ready")
+    assert "node.kubernetes.io/not-ready" in [taint["key"] for taint in new["spec"]["taints"]]
     eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/early"))["status"]["phase"] == "Running")
     assert since(answer(api.get(f"{DEFAULT_PODS}/early")), "PodScheduled") >= since(node(), "Ready") > ""
-    delay.declare({})
     answer(api.delete(f"{DEFAULT_PODS}/early", params={"gracePeriodSeconds": "0"}))
     cluster.remove_pool(STANDARD.name, "fresh")
 
@@ -588,9 +657,11 @@ def test_a_pool_of_fixed_size_is_not_created_without_capacity(api: httpx.Client)
     cluster.remove_pool(STANDARD.name, "dry")
 
 
+@pytest.mark.usefixtures("queue", "requested")
 def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None:
-    for path in (DEPLOYMENT, f"{JOBS}/finetune", f"{JOBS}/dws"):
-        delete_with_dependents(api, path)
+    submit_queued(api, "last", 1)
+    eventually(lambda: phases(api, **{"batch.kubernetes.io/job-name": "last"}) == ["Running"])
+    delete_with_dependents(api, f"{JOBS}/last")
     answer(api.delete("/api/v1/namespaces/llm"))
     kinds = {"clusterqueues": ("queue", "dws"), "resourceflavors": ("l4", "queued"), "admissionchecks": ("dws",)}
     for kind, names in kinds.items():
@@ -620,33 +691,31 @@ def test_a_cluster_whose_creation_was_killed_is_created_again(state: Path) -> No
         "cluster.create('half', cluster.ClusterRecord('half', 'p', 'us-central1', 'autopilot', ['us-central1-a'], '1'))"
     )
     command = [sys.executable, "-c", program, str(state)]
+    cluster.delete("half")
     folder = Folder("half")
     with subprocess.Popen(command, cwd=paths.ROOT, env={**os.environ, "PYTHONPATH": str(paths.ROOT)}) as killed:
         # kwokctl has begun to start the control plane.
         eventually(lambda: len(processes.of(folder.path)) >= 2)
         killed.kill()
     assert not cluster.exists("half")
-    cluster.create("half", AUTOPILOT)
+    started_half()
     assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
     with client(folder) as api:
-        create(api, DEFAULT_PODS, "Pod", "p", spec={"nodeSelector": L4, "containers": [container(1)]})
-        eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
         events = answer(api.get("/api/v1/namespaces/default/events"))["items"]
         assert "TriggeredScaleUp" in [event["reason"] for event in events]
+    cluster.delete("half")
 
 
-@pytest.mark.usefixtures("state")
-def test_a_cluster_has_its_gateway_classes_once_the_gateway_api_is_on() -> None:
+def test_a_cluster_has_its_gateway_classes_once_the_gateway_api_is_on(half: Folder) -> None:
     cluster.create("half", replace(AUTOPILOT, gateway_api=True))
-    with client(Folder("half")) as api:
+    with client(half) as api:
         found = answer(api.get(f"/apis/{gateway_routes.GATEWAY_API}/gatewayclasses"))["items"]
     assert {item["metadata"]["name"] for item in found} == set(gateway_routes.CLASSES)
     assert {item["status"]["conditions"][0]["type"] for item in found} == {"Accepted"}
 
 
-@pytest.mark.usefixtures("state")
-def test_a_cluster_of_an_earlier_version_is_closed_to_other_users_with_its_objects() -> None:
-    folder = Folder("half")
+def test_a_cluster_of_an_earlier_version_is_closed_to_other_users_with_its_objects(half: Folder) -> None:
+    folder = half
     processes.end(folder.path)
     saved, port = folder.control_plane / "kwok.yaml", processes.free_ports(1)[0]
     text = saved.read_text().replace("unix://etcd.sock", f"http://127.0.0.1:{port}")
@@ -662,9 +731,20 @@ def test_a_cluster_of_an_earlier_version_is_closed_to_other_users_with_its_objec
         answer(api.get(f"{DEFAULT_PODS}/p"))
 
 
-@pytest.mark.usefixtures("state")
-def test_a_stopped_cluster_is_restarted_with_its_objects() -> None:
-    folder = Folder("half")
+def test_a_stopped_cluster_whose_port_another_program_has_says_so_at_once(half: Folder) -> None:
+    host, _, port = half.host.partition(":")
+    processes.end(half.path)
+    with socket.create_server((host, int(port))):
+        started = time.monotonic()
+        with pytest.raises(cluster.ClusterFailed, match=rf"another program listens on its port {port}"):
+            cluster.start(half.name)
+        assert time.monotonic() - started < 30
+    cluster.start(half.name)
+    assert len(processes.of(half.path)) == len(ALL_RUN_ONCE)
+
+
+def test_a_stopped_cluster_is_restarted_with_its_objects(half: Folder) -> None:
+    folder = half
     endpoint, ids = cluster.endpoint("half"), set(processes.of(folder.path))
     assert cluster.create("half", AUTOPILOT) == endpoint
     assert set(processes.of(folder.path)) == ids
@@ -674,5 +754,3 @@ def test_a_stopped_cluster_is_restarted_with_its_objects() -> None:
     assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
     with client(folder) as api:
         eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
-    cluster.delete("half")
-    assert processes.of(folder.path) == []

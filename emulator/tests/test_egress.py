@@ -74,7 +74,7 @@ async def _ask(path: Path, request: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(str(path))
     writer.write(request)
     await writer.drain()
-    answered = await asyncio.wait_for(reader.read(), 5)
+    answered = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return answered
 
@@ -115,7 +115,7 @@ def test_a_local_port_forwards_to_the_current_process_of_a_target() -> None:
 
         async def said(port: int) -> bytes:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            answered = await asyncio.wait_for(reader.read(), 5)
+            answered = await asyncio.wait_for(reader.read(), 60)
             writer.close()
             return answered
 

@@ -13,7 +13,7 @@ from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator import sdk_types
-from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness, releases
+from emulator.kubernetes_plugin import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.plugin import (
     UNKNOWN,
     Refused,
@@ -118,12 +118,38 @@ def test_quantities_are_compared_by_value_only_in_built_in_kinds() -> None:
     assert difference({"name": "1"}, {"name": "1000m"}) == {"name": "update"}
 
 
-def test_an_omitted_empty_value_of_a_built_in_kind_is_no_difference() -> None:
-    empty = {"a": "", "b": False, "c": [], "d": {}, "e": 0}
+def test_an_empty_value_that_the_api_server_omits_is_no_difference() -> None:
+    empty = {"hostNetwork": False, "workingDir": "", "args": [], "labels": {}, "minReadySeconds": 0}
     assert difference({}, empty) == {}
+    assert difference(empty, {}) == {}
     assert set(difference({}, empty, typed=False)) == set(empty)
-    assert difference({"e": 1}, {"e": 0}) == {"e": "update"}
-    assert difference({"b": 1}, {"b": True}) == {"b": "update"}
+    assert difference({}, {"volumeMounts": {"readOnly": False}, "env": {"value": ""}}) != {}  # new items
+    assert (
+        difference({"volumeMounts": {}, "env": {}}, {"volumeMounts": {"readOnly": False}, "env": {"value": ""}}) == {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "backoffLimit"), 0),
+        (("spec", "suspend"), False),
+        (("spec", "terminationGracePeriodSeconds"), 0),
+        (("spec", "storageClassName"), ""),
+        (("spec", "volumes", "emptyDir"), {}),
+        (("spec", "volumes", "csi", "readOnly"), False),
+        (("data", "hostNetwork"), ""),
+    ],
+)
+def test_an_empty_value_that_the_api_server_keeps_is_a_difference(path: tuple[str, ...], value: object) -> None:
+    def nested(content: dict[str, Any]) -> dict[str, Any]:
+        for step in reversed(path[:-1]):
+            content = {step: content}
+        return content
+
+    assert list(difference(nested({}), nested({path[-1]: value})).values()) == ["add"]
+    assert list(difference(nested({path[-1]: value}), nested({})).values()) == ["delete"]
+    assert list(difference(nested({path[-1]: 1}), nested({path[-1]: value})).values()) == ["update"]
 
 
 def test_items_of_lists_are_compared_in_place() -> None:
@@ -141,11 +167,11 @@ def test_live_fields_outside_the_inputs_are_ignored() -> None:
 
 def test_a_refresh_keeps_equal_values_in_the_form_of_the_inputs() -> None:
     live = {"limits": {"cpu": "1", "memory": "2Gi"}, "replicas": 3}
-    inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "env": "", "gone": "x"}
+    inputs = {"limits": {"cpu": "1000m", "memory": "1Gi"}, "replicas": 2, "host": "", "gone": "x"}
     assert objects.live_inputs(live, inputs, typed=True) == {
         "limits": {"cpu": "1000m", "memory": "2Gi"},
         "replicas": 3,
-        "env": "",
+        "host": "",
     }
 
 
@@ -379,7 +405,29 @@ def test_a_release_is_recorded_with_the_defaults_of_the_official_plugin() -> Non
     arguments = sdk_types.load("pulumi_kubernetes.helm.v3.Release", "ReleaseArgs")
     assert recorded.keys() <= sdk_types.properties(arguments).keys()
     recorded["chart"] = "kueue"
-    # An earlier version of the emulator recorded no defaults.
-    earlier = stated | {"namespace": "kueue-system", "chart": "kueue"}
-    assert releases.changes({"__inputs": Secret(earlier)}, recorded) == {}
+    without_defaults = stated | {"namespace": "kueue-system", "chart": "kueue"}
+    assert ("atomic",) in releases.changes({"__inputs": Secret(without_defaults)}, recorded)
     assert releases.changes({"__inputs": Secret(recorded)}, recorded | {"atomic": True}) == {("atomic",): "update"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "timeout"),
+    [({}, 300), ({"skipAwait": True}, 0), ({"skipAwait": True, "timeout": 60}, 60), ({"timeout": 0}, 0)],
+)
+def test_a_release_records_the_arguments_that_the_official_plugin_knows(stated: dict[str, Any], timeout: int) -> None:
+    recorded = releases.completed({"name": "kueue", "compat": "true", "resourceNames": {}, "keyring": None, **stated})
+    assert recorded["timeout"] == timeout
+    assert not {"compat", "resourceNames"} & recorded.keys()
+    assert (recorded["values"], recorded["keyring"]) == ({}, "")
+
+
+def test_what_the_api_server_omits_of_a_built_in_kind_is_not_recorded() -> None:
+    mount = {"name": "v", "mountPath": "/v", "readOnly": False}
+    pod = {"hostNetwork": False, "containers": [{"name": "c", "volumeMounts": [mount], "args": []}], "priority": 0}
+    inputs = {"metadata": {"name": "p", "namespace": "n", "labels": {}, "annotations": {"a": ""}}, "spec": pod}
+    request = provider_pb2.CheckRequest(urn="urn:pulumi:s::p::kubernetes:core/v1:Pod::p")
+    recorded, failures = checks.checked_object(request, "kubernetes:core/v1:Pod", {}, inputs, "n", lambda _: True)
+    assert failures == []
+    assert recorded["metadata"] == {"name": "p", "namespace": "n", "annotations": {"a": ""}}
+    kept = {"containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}], "priority": 0}
+    assert recorded["spec"] == kept

@@ -187,6 +187,39 @@ def test_a_second_up_changes_nothing(plugin: Engine, namespace: str, token: str,
     assert plugin.changes(refreshed, properties) == []
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.backoffLimit", 0),
+        ("spec.template.spec.terminationGracePeriodSeconds", 0),
+        ("spec.template.spec.automountServiceAccountToken", False),
+        ("spec.template.spec.securityContext", {}),
+    ],
+)
+def test_a_change_to_zero_is_a_change(plugin: Engine, namespace: str, path: str, value: Any) -> None:
+    properties = job(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(JOB, "z", properties)
+    assert plugin.changes(created, changed(properties, path, value)) == [path]
+
+
+def test_the_api_server_omits_the_empty_values_that_are_no_change(plugin: Engine, namespace: str) -> None:
+    pod = {"hostNetwork": False, "hostPID": False, "hostIPC": False, "subdomain": "", "priorityClassName": ""}
+    pod |= {"nodeSelector": {}, "imagePullSecrets": [], "tolerations": [], "serviceAccountName": ""}
+    container = {"stdin": False, "tty": False, "workingDir": "", "args": [], "volumeMounts": [], "command": []}
+    properties = deployment(namespace, annotations={SKIP_AWAIT: "true"})
+    created = plugin.create(DEPLOYMENT, "d", properties)
+    with_empty = copy.deepcopy(properties)
+    spec = with_empty["spec"]["template"]["spec"]
+    spec |= pod
+    spec["containers"][0] |= container
+    with_empty["spec"] |= {"paused": False, "minReadySeconds": 0}
+    assert plugin.changes(created, with_empty) == []
+    live = plugin.update(created, with_empty).outputs["spec"]
+    assert live.keys().isdisjoint({"paused", "minReadySeconds"})
+    assert live["template"]["spec"].keys().isdisjoint(pod)
+    assert live["template"]["spec"]["containers"][0].keys().isdisjoint(container)
+
+
 def test_string_data_of_a_secret_equals_its_stored_form(plugin: Engine, namespace: str) -> None:
     properties = {"metadata": {"name": "t", "namespace": namespace}, "stringData": {"token": Secret("hf_canary")}}
     created = plugin.create(SECRET, "t", properties)
@@ -532,8 +565,9 @@ def test_an_update_of_an_object_that_was_deleted_by_hand_is_refused(
     properties = deployment(namespace, annotations={SKIP_AWAIT: "true"})
     created = plugin.create(DEPLOYMENT, "d", properties)
     cluster.kubectl("delete", "deployment", "d", "-n", namespace)
-    with pytest.raises(Rejected, match=r'deployments\.apps "d" not found'):
+    with pytest.raises(Rejected, match=r'deployments\.apps "d" not found') as refused:
         plugin.update(created, changed(properties, "spec.replicas", 2))
+    assert "refresh" not in str(refused.value), "the official plugin names no remedy: docs/troubleshooting.md has it"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ globals()[sys.argv[1]]()
 """
 
 
-def eventually(check: Callable[[], Any], seconds: float = 30) -> Any:
+def eventually(check: Callable[[], Any], seconds: float = 120) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -255,7 +255,7 @@ def test_a_deleted_pod_stays_until_its_program_has_saved(
     assert "saves/saved" not in store.objects("runs")
     eventually(lambda: terminated(pod(api, "saves")) == ("Failed", 75))
     assert "saves/saved" in store.objects("runs")
-    assert following.result(timeout=10) == "started in /data/saves\nsaved\n"
+    assert following.result(timeout=60) == "started in /data/saves\nsaved\n"
     answer(api.patch(f"{PODS}/saves", json={"metadata": {"finalizers": None}}, headers=MERGE_PATCH))
     eventually(lambda: api.get(f"{PODS}/saves").status_code == 404)
     assert logs.main(["sav"]) == 0

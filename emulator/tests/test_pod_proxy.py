@@ -56,7 +56,7 @@ async def exchange(pod: Handler, request: bytes, endpoints: Callable[[str], list
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
             writer.write(request)
             await writer.drain()
-            answered = await asyncio.wait_for(reader.read(), 10)
+            answered = await asyncio.wait_for(reader.read(), 60)
             writer.close()
             return answered
 
@@ -111,7 +111,7 @@ def test_a_request_waits_for_a_pod_whose_process_starts() -> None:
             async with await pod_proxy.serve(find, endpoints) as proxy:
                 reader, writer = await asyncio.open_connection("127.0.0.1", proxy.sockets[0].getsockname()[1])
                 writer.write(b"GET / HTTP/1.1\r\nx-emulator-inference-pool: llm/late\r\n\r\n")
-                answered = await asyncio.wait_for(reader.read(), 10)
+                answered = await asyncio.wait_for(reader.read(), 60)
                 writer.close()
                 return answered
 

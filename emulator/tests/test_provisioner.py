@@ -21,6 +21,7 @@ from catalog.nodes import (
     NVIDIA_GPU,
     ZONE,
 )
+from catalog.quantities import parse_quantity
 from catalog.tpus import GOOGLE_TPU
 from emulator.cluster import fit, nodes, planner
 from emulator.cluster.records import ClusterRecord, PoolRecord
@@ -141,6 +142,30 @@ def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
     assert machines["cpu"].startswith("e2-")
     # The first pod gets its node before the second one is planned.
     assert machines["one"] == "g2-standard-4"
+
+
+def with_storage(waiting: Object, amount: str) -> Object:
+    """The pod with a request of ephemeral storage."""
+    waiting["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = amount
+    return waiting
+
+
+@pytest.mark.parametrize(("amount", "disk_gb"), [("40Gi", 100), ("60Gi", 136), ("120Gi", 254)])
+def test_autopilot_gives_a_node_a_boot_disk_with_room_for_its_pod(amount: str, disk_gb: int) -> None:
+    pods = [with_storage(l4_pod("p", gpus=1), amount), with_storage(l4_pod("next", gpus=1), amount)]
+    (first, second) = planner.plan(AUTOPILOT, [], [], pods).new_nodes
+    assert nodes.pool_of(first.node) == nodes.pool_of(second.node)
+    assert nodes.pool_of(first.node).endswith("standard" if disk_gb == 100 else f"-disk{disk_gb}")
+    assert parse_quantity(first.node["status"]["allocatable"]["ephemeral-storage"]) >= parse_quantity(amount)
+
+
+def test_a_class_chooses_a_boot_disk_for_its_pods_on_autopilot_only() -> None:
+    pods = [with_storage(class_pod("p"), "60Gi")]
+    assert len(of_class(pods, cluster=AUTOPILOT).new_nodes) == 1
+    assert len(of_class(pods, changes={"autopilot": {"enabled": True}}).new_nodes) == 1
+    refused = of_class(pods)
+    assert refused.new_nodes == []
+    assert "ephemeral-storage" in refused.refused["p"]
 
 
 def test_autopilot_creates_a_spot_node_for_a_pod_that_selects_one() -> None:

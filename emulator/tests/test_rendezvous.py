@@ -37,14 +37,14 @@ async def serving(member: Member, name: str, port: int = 1234) -> AsyncIterator[
 
 async def answer(member: Member, host: str, port: int = 1234) -> str:
     reader, writer = await asyncio.open_connection("127.0.0.1", member.port(host, port))
-    text = await asyncio.wait_for(reader.read(), 10)
+    text = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     return text.decode()
 
 
 def run(scenario: Callable[[Rendezvous], Awaitable[None]]) -> None:
     async def in_time() -> None:
-        await asyncio.wait_for(scenario(Rendezvous()), 20)
+        await asyncio.wait_for(scenario(Rendezvous()), 60)
 
     asyncio.run(in_time())
 

@@ -47,7 +47,7 @@ def started() -> Iterator[Callable[..., int]]:
 
 
 def eventually(check: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             if check():

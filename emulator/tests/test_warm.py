@@ -135,7 +135,7 @@ def test_signals_reach_the_forked_program(folder: Path, tmp_path: Path, number: 
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    assert process.wait(10) == 9
+    assert process.wait(60) == 9
     process.communicate()
 
 
@@ -149,7 +149,7 @@ def test_a_forked_program_and_its_children_end_with_the_process_that_started_it(
     assert process.pid not in ids
     process.kill()
     process.communicate()
-    until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end", 10)
+    until_none(lambda: [pid for pid in ids if Path(f"/proc/{pid}").exists()], "the fork and its child end")
 
 
 def test_a_forked_program_ends_when_the_parent_of_its_process_is_killed(folder: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_forked_program_ends_when_the_parent_of_its_process_is_killed(folder: 
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.communicate()  # returns once no process holds the stream
-    until_none(Path(f"/proc/{pid}").exists, "the fork ends", 10)
+    until_none(Path(f"/proc/{pid}").exists, "the fork ends")
 
 
 def test_a_source_file_edited_between_two_runs_counts_at_once(folder: Path, tmp_path: Path) -> None:
@@ -254,4 +254,68 @@ def test_a_signal_also_reaches_the_children_of_a_forked_program(folder: Path, tm
     process.terminate()
     assert process.wait(30) == -signal.SIGTERM  # before its input is closed, at whose end the program would end itself
     process.communicate()
-    until_none(child.exists, "the child ends", 10)
+    until_none(child.exists, "the child ends")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_is_ignored_stays_ignored_in_the_forked_program(
+    folder: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("print('ready', flush=True)\ninput()\nprint('done')\n")
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f"trap '' {number.name[3:]}; exec \"$@\"", "sh", *WARM, str(program)],
+        env={"GKE_AI_WARM": str(folder), "PATH": os.environ["PATH"]},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    for _ in range(2):
+        process.send_signal(number)
+        os.kill(fork_of(process.pid), number)
+    assert process.communicate("go on\n", timeout=30)[0] == "done\n"
+
+
+def test_a_signal_is_not_ignored_because_it_was_when_the_warm_process_started(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        server = serve(tmp_path, 60)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    try:
+        eventually((tmp_path / "socket").exists, "the warm process listens")
+        program = tmp_path / "program.py"
+        program.write_text("import signal\nprint(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n")
+        assert run(tmp_path, str(program))[1] == "True\n"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_forked_program_that_a_signal_to_its_group_stops_cleans_up_after_its_parent_has_ended(
+    folder: Path, tmp_path: Path
+) -> None:
+    program, cleaned = tmp_path / "program.py", tmp_path / "cleaned"
+    program.write_text(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+        "try:\n    print('ready', flush=True)\n    for _ in range(600):\n        time.sleep(0.1)\n"
+        f"finally:\n    time.sleep({5 * warm.PARENT_SECONDS})\n    pathlib.Path({str(cleaned)!r}).touch()\n"
+    )
+    # `true` keeps the shell as the parent.
+    parent = subprocess.Popen(
+        ["/bin/sh", "-c", '"$@"; true', "sh", *WARM, str(program)],
+        env={"GKE_AI_WARM": str(folder), "PATH": os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert parent.stdout
+    assert parent.stdout.readline() == "ready\n"
+    os.killpg(parent.pid, signal.SIGTERM)
+    assert parent.wait(30) == -signal.SIGTERM
+    eventually(cleaned.exists, "the program cleans up")
+    parent.communicate()

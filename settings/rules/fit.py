@@ -107,35 +107,44 @@ def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
         yield Problem(workload.at(key), f"{error}. The pods would stay pending", "Request less, or another accelerator")
 
 
-@needs("gke-ai:computeClasses")
+@needs("gke-ai:computeClasses", "gke-ai:cluster.mode")
 @each("compute_classes")
 def choices_hold_a_pod(
     compute_class: ComputeClass,
     gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    cluster: Cluster,
     measured: Calibration,
 ) -> Iterator[Problem]:
     """Each pod fits some machine of its compute class, and each machine fits some pod.
 
-    GKE chooses the boot disk of such a node, so ephemeral storage is not compared.
+    On Autopilot, GKE chooses a boot disk that is large enough (`catalog.boot_disks`).
     """
     users = [user for user in gpu_workloads if user.section.compute_class == compute_class.name]
     machine_types = [MACHINES.get(priority.machine_type) for priority in compute_class.priorities]
     if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
         return
     left = [_free_of(machine_type, measured) for machine_type in machine_types if machine_type is not None]
-    gaps = [(user, [_missing(_of_machine(user), amounts) for amounts in left]) for user in users]
+    disks = {"ephemeral-storage"} if cluster.is_autopilot else set()
+    requests = [{name: amount for name, amount in user.node_request.items() if name not in disks} for user in users]
+    gaps = [
+        (user, [_missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
+    ]
     for user, of_choices in gaps:
         if all(of_choices):
             nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
             resource, workload = of_choices[nearest][0], user.section
             amount = _amount(resource, user.node_request[resource])
             has = _amount(resource, left[nearest].get(resource, Fraction(0)))
+            of_disk = resource == "ephemeral-storage"
+            larger = (
+                ", or mount a bucket" if of_disk else f", or add a larger machine to {compute_class.at('priorities')}"
+            )
             yield Problem(
                 workload.at(_key(workload, resource)),
                 f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} has "
                 f"as much: {compute_class.priorities[nearest].machine_type} has {has} for pods. "
                 "It would stay pending",
-                f"Request less, or add a larger machine to {compute_class.at('priorities')}",
+                f"Request less{larger}",
             )
     if any(all(of_choices) for _, of_choices in gaps):
         return
@@ -150,10 +159,6 @@ def choices_hold_a_pod(
                 "GKE would never use this choice",
                 "Remove it, or choose a larger machine",
             )
-
-
-def _of_machine(user: Placed[Workload]) -> Amounts:
-    return {resource: amount for resource, amount in user.node_request.items() if resource != "ephemeral-storage"}
 
 
 def _free_of(machine_type: Machine, measured: Calibration) -> Amounts:

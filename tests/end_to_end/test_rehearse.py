@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -37,9 +40,9 @@ def command(config: Path, *more: str) -> tuple[str, ...]:
 
 def clean(emulator: Emulator) -> None:
     """Asserts that a rehearsal left no process, no scratch emulator and no stack."""
-    until_none(emulator.processes, "no process of the emulator is left", 20)
+    until_none(emulator.processes, "no process of the emulator is left")
     scratch = Emulator(emulator.state / "rehearsal")
-    until_none(scratch.processes, "no process of the scratch emulator is left", 20)
+    until_none(scratch.processes, "no process of the scratch emulator is left")
     assert not scratch.state.exists()
     assert emulator.run("pulumi", "stack", "ls", "--json").strip() == "[]"
 
@@ -103,11 +106,31 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
     clean(emulator)
 
 
-def test_an_interrupted_rehearsal_leaves_nothing(emulator: Emulator) -> None:
-    process = emulator.start(*command(changed(emulator, replicas=2)))
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_an_interrupted_rehearsal_leaves_nothing(numbers: list[signal.Signals], emulator: Emulator) -> None:
+    """The signals go to its whole group, in which make's shell ends first: from a terminal, or from a service."""
+    process = subprocess.Popen(
+        [
+            "/bin/sh",
+            "-c",
+            '"$@"; exit $?',
+            "sh",
+            str(ROOT / "emulator" / "run"),
+            *command(changed(emulator, replicas=2)),
+        ],
+        cwd=ROOT,
+        env=emulator.environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     clusters = emulator.state / "rehearsal" / "clusters"
     eventually(lambda: list(clusters.glob("*/kubeconfig")), "the scratch emulator has a cluster", 120)
-    process.send_signal(signal.SIGTERM)
+    for number in numbers:
+        os.killpg(process.pid, number)
+        time.sleep(0.2)
     output = process.communicate(timeout=120)[0]
     assert process.returncode != 0
     assert "The rehearsal was stopped." in output

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emulator.kubernetes_plugin import objects
+from emulator.kubernetes_plugin import kinds, objects, releases
+from emulator.kubernetes_plugin.omitted import without_omitted
 
 FOLDER = Path(__file__).resolve().parent
 Resource = dict[str, Any]
@@ -101,10 +102,28 @@ def _trimmed(resource: Resource) -> Resource:
 
 
 def _restored(resource: Resource) -> Resource:
+    """The resource as the engine and the official kubernetes plugin record it."""
+    if resource["type"] == RELEASE:
+        resource["inputs"] = releases.completed(resource["inputs"])
+    elif resource["type"] == SECRETS:
+        resource["inputs"] = _with_data(resource["inputs"])
+        resource["outputs"].pop("data", None)
+    elif resource["type"].startswith("kubernetes:") and kinds.input_type(resource["type"]):
+        resource["inputs"] = without_omitted(resource["inputs"])
     if resource.get("custom"):
         resource["outputs"] = resource.get("inputs", {}) | resource.get("outputs", {})
+        resource["outputs"].pop("__internal", None)  # only inputs of providers have it
         if resource["type"] == RELEASE:  # the plugin only accepts them as a secret
             resource["outputs"]["__inputs"] = {SIGNATURE: SECRET, "plaintext": json.dumps(resource["inputs"])}
         elif resource["type"].startswith("kubernetes:"):
             resource["outputs"].setdefault("__inputs", resource["inputs"])
     return resource
+
+
+def _with_data(secret: Resource) -> Resource:
+    """A Kubernetes Secret with its `stringData` as `data`, which is marked as secret in the state."""
+    fields = ("data", "stringData")
+    plain = {field: json.loads(secret[field]["plaintext"]) for field in fields if field in secret}
+    data = objects.normalized({"apiVersion": "v1", "kind": "Secret", **plain})["data"]
+    kept = {key: value for key, value in secret.items() if key not in fields}
+    return kept | {"data": {SIGNATURE: SECRET, "plaintext": json.dumps(data)}}
