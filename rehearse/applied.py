@@ -73,7 +73,7 @@ class Applied:
         return self._done
 
     def notes(self) -> list[str]:
-        """What the cluster could not judge, what was not deleted because of a refusal, and what is still being deleted."""
+        """What the cluster could not judge, what a refusal kept from deletion, and what is still being deleted."""
         kept = join_names(named([manifest.title for manifest in self._kept]))
         notes = [f"kubectl deletes nothing after a refusal, so these stay: {kept}."] if kept else []
         return [*self._notes, *notes, *filter(None, map(self._terminating, self._deleted))]
