@@ -89,6 +89,9 @@ def read(text: str) -> Snapshot:
         first = error.errors()[0]
         path = ".".join(map(str, first["loc"]))[:SHOWN] or "the file"
         raise InvalidSnapshot(f"This is no snapshot: {path}: {first['msg']}. {_TAKE_ANOTHER}") from None
+    if snapshot.version < fields.version():  # it was taken before these kinds were part of a snapshot
+        unread = [kind for kind in fields.kinds() if kind not in snapshot.objects and kind not in snapshot.missing]
+        snapshot = snapshot.model_copy(update={"missing": [*snapshot.missing, *unread]})
     if not is_valid_time(snapshot.taken_at):
         raise InvalidSnapshot(f"takenAt is not a time of this century. {_TAKE_ANOTHER}")
     if unknown := sorted(snapshot.objects.keys() - fields.kinds().keys()):
