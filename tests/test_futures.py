@@ -61,7 +61,7 @@ def futures(*workloads: Object, pods: int = 8, replays: int = 1, stop: str = "No
     """Replays of a run that is submitted to training."""
     spec = {"clusterQueue": "training", "stopPolicy": stop}
     local = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": spec}
-    objects = {"ClusterQueue": [QUEUE], "LocalQueue": [local], "Workload": [*workloads]}
+    objects: dict[str, list[Object]] = {"ClusterQueue": [QUEUE], "LocalQueue": [local], "Workload": [*workloads]}
     return Futures(build("prod", objects, TAKEN), [("training", workload("mine", 0, pods=pods))], replays=replays)
 
 

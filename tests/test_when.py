@@ -185,16 +185,17 @@ def test_holders_are_those_of_the_flavors_that_the_run_could_have() -> None:
         item["status"]["admission"] = {"clusterQueue": queue, "podSetAssignments": [assignment]}
         return item
 
-    found = holders(
-        [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")],
-        ["training"],
-        {("l4", NVIDIA_GPU)},
-        datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1),
-    )
-    assert [(run.name, run.requests, run.seconds) for run in found] == [
-        ("llm/job/large", {NVIDIA_GPU: 4}, 3600),
-        ("llm/job/small", {NVIDIA_GPU: 2}, 3600),
+    found = [
+        *holders(
+            [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")],
+            ["training"],
+            {("l4", NVIDIA_GPU)},
+            datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1),
+        )
     ]
+    assert [run.name for run in found] == ["llm/job/large", "llm/job/small"]
+    assert [run.requests[NVIDIA_GPU] for run in found] == [4, 2]
+    assert {run.seconds for run in found} == {3600}
 
 
 def test_the_requests_of_a_waiting_run_are_those_that_kueue_counts() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,10 +116,12 @@ def _create(api: ApiClient, path: str, item: Object) -> None:
         raise Stop(f"The scratch cluster refuses a copy of {item['kind']} {item['metadata']['name']}: {answer.reason}")
 
 
-def _await(api: ApiClient, path: str, is_ready: Any) -> Object:
+def _await(api: ApiClient, path: str, is_ready: Callable[[Object], bool]) -> Object:
     deadline = time.monotonic() + SECONDS
-    while not is_ready(item := request(api, "GET", path).body):
+    while True:
+        item: Object = request(api, "GET", path).body
+        if is_ready(item):
+            return item
         if time.monotonic() > deadline:
             raise Stop("Kueue does not decide about the run alone. Ask again on a machine that is less busy.")
         time.sleep(LOOK_EVERY)
-    return item

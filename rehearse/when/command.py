@@ -1,4 +1,4 @@
-"""Says whether a run would start if it were submitted now, which runs Kueue would preempt for it, and what it waits for.
+"""Says whether a run would start if it were submitted now, which runs Kueue would preempt, and what it waits for.
 
     make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [CONFIG=…] [INTERVAL=1] [JSON=out.json]
 

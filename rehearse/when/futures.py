@@ -39,7 +39,7 @@ MOST_ARRIVALS = 400
 class Future:
     """A run of a replay: its Workload, for how long it has run, and which replay it belongs to."""
 
-    workload: Object
+    workload: Mapping[str, Any]
     replay: int
     elapsed: float = 0.0
 
