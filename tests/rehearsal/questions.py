@@ -150,15 +150,13 @@ def _pod_sets(space: str, quotas: Mapping[str, str], **answer: Any) -> Question:
     return Question(space, 3909, objects, pair(space, "wide", "q", *sets), **answer)
 
 
-def _partial() -> Question:
-    space = "q3108"
+def _partial(space: str, annotations: Mapping[str, str], **answer: Any) -> Question:
     objects = (
         *(namespace(space), flavor(space, "f")),
         *cluster_queue(space, "q", {"f": "9"}),
         job(space, "filler", "q", 2),
     )
-    run = job(space, "partial", "q", 20, annotations={"kueue.x-k8s.io/job-min-parallelism": "5"})
-    return Question(space, 3108, objects, run, starts=True, flavors=("f",), pods=7)
+    return Question(space, 3108, objects, job(space, "partial", "q", 20, annotations=annotations), **answer)
 
 
 def _limit_range() -> Question:
@@ -179,9 +177,8 @@ QUESTIONS = (
     _borrowing(),
     _strict_head(),
     _affinity(),
-    # Each pod set gets the first flavor that fits it, and none is left for the second.
-    _pod_sets("q3909", {"single": "4", "multi": "2"}, never=True),
     _pod_sets("q3909-split", {"single": "4", "multi": "4"}, starts=True, flavors=("multi", "single")),
-    _partial(),
+    _partial("q3108", {"kueue.x-k8s.io/job-min-parallelism": "5"}, starts=True, flavors=("f",), pods=7),
+    _partial("q3108-whole", {}, never=True),
     _limit_range(),
 )
