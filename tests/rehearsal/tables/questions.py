@@ -13,6 +13,7 @@ from rehearse.manifests import Manifest
 from tests.rehearsal.tables.agreement import exceptions
 from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.decisions import Decision
+from tests.rehearsal.tables.refusals import is_refused_workload
 
 Object = dict[str, Any]
 
@@ -33,15 +34,11 @@ class TableQuestion:
 
     @property
     def queue(self) -> str:
-        """The cluster queue of its local queue."""
+        """The cluster queue of its local queue. Empty: the case has no such local queue."""
         place = self.run["metadata"]["namespace"], self.run["spec"]["queueName"]
-        return str(
-            next(
-                item["spec"]["clusterQueue"]
-                for item in self.case.queues
-                if item["kind"] == "LocalQueue" and (item["metadata"]["namespace"], item["metadata"]["name"]) == place
-            )
-        )
+        queues = [item for item in self.case.queues if item["kind"] == "LocalQueue"]
+        named = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in queues}
+        return str(named[place]["spec"]["clusterQueue"]) if place in named else ""
 
     @property
     def expected(self) -> frozenset[Decision]:
@@ -85,4 +82,6 @@ def _questions(case: TableCase) -> Iterator[TableQuestion]:
     created = [item["metadata"]["creationTimestamp"] for item in others]
     if run.get("status", {}).get("conditions") or any(time > run["metadata"]["creationTimestamp"] for time in created):
         return
-    yield TableQuestion(replace(case, workloads=tuple(others)), run)
+    question = TableQuestion(replace(case, workloads=tuple(others)), run)
+    if question.queue and not is_refused_workload(run):
+        yield question
