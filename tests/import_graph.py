@@ -9,7 +9,7 @@ from functools import cache
 from tests.repository import ROOT, tracked
 
 # Parts of a folder that stand above or apart from the rest of it.
-LAYERS = ("components.build", "components.plugin", "components.pods", "rehearse.simulate", "rehearse.when")
+LAYERS = ("components.build", "components.plugin", "components.pods", "rehearse.simulate")
 
 
 @cache

@@ -12,7 +12,7 @@ from catalog.nodes import NVIDIA_GPU
 from catalog.versions import KUEUE_API
 from forecast.durations import Arrivals, Durations, Record, records
 from ops.snapshot.format import build
-from rehearse.when.futures import Futures
+from rehearse.simulate.when.futures import Futures
 from tests.simulation.fake import FirstComeFirstServed
 from tests.snapshots import TAKEN
 

@@ -30,7 +30,6 @@ MAY_IMPORT = {
     "rehearse.simulate": {
         *("catalog", "components", "components.build", "forecast", "ops", "rehearse", "report", "settings"),
     },
-    "rehearse.when": {"catalog", "forecast", "ops", "rehearse", "rehearse.simulate", "report", "settings"},
     "report": {"catalog", "forecast", "ops", "registered", "settings"},
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

@@ -1,4 +1,7 @@
-"""`python -m rehearse.when` reads a run, and says what Kueue decided. tests/end_to_end/test_when.py asks Kueue."""
+"""`python -m rehearse.simulate.when` reads a run, and says what Kueue decided.
+
+tests/end_to_end/test_when.py asks Kueue.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,16 @@ from forecast.model import Eviction
 from ops.snapshot.format import Snapshot, build
 from ops.stack import Stack, Stop
 from rehearse.manifests import inert
-from rehearse.when import command as when
-from rehearse.when.alone import PREFIX, renamed
-from rehearse.when.run_file import cluster_queue, read_run
+from rehearse.simulate.when import command as when
+from rehearse.simulate.when.alone import PREFIX, renamed
+from rehearse.simulate.when.run_file import cluster_queue, read_run
 from tests import timelines
+from tests.repository import ENVIRONMENTS
 from tests.snapshots import TAKEN
 
 Object = dict[str, Any]
-STACK = Stack("prod")
+PROD = ENVIRONMENTS / "Pulumi.prod.yaml"
+STACK = Stack("prod", PROD)
 
 
 def snapshot(**more: list[Object]) -> Snapshot:
@@ -77,7 +82,7 @@ def test_booleans_are_read_as_kubectl_reads_them(file: Path) -> None:
     "wrap", [lambda run: run, lambda run: {"training": [run]}, lambda run: {"gke-ai:training": [run]}]
 )
 def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) -> None:
-    finetune, _ = yaml.safe_load(Path("Pulumi.prod.yaml").read_text())["config"]["gke-ai:training"]
+    finetune, _ = yaml.safe_load(PROD.read_text())["config"]["gke-ai:training"]
     file.write_text(yaml.safe_dump(wrap(finetune)))
     run = read_run(file, STACK, snapshot())
     (pods,) = run.content["spec"]["podSets"]
@@ -89,7 +94,7 @@ def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) 
 
 
 def test_a_run_on_tpus_is_read_from_the_configuration(file: Path) -> None:
-    _, pretrain = yaml.safe_load(Path("Pulumi.prod.yaml").read_text())["config"]["gke-ai:training"]
+    _, pretrain = yaml.safe_load(PROD.read_text())["config"]["gke-ai:training"]
     file.write_text(yaml.safe_dump(pretrain))
     (pods,) = read_run(file, STACK, snapshot()).content["spec"]["podSets"]
     (container,) = pods["template"]["spec"]["containers"]

@@ -12,7 +12,7 @@ import pytest
 from rehearse.scratch import Scratch
 from rehearse.simulate.kueue import started
 from rehearse.simulate.run import Run
-from rehearse.when.futures import Futures
+from rehearse.simulate.when.futures import Futures
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.simulated import replayed
 from tests.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted

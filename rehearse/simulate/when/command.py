@@ -46,11 +46,11 @@ from rehearse.manifests import Change, Manifest
 from rehearse.plain import NAME, Manifests, check_version
 from rehearse.progress import phase
 from rehearse.scratch import scratch
+from rehearse.simulate.when.alone import KUEUE, ask_alone
+from rehearse.simulate.when.futures import REPLAYS, starts
+from rehearse.simulate.when.run_file import cluster_queue, read_run
 from rehearse.sources import Started
 from rehearse.watching import Recorder
-from rehearse.when.alone import KUEUE, ask_alone
-from rehearse.when.futures import REPLAYS, starts
-from rehearse.when.run_file import cluster_queue, read_run
 from report.measures import duration
 from report.rehearsal import plural
 
@@ -102,7 +102,9 @@ def main() -> None:
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command's options."""
     options = argparse.ArgumentParser(
-        prog="python -m rehearse.when", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m rehearse.simulate.when",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
     def path(text: str) -> Path | None:
