@@ -33,8 +33,8 @@ runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 	@$(EMULATOR) runs $(PICK)
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 	@$(EMULATOR) snapshot $(PICK)
-when:  ## say when a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json]
-	@emulator/run $(TOOLS) python -m ops.when --stack "$(NAME)" $(if $(CONFIG),--config-file "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") -- "$$RUN_FILE"
+when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
+	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m rehearse.simulate.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
 	@$(EMULATOR) logs $(PICK) --run "$$RUN"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]

@@ -1,14 +1,19 @@
-"""How long runs take, and which ones arrive, learned from the runs of a cluster. Pure."""
+"""How long runs take, and which ones arrive, learned from the Workloads of a cluster. Pure."""
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
 from statistics import NormalDist
 
-from forecast.admission import Run, Usage
+from catalog.objects import condition, holds
+from forecast.names import workload_name
+from forecast.queue import SERVER
+from forecast.timeline import Object
 
 # Assumptions, for a queue with few ended runs: half of the runs take at most half an hour, and two of three between
 # 4 minutes and 4 hours. They count as two runs, and all runs of other queues as five.
@@ -21,33 +26,55 @@ HALF_LIFE = 100.0
 ARRIVALS_SECONDS = 7 * 86_400.0
 # Assumption: a shorter past than this shows too few arrivals for a rate.
 SHORTEST_PAST = 6 * 3600.0
+_SERVING = "kueue.x-k8s.io/pod-group-serving"
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What is known of a run: when it started and ended, and the quota that it holds or held.
+    """What a Workload says of its run, in seconds since 1970.
 
     Attributes:
-        run: The run.
-        started: When Kueue admitted it, in seconds. None while it waits.
+        workload: The Workload.
+        created: When it was created.
+        started: When Kueue admitted it. None while it waits.
         ended: When it ended. None while it waits or runs.
-        usage: What it uses, by flavor and resource.
-        tested: Whether its first start is known. Of a run that was evicted, only the last one is.
     """
 
-    run: Run
+    workload: Object
+    created: float
     started: float | None = None
     ended: float | None = None
-    usage: Usage = ()
-    tested: bool = True
 
-    def at(self, now: float) -> Record | None:
-        """Returns what was known of it at a time. None before its submission."""
-        if self.run.created > now:
-            return None
-        if self.started is None or self.started > now:
-            return replace(self, started=None, ended=None)
-        return self if self.ended is None or self.ended <= now else replace(self, ended=None)
+    @property
+    def source(self) -> str:
+        """Its local queue, NAMESPACE/NAME."""
+        return f"{self.workload['metadata']['namespace']}/{self.workload['spec'].get('queueName', '')}"
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it is a server, which does not end by itself."""
+        annotations = self.workload["metadata"].get("annotations") or {}
+        return SERVER in workload_name(self.workload, {}) or bool(annotations.get(_SERVING))
+
+    def seconds(self, now: float) -> float:
+        """Returns for how long it ran, or has run."""
+        return (now if self.ended is None else self.ended) - (now if self.started is None else self.started)
+
+
+def records(workloads: Iterable[Object]) -> Iterator[Record]:
+    """Yields the runs of a cluster, but for those that ended while they waited, or are deactivated."""
+    for item in workloads:
+        finished = holds(item, "Finished")
+        reserved = condition(item, "QuotaReserved")
+        started = _seconds(reserved["lastTransitionTime"]) if reserved.get("status") == "True" else None
+        if (finished and started is None) or not (finished or item["spec"].get("active", True)):
+            continue
+        ended = _seconds(condition(item, "Finished")["lastTransitionTime"]) if finished else None
+        yield Record(item, _seconds(item["metadata"]["creationTimestamp"]), started, ended)
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
 
 
 class Durations:
@@ -57,17 +84,16 @@ class Durations:
     is as likely as not to take as long again: an assumption.
     """
 
-    def __init__(self, source: str, records: Sequence[Record], now: float) -> None:
+    def __init__(self, source: str, known: Iterable[Record], now: float) -> None:
         weighted = [*_prior()]
+        started = [record for record in known if record.started is not None and not record.is_endless]
         for own in (True, False):
-            known = [each for each in records if each.started is not None and (each.run.source == source) == own]
-            known = [each for each in known if not each.run.endless]
-            known.sort(key=lambda each: -(now if each.ended is None else each.ended))
-            weights = [0.5 ** (rank / HALF_LIFE) for rank in range(len(known))]
+            some = [record for record in started if (record.source == source) == own]
+            some.sort(key=lambda record: -(now if record.ended is None else record.ended))
+            weights = [0.5 ** (rank / HALF_LIFE) for rank in range(len(some))]
             scale = 1.0 if own else min(1.0, OTHER_RUNS / (sum(weights) or 1.0))
-            for each, weight in zip(known, weights, strict=True):
-                seconds = (now if each.ended is None else each.ended) - (each.started or 0.0)
-                weighted.append((max(seconds, 1.0), weight * scale, each.ended is not None))
+            for record, weight in zip(some, weights, strict=True):
+                weighted.append((max(record.seconds(now), 1.0), weight * scale, record.ended is not None))
         weighted.sort(key=lambda entry: (entry[0], not entry[2]))
         at_risk, survives = sum(weight for _, weight, _ in weighted), 1.0
         self._seconds, self._passed = [0.0], [0.0]
@@ -110,23 +136,19 @@ def _prior() -> Iterator[tuple[float, float, bool]]:
 class Arrivals:
     """Submissions to come: those of a random stretch of the past again, with its bursts, sizes and priorities."""
 
-    def __init__(self, records: Iterable[Record], now: float) -> None:
-        past = sorted(
-            (each.run for each in records if not each.run.endless and now - each.run.created <= ARRIVALS_SECONDS),
-            key=lambda run: run.created,
-        )
-        self._now = now
-        self._runs = past
-        self._first = min(past[0].created, now - SHORTEST_PAST) if past else now
+    def __init__(self, known: Iterable[Record], now: float) -> None:
+        past = [record for record in known if not record.is_endless and now - record.created <= ARRIVALS_SECONDS]
+        self._past = sorted(past, key=lambda record: record.created)
+        self._length = max(now - self._past[0].created, SHORTEST_PAST) if self._past else 0.0
+        self._first = now - self._length
 
-    def draw(self, chance: random.Random) -> Iterator[tuple[float, Run]]:
-        """Yields submissions without end, each with its time."""
-        length = self._now - self._first
-        if length < 1.0:
+    def draw(self, chance: random.Random) -> Iterator[tuple[float, Record]]:
+        """Yields submissions without end, each with the seconds until then."""
+        if not self._past:
             return
-        begin = self._first + chance.random() * length
-        index, shift = bisect_right(self._runs, begin, key=lambda run: run.created), self._now - begin
-        while True:
-            for run in self._runs[index:]:
-                yield run.created + shift, replace(run, created=run.created + shift)
-            index, shift = 0, shift + length
+        begin = chance.random() * self._length
+        index = bisect_right(self._past, self._first + begin, key=lambda record: record.created)
+        while begin > -inf:
+            for record in self._past[index:]:
+                yield record.created - self._first - begin, record
+            index, begin = 0, begin - self._length

@@ -171,9 +171,9 @@ def rehearse(options: argparse.Namespace) -> Forecast | None:
         with scratch() as emulator:
             change.bring_up(emulator)
             state, notes = change.restored(emulator)
-            written = _restore(emulator, state) if state else None
+            written = restore_state(emulator, state) if state else None
             with Recorder(emulator.kubeconfig()) as recorder:
-                notes += _compare(emulator, options.stack, written, recorder) if written else []
+                notes += compare_state(emulator, options.stack, written, recorder) if written else []
                 api = client_of(emulator.kubeconfig(), 1)
                 notes += timers.pods_ready(kueue.configuration(request(api, "GET", kueue.PATH)))
                 if options.unavailable:
@@ -213,13 +213,13 @@ def _source(options: argparse.Namespace, snapshot: Snapshot | None, folder: Path
     return plain.source(options.manifests, options.base, snapshot, options.snapshot.name)
 
 
-def _restore(emulator: Scratch, snapshot: Snapshot) -> Snapshot:
+def restore_state(emulator: Scratch, snapshot: Snapshot) -> Snapshot:
     """Brings the scratch cluster to the state of a snapshot. Returns the snapshot as it was written."""
     with phase(f"bring it to the state of the snapshot of {snapshot.taken_at:%Y-%m-%d %H:%M} UTC"):
         return restore(snapshot, client_of(emulator.kubeconfig(), 1), emulator.state)
 
 
-def _compare(emulator: Scratch, stack: str, written: Snapshot, recorder: Recorder) -> Iterator[str]:
+def compare_state(emulator: Scratch, stack: str, written: Snapshot, recorder: Recorder) -> Iterator[str]:
     """Yields what differs in the scratch cluster from the snapshot, as it was written."""
     api = client_of(emulator.kubeconfig(), 1)
     with phase("compare it with the snapshot"):

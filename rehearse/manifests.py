@@ -62,6 +62,7 @@ KINDS: Mapping[str, Kind] = {
     "Pod": Kind("", "pods"),
     "Job": Kind("batch", "jobs"),
     "JobSet": Kind(_JOBSET, "jobsets"),
+    "Workload": Kind(_KUEUE, "workloads"),
 }
 _ORDER = {kind: number for number, kind in enumerate(KINDS)}
 # Kinds that decide nothing in the queue, because simulated pods read and reach nothing: left out without a note.

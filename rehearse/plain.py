@@ -112,12 +112,7 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
         snapshot: State of the cluster.
         name: Name of the snapshot's file, for messages.
     """
-    version = snapshot.kueue_version
-    if version and version not in KUEUE_VERSIONS:
-        raise Stop(
-            f"{name}: kueueVersion: the cluster runs Kueue {version}, which may decide otherwise than the version of a "
-            f"rehearsal, {join_names([*KUEUE_VERSIONS])}. Use a release of this repository with the cluster's version."
-        )
+    check_version(snapshot, name)
     if not folder.is_dir():
         raise Stop(f"There is no folder {folder}. Name the folder with the manifests: MANIFESTS=folder")
     folder = folder.resolve()
@@ -126,6 +121,16 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
         before = _read_base(folder, base, around, Path(exported))
     change = compare(before, after)
     return Manifests(folder.name, tuple(before), change, snapshot)
+
+
+def check_version(snapshot: Snapshot, name: str) -> None:
+    """Stops if the cluster of a snapshot runs a Kueue that is not built here."""
+    version = snapshot.kueue_version
+    if version and version not in KUEUE_VERSIONS:
+        raise Stop(
+            f"{name}: kueueVersion: the cluster runs Kueue {version}, which may decide otherwise than the version of a "
+            f"rehearsal, {join_names([*KUEUE_VERSIONS])}. Use a release of this repository with the cluster's version."
+        )
 
 
 def _read_base(folder: Path, base: Path | None, around: Checkout | None, exported: Path) -> list[Manifest]:

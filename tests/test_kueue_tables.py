@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from emulator.paths import ROOT
+from forecast.answer import Answer
+from forecast.model import Eviction
 from ops.snapshot.format import build
 from ops.snapshot.format import read as read_snapshot
 from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
 from tests.rehearsal.tables.cases import COMPARED, NOT_COMPARED, Configuration, TableCase, at, cases
 from tests.rehearsal.tables.clusters import Result
 from tests.rehearsal.tables.decisions import Decision, decisions
+from tests.rehearsal.tables.questions import questions
 from tests.rehearsal.tables.source import TESTS, tables
 
 Object = dict[str, Any]
@@ -106,6 +109,26 @@ def test_every_exception_names_a_case_and_a_reason_in_words() -> None:
     assert max(Counter(listed_titles).values(), default=1) == 1
     assert set(listed()["exceptions"]) == set(listed()["reasons"])
     assert all(text.endswith(".") for text in listed()["reasons"].values())
+
+
+@compiled
+def test_a_case_is_a_question_if_one_workload_waits_and_no_other_is_newer() -> None:
+    asked = {question.case.title: question for question in questions()}
+    assert len(asked) >= 40
+    assert set(listed()["asked"]) <= set(asked)
+    question = asked["TestPreemption: preempt lowest priority"]
+    assert question.queue == f"{question.case.id}-standalone"
+    assert question.run not in question.case.workloads
+
+
+@compiled
+@pytest.mark.parametrize("is_right", [True, False])
+def test_an_answer_is_compared_with_its_table(is_right: bool) -> None:
+    question = next(q for q in questions() if q.case.title == "TestPreemption: preempt lowest priority")
+    run, victim = (f"table-default/workload/{question.case.id}-{name}" for name in ("in", "low" if is_right else "mid"))
+    evicted = Eviction(victim, "queue", 0, "Preempted", "InClusterQueue", run)
+    decided = question.decided(Answer(run, question.queue, preempts=(evicted,)))
+    assert (decided == question.expected) is is_right
 
 
 def _case(title: str) -> TableCase:

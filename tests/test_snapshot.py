@@ -203,6 +203,13 @@ def test_a_newer_version_is_refused_with_the_remedy() -> None:
         read(content(version=99, somethingNew=1))
 
 
+def test_an_older_snapshot_misses_the_kinds_that_were_not_yet_part_of_one() -> None:
+    """A restored cluster keeps its own objects of these kinds, instead of losing them."""
+    objects: dict[str, list[Any]] = {kind: [] for kind in kinds() if kind != "LimitRange"}
+    assert read(content(version=3, objects=objects)).missing == ["LimitRange"]
+    assert read(content(objects=objects)).missing == []
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,10 +1,13 @@
-"""`python -m ops.when` reads a run and a cluster, and says when and why the run starts."""
+"""`python -m rehearse.simulate.when` reads a run, and says what Kueue decided.
+
+tests/end_to_end/test_when.py asks Kueue.
+"""
 
 from __future__ import annotations
 
-import json
-import uuid
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,97 +16,36 @@ import yaml
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.tpus import GOOGLE_TPU
-from forecast.state import State, requests, state
-from ops import when
-from ops.run_file import read_run
-from ops.snapshot.format import build
+from forecast.answer import Answer, Run, answer, holders, roots, sharing, waiting
+from forecast.model import Eviction
+from ops.snapshot.format import Snapshot, build
 from ops.stack import Stack, Stop
+from rehearse.manifests import inert
+from rehearse.simulate.when import command as when
+from rehearse.simulate.when.alone import PREFIX, renamed
+from rehearse.simulate.when.run_file import cluster_queue, read_run
+from tests import timelines
+from tests.repository import ENVIRONMENTS
 from tests.snapshots import TAKEN
 
 Object = dict[str, Any]
-STACK = Stack("prod")
+PROD = ENVIRONMENTS / "Pulumi.prod.yaml"
+STACK = Stack("prod", PROD)
 
 
-def time(minutes_ago: float) -> str:
-    return (TAKEN - timedelta(minutes=minutes_ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def uid(name: str) -> str:
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
-
-
-def workload(
-    name: str, created: float, started: float | None = None, ended: float | None = None, gpus: int = 8
-) -> Object:
-    """A Workload of training, with times in minutes before the snapshot."""
-    times = {"QuotaReserved": started, "Admitted": started, "Finished": ended}
-    status: Object = {
-        "conditions": [
-            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": time(minutes)}
-            for kind, minutes in times.items()
-            if minutes is not None
-        ]
-    }
-    if started is not None:
-        assignment = {
-            "name": "main",
-            "flavors": {NVIDIA_GPU: "l4"},
-            "resourceUsage": {NVIDIA_GPU: str(gpus)},
-            "count": 1,
-        }
-        status["admission"] = {"clusterQueue": "training", "podSetAssignments": [assignment]}
-    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: str(gpus)}}}
-    template = {"metadata": {}, "spec": {"containers": [container]}}
-    spec = {"queueName": "gpus", "priority": 20, "podSets": [{"name": "main", "count": 1, "template": template}]}
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid(f"job {name}"), "controller": True}
-    metadata = {
-        "name": f"job-{name}",
-        "namespace": "training",
-        "uid": uid(name),
-        "creationTimestamp": time(created),
-        "ownerReferences": [owner],
-    }
-    return {"metadata": metadata, "spec": spec, "status": status}
-
-
-def objects(*workloads: Object) -> dict[str, list[Object]]:
-    """Queues for L4 GPUs and TPU slices as in prod, and Workloads of training."""
-    gpus = [{"name": "cpu", "nominalQuota": "100"}, {"name": "memory", "nominalQuota": "500Gi"}]
-    gpus += [{"name": NVIDIA_GPU, "nominalQuota": "8"}, {"name": "ephemeral-storage", "nominalQuota": "500Gi"}]
-    covered = ["cpu", "memory", NVIDIA_GPU, "ephemeral-storage"]
-    group = {"coveredResources": covered, "flavors": [{"name": "l4", "resources": gpus}]}
-    chips = [{"name": "cpu", "nominalQuota": "1k"}, {"name": "memory", "nominalQuota": "2Ti"}]
-    chips += [{"name": GOOGLE_TPU, "nominalQuota": "16"}]
-    slices = {"coveredResources": ["cpu", "memory", GOOGLE_TPU], "flavors": [{"name": "slices", "resources": chips}]}
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    return {
-        "ResourceFlavor": [
-            {"metadata": {"name": "l4"}, "spec": {"nodeLabels": {"gpu": "l4"}}},
-            {"metadata": {"name": "slices"}},
-        ],
-        "ClusterQueue": [
-            {"metadata": {"name": "training"}, "spec": {"resourceGroups": [group], "preemption": preemption}},
-            {"metadata": {"name": "slices"}, "spec": {"resourceGroups": [slices]}},
-        ],
-        "LocalQueue": [
-            {"metadata": {"name": "gpus", "namespace": "training"}, "spec": {"clusterQueue": "training"}},
-            {"metadata": {"name": "slices", "namespace": "training"}, "spec": {"clusterQueue": "slices"}},
-        ],
-        "PriorityClass": [{"metadata": {"name": "urgent"}, "value": 100}],
-        "WorkloadPriorityClass": [{"metadata": {"name": "soon"}, "value": 50}],
-        "Workload": list(workloads),
-    }
-
-
-def cluster(*workloads: Object) -> State:
-    return state(objects(*workloads), TAKEN)
+def snapshot(**more: list[Object]) -> Snapshot:
+    """Local queues as in prod."""
+    queues = [
+        {"metadata": {"name": name, "namespace": "training"}, "spec": {"clusterQueue": queue}}
+        for name, queue in (("gpus", "training"), ("slices", "slices"))
+    ]
+    return build("prod", {"LocalQueue": queues, **more}, TAKEN)
 
 
 def job(**more: Any) -> Object:
     """A Job of two pods with 2 GPUs each."""
     container = {"name": "main", "image": "x", "resources": {"limits": {NVIDIA_GPU: "2"}}}
     metadata = {"name": "mine", "namespace": "training", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}}
-    metadata["labels"] |= more.pop("labels", {})
     spec = {"parallelism": 2, "completions": 2, "template": {"spec": {"containers": [container], **more}}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
@@ -115,52 +57,65 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_job_is_read_as_kueue_counts_it(file: Path) -> None:
-    run = read_run(file, STACK, cluster())
-    assert (run.name, run.queue, run.priority) == ("training/job/mine", "training", 0)
-    assert run.needs == {NVIDIA_GPU: 4}
+# ------------------------------------------------------------------------------------------------------------- reading
+def test_a_manifest_is_submitted_as_it_stands(file: Path) -> None:
+    run = read_run(file, STACK, snapshot())
+    assert run.title == "Job training/mine"
+    # A scratch cluster runs no program of a stranger's image.
+    assert run.content["spec"] == inert(job())["spec"]
+    assert cluster_queue(run, snapshot()) == "training"
 
 
-def test_a_jobset_adds_up_its_jobs(file: Path) -> None:
-    jobs = [{"name": name, "replicas": 2, "template": {"spec": job()["spec"]}} for name in ("a", "b")]
-    file.write_text(yaml.safe_dump({**job(), "kind": "JobSet", "spec": {"replicatedJobs": jobs}}))
-    assert read_run(file, STACK, cluster()).needs == {NVIDIA_GPU: 16}
+def test_the_api_server_need_not_name_the_run(file: Path) -> None:
+    unnamed = job()
+    unnamed["metadata"]["generateName"] = f"{unnamed['metadata'].pop('name')}-"
+    file.write_text(yaml.safe_dump(unnamed))
+    assert read_run(file, STACK, snapshot()).is_named
 
 
-def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path) -> None:
-    config = yaml.safe_load(Path("Pulumi.prod.yaml").read_text())["config"]
-    finetune, pretrain = config["gke-ai:training"]
-    for content in (finetune, {"training": [finetune]}, {"gke-ai:training": [finetune]}):
-        file.write_text(yaml.safe_dump(content))
-        run = read_run(file, STACK, cluster())
-        assert (run.queue, run.needs[NVIDIA_GPU], run.priority) == ("training", 8, 20)
-        assert run.name.startswith("training/job/finetune-")
-    file.write_text(yaml.safe_dump(pretrain))
-    assert read_run(file, STACK, cluster()).needs[GOOGLE_TPU] == 32
+def test_booleans_are_read_as_kubectl_reads_them(file: Path) -> None:
+    file.write_text(yaml.safe_dump(job()).replace("spec:\n  completions", "spec:\n  suspend: true\n  completions"))
+    assert read_run(file, STACK, snapshot()).content["spec"]["suspend"] is True
 
 
 @pytest.mark.parametrize(
-    ("labels", "more", "priority"),
-    [({}, {"priorityClassName": "urgent"}, 100), ({"kueue.x-k8s.io/priority-class": "soon"}, {}, 50)],
+    "wrap", [lambda run: run, lambda run: {"training": [run]}, lambda run: {"gke-ai:training": [run]}]
 )
-def test_the_priority_is_that_of_the_class(file: Path, labels: dict[str, str], more: Object, priority: int) -> None:
-    file.write_text(yaml.safe_dump(job(labels=labels, **more)))
-    assert read_run(file, STACK, cluster()).priority == priority
+def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) -> None:
+    finetune, _ = yaml.safe_load(PROD.read_text())["config"]["gke-ai:training"]
+    file.write_text(yaml.safe_dump(wrap(finetune)))
+    run = read_run(file, STACK, snapshot())
+    (pods,) = run.content["spec"]["podSets"]
+    (container,) = pods["template"]["spec"]["containers"]
+    assert (run.kind, run.namespace, run.content["spec"]["queueName"]) == ("Workload", "training", "gpus")
+    assert run.content["spec"]["priority"] == 20
+    assert pods["count"] * int(container["resources"]["requests"][NVIDIA_GPU]) == 8
+    assert run.name.startswith("finetune-")
+
+
+def test_a_run_on_tpus_is_read_from_the_configuration(file: Path) -> None:
+    _, pretrain = yaml.safe_load(PROD.read_text())["config"]["gke-ai:training"]
+    file.write_text(yaml.safe_dump(pretrain))
+    (pods,) = read_run(file, STACK, snapshot()).content["spec"]["podSets"]
+    (container,) = pods["template"]["spec"]["containers"]
+    assert pods["count"] * int(container["resources"]["requests"][GOOGLE_TPU]) == 32
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a: [", "is not valid YAML"),
-        ("apiVersion: v1\nkind: Service", "has no run"),
-        (yaml.safe_dump({**job(), "metadata": {"name": "x"}}), "has no kueue.x-k8s.io/queue-name"),
-        (yaml.safe_dump({**job(), "spec": {}}), "this is no Job that Kubernetes accepts"),
-        (yaml.safe_dump(job(priorityClassName="none")), "there is no priority class none"),
+        ("apiVersion: v1\nkind: Service\nmetadata: {name: x}", "has 0 Jobs"),
+        (yaml.safe_dump({**job(), "metadata": {"name": "x"}}), "metadata.labels has no kueue.x-k8s.io/queue-name"),
+        (yaml.safe_dump({**job(), "metadata": {"name": "x", "labels": []}}), "has no kueue.x-k8s.io/queue-name"),
         (
-            yaml.safe_dump(job(labels={"kueue.x-k8s.io/queue-name": "cpus"})),
-            "no local queue training/cpus. It has training/gpus",
+            yaml.safe_dump({**job(), "metadata": {**job()["metadata"], "namespace": "x"}}),
+            "no local queue x/gpus. It has tr",
         ),
-        (yaml.safe_dump_all([job(), job()]), "has 2 Jobs"),
+        (
+            yaml.safe_dump_all([job(), {**job(), "kind": "JobSet", "apiVersion": "jobset.x-k8s.io/v1alpha2"}]),
+            "has 2 Jobs",
+        ),
         ("training: []", "is not a list with one run"),
         ("name: mine\nvolume: {bucket: none}\npods: many", "run.yaml.pods: "),
     ],
@@ -168,88 +123,168 @@ def test_the_priority_is_that_of_the_class(file: Path, labels: dict[str, str], m
 def test_a_file_without_a_run_is_refused(file: Path, content: str, message: str) -> None:
     file.write_text(content)
     with pytest.raises(Stop, match=message):
-        read_run(file, STACK, cluster())
+        read_run(file, STACK, snapshot())
 
 
-def test_requests_are_those_of_the_scheduler() -> None:
-    pod = {
-        "overhead": {"cpu": "100m"},
-        "initContainers": [
-            {"resources": {"requests": {"cpu": "3"}}},
-            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
-        ],
-        "containers": [{"resources": {"limits": {"cpu": "1", NVIDIA_GPU: "1"}}}],
+def test_a_run_that_the_cluster_has_is_no_run_more(file: Path) -> None:
+    with pytest.raises(Stop, match="the cluster has Job training/mine already"):
+        read_run(file, STACK, snapshot(Job=[job()]))
+
+
+# ------------------------------------------------------------------------------------------------------------ deciding
+MINE = timelines.owned("Job", "mine", "job-mine")
+
+
+def workload(uid: str = "mine", **more: Any) -> Object:
+    item = timelines.workload(uid, MINE, **more)
+    item["spec"]["podSets"] = [{"name": "main", "count": 1}]
+    return item
+
+
+def test_a_run_starts_at_once() -> None:
+    found = answer(timelines.timeline((1, "workload", workload(flavor="l4"))), "llm/job/mine", "training")
+    assert (found.admitted, found.starts, found.flavors, found.waits_for) == (True, True, ("l4",), "")
+
+
+def test_a_run_starts_after_those_that_kueue_evicts_for_it() -> None:
+    other = timelines.owned("Job", "other", "job-other")
+    waits = timelines.waiting("mine", MINE)
+    waits["spec"]["podSets"] = []
+    observed = timelines.timeline(
+        (-1, "workload", timelines.workload("other", other, 20, "l4")),
+        (1, "workload", waits),
+        (2, "workload", timelines.evicted("other", other, "mine", "job-mine")),
+    )
+    found = answer(observed, "llm/job/mine", "training")
+    assert [eviction.workload for eviction in found.preempts] == ["llm/job/other"]
+    assert (found.admitted, found.starts) == (False, True)
+
+
+def test_a_run_waits_for_what_kueue_says() -> None:
+    item = timelines.waiting("mine", MINE)
+    item["spec"]["podSets"] = []
+    found = answer(timelines.timeline((1, "workload", item)), "llm/job/mine", "training")
+    assert (found.starts, found.waits_for) == (False, "2 more GPUs in flavor l4")
+
+
+def test_cohorts_within_a_cohort_share_quota() -> None:
+    def queue(name: str, cohort: str) -> Object:
+        return {"metadata": {"name": name}, "spec": {"cohortName": cohort}}
+
+    queues = [queue("a", "left"), queue("b", "right"), queue("c", "other"), queue("d", ""), queue("e", "")]
+    cohorts = [{"metadata": {"name": name}, "spec": {"parentName": "root"}} for name in ("left", "right")]
+    found, _ = roots(queues, cohorts)
+    assert sharing("a", found) == ["a", "b"]
+    assert sharing("d", found) == ["d"]
+
+
+def test_cohorts_in_a_circle_end() -> None:
+    cohorts = [{"metadata": {"name": one}, "spec": {"parentName": other}} for one, other in (("x", "y"), ("y", "x"))]
+    assert roots([{"metadata": {"name": "a"}, "spec": {"cohortName": "x"}}], cohorts)[0].keys() == {"a"}
+
+
+def test_holders_are_those_of_the_flavors_that_the_run_could_have() -> None:
+    def held(name: str, flavor: str, queue: str = "training", gpus: str = "2") -> Object:
+        item = timelines.workload(name, timelines.owned("Job", name, name), 20, flavor)
+        assignment = {"name": "main", "flavors": {NVIDIA_GPU: flavor}, "resourceUsage": {NVIDIA_GPU: gpus}}
+        item["status"]["admission"] = {"clusterQueue": queue, "podSetAssignments": [assignment]}
+        return item
+
+    found = [
+        *holders(
+            [held("small", "l4"), held("large", "l4", gpus="4"), held("spot", "spot"), held("far", "l4", "far")],
+            ["training"],
+            {("l4", NVIDIA_GPU)},
+            datetime.fromisoformat(timelines.LONG_BEFORE) + timedelta(hours=1),
+        )
+    ]
+    assert [run.name for run in found] == ["llm/job/large", "llm/job/small"]
+    assert [run.requests[NVIDIA_GPU] for run in found] == [4, 2]
+    assert {run.seconds for run in found} == {3600}
+
+
+def test_the_requests_of_a_waiting_run_are_those_that_kueue_counts() -> None:
+    item = timelines.waiting("mine", MINE, 20)
+    item["status"]["resourceRequests"] = [{"name": name, "resources": {NVIDIA_GPU: "2"}} for name in ("a", "b")]
+    assert waiting(item, "training") == Run("llm/job/mine", "training", 20, {NVIDIA_GPU: Fraction(4)})
+
+
+def test_copies_of_queues_name_copies_of_flavors_and_cohorts() -> None:
+    spec = {
+        "cohortName": "all",
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "l4", "resources": []}]}],
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "check", "onFlavors": ["l4"]}, {"name": "every"}]},
     }
-    assert requests([(2, pod)]) == {"cpu": pytest.approx(6.2), NVIDIA_GPU: 2}
+    copied = renamed(spec)
+    assert copied["cohortName"] == f"{PREFIX}all"
+    assert copied["resourceGroups"][0]["flavors"][0]["name"] == f"{PREFIX}l4"
+    assert copied["admissionChecksStrategy"]["admissionChecks"] == [
+        {"name": "check", "onFlavors": [f"{PREFIX}l4"]},
+        {"name": "every"},
+    ]
 
 
-def test_workloads_are_read_with_their_times() -> None:
-    ended, running, waiting = cluster(workload("a", 100, 90, 30), workload("b", 80, 30), workload("c", 10)).records
-    now = TAKEN.timestamp()
-    assert (ended.started, ended.ended) == (now - 5400, now - 1800)
-    assert (running.started, running.ended, running.usage) == (now - 1800, None, ((("l4", NVIDIA_GPU), 8.0),))
-    assert (waiting.started, waiting.run.needs, waiting.run.name) == (None, {NVIDIA_GPU: 8}, "training/job/c")
-    assert ended.tested
-
-
-def test_a_node_selector_excludes_flavors_with_other_labels(file: Path) -> None:
-    file.write_text(yaml.safe_dump(job(nodeSelector={"gpu": "a100"})))
-    assert read_run(file, STACK, cluster()).unsuitable == {"l4"}
-
-
-def printed(capsys: pytest.CaptureFixture[str], file: Path, *workloads: Object, json: bool = False) -> str:
-    """What the command prints for a snapshot with these Workloads."""
-    snapshot = file.with_name("snapshot.json")
-    snapshot.write_text(build("prod", objects(*workloads), TAKEN).to_json())
-    when.main(["--snapshot", str(snapshot), str(file), *(["--json"] if json else [])])
-    return capsys.readouterr().out
-
-
-def test_the_command_says_when_and_why(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    past = [workload(f"old-{n}", 11_000 - 240 * n, 11_000 - 240 * n, 10_940 - 240 * n) for n in range(45)]
-    output = printed(capsys, file, *past, workload("big", 40, 30), workload("next", 20))
-    assert output.startswith("Starts in 1 h ")
-    assert "on flavor l4 of cluster queue training" in output
-    assert "It needs 4 GPUs more than are free now. 1 waiting run of its queue is ahead of it." in output
-    assert "training/job/big" in output
-    assert "training/job/next" in output
-    assert "45 ended runs" in output
-    assert "No past run had to wait" in output
-
-
-def test_the_command_prints_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = json.loads(printed(capsys, file, workload("big", 40, 30), json=True))
-    assert answer["seconds"]["low"] <= answer["seconds"]["median"] <= answer["seconds"]["high"]
-    assert answer["missing"] == {NVIDIA_GPU: 4}
-    assert [holder["run"] for holder in answer["holders"]] == ["training/job/big"]
-
-
-def test_the_command_names_who_is_preempted(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(yaml.safe_dump(job(priorityClassName="urgent")))
-    output = printed(capsys, file, workload("big", 40, 30))
-    assert output.startswith("Starts at once, on flavor l4 of cluster queue training.")
-    assert "Kueue preempts 1 run for it: training/job/big (8 GPUs, priority 20)" in output
-
-
-def test_the_command_says_why_a_run_never_starts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    large = job()
-    large["spec"] |= {"parallelism": 5, "completions": 5}
-    file.write_text(yaml.safe_dump(large))
-    output = printed(capsys, file)
-    assert "never starts in cluster queue training" in output
-    assert "It requests 10 of nvidia.com/gpu, and the queue never has more than 8 in flavor l4." in output
+# ------------------------------------------------------------------------------------------------------------ printing
+STARTS = Answer("llm/job/mine", "training", admitted=True, flavors=("l4",), pods=2, requested=2)
+WAITS = Answer("llm/job/mine", "training", requested=2, waits_for="2 more GPUs in flavor l4")
+VICTIM = Eviction("llm/job/other", "gpus", 20, "Preempted", "InClusterQueue", "llm/job/mine", "l4")
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("found", "text"),
     [
-        (5, "5 s"),
-        (300, "5 min"),
-        (11_400, "3 h 10 min"),
-        (7200, "2 h"),
-        (187_200, "2 days 4 h"),
-        (14 * 86_400, "14 days"),
+        (STARTS, "llm/job/mine starts at once, on flavor l4 of cluster queue training."),
+        (
+            replace(STARTS, pods=1),
+            "llm/job/mine starts at once with 1 of its 2 pods, on flavor l4 of cluster queue training.",
+        ),
+        (
+            replace(STARTS, preempts=(VICTIM,)),
+            "llm/job/mine starts once 1 preempted run has ended, on flavor l4 of cluster queue training.",
+        ),
+        (WAITS, "llm/job/mine waits in cluster queue training, for 2 more GPUs in flavor l4."),
+        (
+            replace(WAITS, never="9 GPUs in flavor l4, which never has more than 8"),
+            "llm/job/mine never starts in cluster queue training: alone, it would wait for 9 GPUs in flavor l4, which "
+            "never has more than 8.",
+        ),
     ],
 )
-def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
-    assert when.duration(seconds) == text
+def test_the_answer_is_one_sentence(found: Answer, text: str) -> None:
+    assert when.headline(found) == text
+
+
+def test_reasons_name_who_is_preempted_and_who_is_ahead() -> None:
+    assert [*when.reasons(replace(STARTS, preempts=(VICTIM,)), with_nodes=True)] == [
+        "Kueue preempts llm/job/other of local queue gpus, priority 20."
+    ]
+    ahead = (Run("llm/job/a", "training", 0, {}), Run("llm/job/b", "other", 0, {}))
+    assert [*when.reasons(replace(WAITS, ahead=ahead), with_nodes=True)] == [
+        "1 waiting run of its queue is ahead of it."
+    ]
+
+
+def test_missing_nodes_are_named_only_if_the_snapshot_has_the_pools() -> None:
+    found = replace(STARTS, no_node="a node: 0/1 nodes are available")
+    assert [*when.reasons(found, with_nodes=False)] == []
+    assert "No node fits its pods." in "".join(when.reasons(found, with_nodes=True))
+
+
+def test_tables_show_a_part_of_many_runs() -> None:
+    many = tuple(Run(f"llm/job/{number}", "training", 0, {NVIDIA_GPU: Fraction(1)}) for number in range(10))
+    ahead, held = when.tables(replace(WAITS, ahead=many, holders=many[:1]))
+    assert (ahead.row_count, held.row_count) == (when.SHOWN + 1, 1)
+    assert [*when.tables(STARTS)] == []
+
+
+def test_the_answer_is_plain_data_too() -> None:
+    data = when.as_json(replace(WAITS, holders=(Run("llm/job/a", "training", 20, {NVIDIA_GPU: Fraction(2)}),)))
+    assert data["waitsFor"] == "2 more GPUs in flavor l4"
+    assert data["holders"] == [
+        {"run": "llm/job/a", "clusterQueue": "training", "priority": 20, "requests": {NVIDIA_GPU: "2"}}
+    ]
+
+
+def test_amounts_are_those_of_accelerators_if_there_are_any() -> None:
+    assert when.amounts({NVIDIA_GPU: Fraction(2), "cpu": Fraction(8)}) == "2 GPUs"
+    assert when.amounts({"cpu": Fraction(1, 2), "memory": Fraction(2**31)}) == "0.5 cpu, 2Gi memory"

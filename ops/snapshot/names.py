@@ -37,7 +37,7 @@ _PUBLIC = (
 # Fields with a name, and fields whose own field `name` is the name of an object.
 _NAMES = (
     *("queueName", "clusterQueue", "cohortName", "parentName", "podSetGroupName"),
-    *("priorityClassName", "schedulerName", "topologyName", "subdomain"),
+    *("priorityClassName", "schedulerName", "topologyName", "subdomain", "runtimeClassName", "handler"),
 )
 _REFERENCES = (
     *("metadata", "ownerReferences", "priorityClassRef", "podTemplateRef", "scaleTargetRef", "describedObject"),

@@ -158,6 +158,7 @@ def configuration(queues: Queues) -> dict[str, Any]:
         **written,
         "leaderElection": {**written["leaderElection"], "leaderElect": False},
         "clientConnection": {"qps": 1000, "burst": 2000},
+        **queues.manager,
     }
 
 

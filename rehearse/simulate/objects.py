@@ -39,6 +39,11 @@ class Queues:
 
     stack: ResolvedStack
 
+    @property
+    def manager(self) -> Mapping[str, Any]:
+        """What the configuration of Kueue's manager has in place of the program's."""
+        return {}
+
     @cached_property
     def cluster_queues(self) -> dict[str, Queue]:
         """The cluster queues by name."""
@@ -90,13 +95,13 @@ class Queues:
 
     def can_preempt(self, names: Iterable[str], priorities: set[int]) -> bool:
         """Whether Kueue may evict a workload of these queues for another one, if their priorities are these."""
-        policies = {
-            policy
-            for name in names
-            for section in [self.cluster_queues[name].section.preemption]
-            for policy in (section.within_cluster_queue, section.reclaim_within_cohort)
-        }
+        policies = {policy for name in names for policy in self.policies(name)}
         return bool(policies & {"Any", "LowerOrNewerEqualPriority"}) or (policies != {"Never"} and len(priorities) > 1)
+
+    def policies(self, name: str) -> tuple[str, ...]:
+        """Which workloads one of a cluster queue may preempt: of its own queue, and of its cohort."""
+        section = self.cluster_queues[name].section.preemption
+        return section.within_cluster_queue, section.reclaim_within_cohort
 
     def accelerator(self, name: str) -> str:
         """The accelerator resource of a cluster queue; that of GPUs if its quota has none."""

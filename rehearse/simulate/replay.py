@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
@@ -65,7 +65,13 @@ class Clock:
     """The clock of cluster queues that share quota or nodes: their events, and whether Kueue decided on the last."""
 
     def __init__(
-        self, names: frozenset[str], runs: list[Run], queues: Queues, stamps: Iterator[int], fleet: Fleet | None
+        self,
+        names: frozenset[str],
+        runs: list[Run],
+        queues: Queues,
+        stamps: Iterator[int],
+        fleet: Fleet | None,
+        until: Collection[int] = (),
     ) -> None:
         self.names = names
         self.fleet = fleet
@@ -81,6 +87,7 @@ class Clock:
         self._stamps = stamps
         self._events: list[tuple[float, int, int, int]] = []
         self._runs = {run.number: run for run in runs}
+        self._until = [run for run in runs if run.number in until]
         for run in self._runs.values():
             heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
@@ -96,7 +103,9 @@ class Clock:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is to come for any run."""
+        """Whether nothing is to come for any run, or all runs until which it goes have started."""
+        if self._until and all(run.spans for run in self._until):
+            return True
         fleet = self.fleet
         return not self._events and not (fleet and fleet.pending and fleet.next < self._worked + LONGEST_WAIT)
 
@@ -292,12 +301,23 @@ class Replay:
     """A replay of a trace. `run` returns what became of each submission."""
 
     def __init__(
-        self, kueue: Decider, queues: Queues, trace: tuple[Submission, ...], capacity: Capacity | None = None
+        self,
+        kueue: Decider,
+        queues: Queues,
+        trace: tuple[Submission, ...],
+        capacity: Capacity | None = None,
+        make: Callable[[Run], Object] | None = None,
+        until: Collection[int] = (),
     ) -> None:
-        """Without capacity, nodes are not simulated: work starts once Kueue admits a run."""
+        """Without capacity, nodes are not simulated: work starts once Kueue admits a run.
+
+        `make` returns the Workload of a run, by default one of the submission's pods. A clock with a run of `until`
+        goes until that run has started.
+        """
         nodes = Nodes(queues.stack) if capacity else None
         self._kueue = kueue
         self._queues = queues
+        self._make = make or self._object
         stamps = count(len(trace) + 1)
         self.runs = [Run(number, row, queues.by_local[row.queue]) for number, row in enumerate(trace)]
         self.clocks = [
@@ -307,6 +327,7 @@ class Replay:
                 queues,
                 stamps,
                 Fleet(nodes, capacity, queues.flavors(names)) if nodes and capacity else None,
+                until,
             )
             for names in queues.groups(nodes)
         ]
@@ -330,7 +351,7 @@ class Replay:
                     if clock.done:
                         active.remove(clock)
                     else:
-                        clock.advance(puts, deletes, self._object)
+                        clock.advance(puts, deletes, self._make)
             for clock in active:
                 clock.remember(log)
             if puts or deletes:

@@ -63,7 +63,9 @@ class Change:
 
 PATHS = {
     "Namespace": "/api/v1/namespaces",
+    "LimitRange": "/api/v1/namespaces/{}/limitranges",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
     "ResourceFlavor": f"/apis/{KUEUE_API}/resourceflavors",
     "ClusterQueue": f"/apis/{KUEUE_API}/clusterqueues",
     "LocalQueue": f"/apis/{KUEUE_API}/namespaces/{{}}/localqueues",
@@ -74,6 +76,7 @@ PATHS = {
 }
 VERSIONS = {
     "Namespace": "v1",
+    "LimitRange": "v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "Job": "batch/v1",
     "Deployment": "apps/v1",

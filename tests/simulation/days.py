@@ -5,27 +5,28 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from catalog.nodes import NVIDIA_GPU
-from forecast.admission import ClusterQueue, Cohort, Line, Run, Share, Usage
-from forecast.durations import Record
+from catalog.versions import KUEUE_API
+from ops.snapshot.format import Snapshot, build
+from rehearse.simulate.run import Run
+from rehearse.simulate.trace import Submission
+from tests.simulation.theory import run as submission
 
+Object = dict[str, Any]
 DAY = 86_400.0
 GPUS = 8
 SIZES = (1, 1, 1, 2, 4, 8)
 PRIORITIES = (0, 0, 0, 0, 0, 0, 0, 10)
+QUEUES = ("a", "b")
+# A queue borrows, and takes back what it lent.
+PREEMPTION = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
 
-
-def queue(name: str, cohort: str = "cohort", strict: bool = False) -> ClusterQueue:
-    """A queue of 8 GPUs that borrows, and takes back what it lent."""
-    shares = {("l4", NVIDIA_GPU): Share(GPUS)}
-    groups = ((frozenset({NVIDIA_GPU}), ("l4",)),)
-    return ClusterQueue(name, shares, groups, cohort, strict, within="LowerPriority", reclaim="LowerPriority")
-
-
-QUEUES = {name: queue(name) for name in ("a", "b")}
 
 # Durations by name, each with this mean in seconds.
 DURATIONS: Mapping[str, Callable[[random.Random, float], float]] = {
@@ -50,20 +51,14 @@ class Kind:
     def __str__(self) -> str:
         return f"{self.durations} durations, {'bursts' if self.bursts else 'Poisson'}, load {self.load:.0%}"
 
-    def submissions(self, chance: random.Random, begin: float) -> Iterator[tuple[Run, float]]:
-        """Yields the runs of a day, each with its duration."""
+    def submissions(self, chance: random.Random, begin: float, pair: int) -> Iterator[Submission]:
+        """Yields the runs of a day. The queues of each pair of days have its number."""
         rate = self.load * len(QUEUES) * GPUS / (sum(SIZES) / len(SIZES) * self.mean)
         for time in sorted(self._times(chance, rate, begin)):
-            name, size = chance.choice("ab"), float(chance.choice(SIZES))
-            run = Run(
-                f"team/{name}/{time:.3f}",
-                name,
-                time,
-                {NVIDIA_GPU: size},
-                chance.choice(PRIORITIES),
-                source=f"team/{name}",
-            )
-            yield run, max(1.0, DURATIONS[self.durations](chance, self.mean))
+            name, size = chance.choice(QUEUES), chance.choice(SIZES)
+            priority = "high" if chance.choice(PRIORITIES) else ""
+            seconds = max(1.0, DURATIONS[self.durations](chance, self.mean))
+            yield submission(time, seconds, f"{name}{pair}", pods=size, priority=priority)
 
     def _times(self, chance: random.Random, rate: float, begin: float) -> Iterator[float]:
         """A Poisson process of single submissions, or of bursts of 6 on average."""
@@ -84,54 +79,69 @@ KINDS = (
 )
 
 
-def submitted(seed: int, kinds: Sequence[Kind]) -> dict[Run, float]:
-    """The runs of some days, one after the other, each with its duration."""
-    chance = random.Random(seed)
-    return dict(pair for number, kind in enumerate(kinds) for pair in kind.submissions(chance, number * DAY))
+def submitted(pair: int, kinds: Sequence[Kind]) -> Iterator[Submission]:
+    """Yields the runs of some days, one after the other."""
+    chance = random.Random(pair)
+    for number, kind in enumerate(kinds):
+        yield from kind.submissions(chance, number * DAY, pair)
 
 
-@dataclass(frozen=True)
-class Days:
-    """What happens in some days.
+def workload(run: Run, second: float) -> Object:
+    """The Workload of a run as a snapshot shows it at a second of the days, which is NOW; of its starts, the last."""
 
-    Attributes:
-        spans: When each run started, and what it used.
-        evicted: When each run was evicted.
-        ended: When runs ended.
+    def at(time: float) -> str:
+        return (NOW + timedelta(seconds=time - second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    spans = [span for span in run.admitted if span[0] <= second]
+    status: Object = {"conditions": []}
+    if spans and (spans[-1][1] is None or spans[-1][1] > second or (run.ended and spans[-1] == run.admitted[-1])):
+        began, end = spans[-1]
+        times = {"QuotaReserved": began, "Admitted": began}
+        if end is not None and end <= second:
+            times["Finished"] = end
+        status["conditions"] = [
+            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(time)}
+            for kind, time in times.items()
+        ]
+        used = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(run.row.pods)}}
+        held = {"clusterQueue": run.cluster_queue, "podSetAssignments": [{**used, "count": run.row.pods}]}
+        status["admission"] = held
+    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
+    pods = {"name": "main", "count": run.row.pods, "template": {"spec": {"containers": [container]}}}
+    namespace, _, queue = run.row.queue.partition("/")
+    spec = {"queueName": queue, "priority": 10 if run.row.priority else 0, "podSets": [pods]}
+    metadata = {"name": f"run-{run.number}", "namespace": namespace, "creationTimestamp": at(run.row.time)}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def snapshot(asked: Mapping[int, tuple[Run, Iterable[Run]]]) -> tuple[Snapshot, list[tuple[str, Object]]]:
+    """A snapshot with queues of its own for each question: a run, and the others of its queues, when it is submitted.
+
+    Returns the Workloads of the runs too, each with its cluster queue.
     """
+    objects: dict[str, list[Object]] = {"ResourceFlavor": [{"metadata": {"name": "l4"}, "spec": {}}]}
+    own = []
 
-    spans: Mapping[Run, Sequence[tuple[float, Usage]]]
-    evicted: Mapping[Run, Sequence[float]]
-    ended: Mapping[Run, float]
+    def named(number: int, item: Object) -> Object:
+        item["spec"]["queueName"] = f"{item['spec']['queueName']}-{number}"
+        item["metadata"]["name"] += f"-{number}"
+        if admission := item["status"].get("admission"):
+            admission["clusterQueue"] += f"-{number}"
+        return item
 
-    @property
-    def first(self) -> dict[Run, float]:
-        """When each run started first."""
-        return {run: spans[0][0] for run, spans in self.spans.items() if spans}
-
-    def snapshot(self, now: float) -> tuple[Record, ...]:
-        """Returns what a snapshot shows: of a run that was evicted, only its last start."""
-        return tuple(self._record(run, now) for run in self.spans if run.created <= now)
-
-    def _record(self, run: Run, now: float) -> Record:
-        starts = [span for span in self.spans[run] if span[0] <= now]
-        evictions = sum(at <= now for at in self.evicted[run])
-        if len(starts) == evictions:
-            return Record(run, tested=not evictions)
-        at, usage = starts[-1]
-        end = self.ended.get(run, math.inf)
-        return Record(run, at, end if end <= now else None, usage, not evictions)
-
-
-def decided(seed: int, kinds: Sequence[Kind]) -> Days:
-    """Some days, one after the other, on which the model of Kueue decides."""
-    seconds = submitted(seed, kinds)
-    line = Line(Cohort(QUEUES.values()), seconds.__getitem__)
-    line.go((run.created, run) for run in sorted(seconds, key=lambda run: run.created))
-    spans: dict[Run, list[tuple[float, Usage]]] = {run: [] for run in seconds}
-    evicted: dict[Run, list[float]] = {run: [] for run in seconds}
-    for run, at, usage, victims in line.started:
-        spans[run].append((at, usage))
-        for victim in victims:
-            evicted[victim].append(at)
-    return Days(spans, evicted, line.ended)
+    for number, (run, others) in asked.items():
+        pair = run.cluster_queue[1:]
+        for name in QUEUES:
+            title = f"{name}{pair}-{number}"
+            resources = [{"name": NVIDIA_GPU, "nominalQuota": str(GPUS)}]
+            groups = [{"coveredResources": [NVIDIA_GPU], "flavors": [{"name": "l4", "resources": resources}]}]
+            spec = {"resourceGroups": groups, "cohortName": f"cohort-{number}", "preemption": PREEMPTION}
+            objects.setdefault("ClusterQueue", []).append({"metadata": {"name": title}, "spec": spec})
+            local = {"metadata": {"name": title, "namespace": "team"}, "spec": {"clusterQueue": title}}
+            objects.setdefault("LocalQueue", []).append(local)
+        now = run.row.time
+        known = [other for other in others if other is not run and other.row.time <= now]
+        objects.setdefault("Workload", []).extend(named(number, workload(other, now)) for other in known)
+        mine = {"apiVersion": KUEUE_API, "kind": "Workload", **named(number, workload(run, now))}
+        own.append((f"{run.cluster_queue}-{number}", {**mine, "status": {}}))
+    return build("days", objects, NOW), own

@@ -29,6 +29,8 @@ class FirstComeFirstServed:
         for item in puts:
             self.written.append(item)
             self._present[item["metadata"]["name"]] = item
+            if self._reserves(item):  # it has its quota already
+                self._changes.append(item)
         self._decide()
 
     def log(self) -> Log:

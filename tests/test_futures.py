@@ -1,0 +1,156 @@
+"""Replays from the state of a snapshot follow the queue, with durations and arrivals of its runs."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from catalog.nodes import NVIDIA_GPU
+from catalog.versions import KUEUE_API
+from forecast.durations import Arrivals, Durations, Record, records
+from ops.snapshot.format import build
+from rehearse.simulate.when.futures import Futures
+from tests.simulation.fake import FirstComeFirstServed
+from tests.snapshots import TAKEN
+
+Object = dict[str, Any]
+NOW = TAKEN.timestamp()
+QUEUE = {
+    "metadata": {"name": "training"},
+    "spec": {
+        "resourceGroups": [
+            {
+                "coveredResources": [NVIDIA_GPU],
+                "flavors": [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}],
+            }
+        ]
+    },
+}
+
+
+def workload(
+    name: str, created: float, started: float | None = None, ended: float | None = None, pods: int = 8
+) -> Object:
+    """A Workload of training, with times in seconds before the snapshot."""
+
+    def at(seconds: float) -> str:
+        return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    times = {"QuotaReserved": started, "Admitted": started, "Finished": ended}
+    status: Object = {
+        "conditions": [
+            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(seconds)}
+            for kind, seconds in times.items()
+            if seconds is not None
+        ]
+    }
+    if started is not None:
+        assignment = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(pods)}}
+        status["admission"] = {"clusterQueue": "training", "podSetAssignments": [{**assignment, "count": pods}]}
+    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
+    sets = [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}]
+    metadata = {"name": name, "namespace": "team", "creationTimestamp": at(created)}
+    spec = {"queueName": "gpus", "priority": 0, "podSets": sets}
+    return {"apiVersion": KUEUE_API, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
+
+
+def futures(*workloads: Object, pods: int = 8, replays: int = 1, stop: str = "None") -> Futures:
+    """Replays of a run that is submitted to training."""
+    spec = {"clusterQueue": "training", "stopPolicy": stop}
+    local = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": spec}
+    objects: dict[str, list[Object]] = {"ClusterQueue": [QUEUE], "LocalQueue": [local], "Workload": [*workloads]}
+    return Futures(build("prod", objects, TAKEN), [("training", workload("mine", 0, pods=pods))], replays=replays)
+
+
+def waits(*workloads: Object, pods: int = 8) -> list[float]:
+    """What the replay of a first come, first served queue of 8 pods gives."""
+    (found,) = futures(*workloads, pods=pods).replay(FirstComeFirstServed(8, "r0-training"))
+    return found
+
+
+def past(seconds: float, count: int = 200) -> list[Object]:
+    """Runs that ended long ago, before the week from which arrivals are drawn."""
+    long_ago = 30 * 86_400.0
+    return [workload(f"old-{number}", long_ago, long_ago, long_ago - seconds) for number in range(count)]
+
+
+def test_a_run_waits_for_the_one_that_runs_and_for_those_ahead() -> None:
+    (wait,) = waits(workload("big", 600, 600), workload("ahead", 60), *past(3600))
+    assert wait == pytest.approx(3000 + 3600, rel=0.1), "50 minutes are left of the first, and the next takes an hour"
+
+
+def test_a_run_does_not_wait_for_quota_that_is_free() -> None:
+    assert waits(workload("small", 600, 600, pods=4), *past(3600), pods=4) == [0.0]
+
+
+def test_a_server_is_waited_for_in_vain() -> None:
+    server = workload("gemma", 600, 600)
+    server["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-serving": "true"}
+    assert waits(server, *past(3600))[0] > 20 * 86_400
+
+
+def test_a_stopped_queue_starts_none_of_those_ahead() -> None:
+    workloads = workload("big", 600, 600), workload("ahead", 60)
+    at_once = [sum(not row.time for row in futures(*workloads, stop=stop).trace) for stop in ("None", "Hold")]
+    assert at_once == [3, 2]
+
+
+def test_every_replay_has_queues_of_its_own() -> None:
+    made = futures(workload("big", 600, 600), replays=3)
+    assert made.queues.groups() == [frozenset({f"r{number}-training"}) for number in range(3)]
+    names = [item["metadata"]["name"] for _, item in made.queues.objects() if item["kind"] == "ClusterQueue"]
+    assert names == ["r0-training", "r1-training", "r2-training"]
+
+
+def test_a_run_of_the_snapshot_keeps_its_quota_in_each_replay() -> None:
+    made = futures(workload("big", 600, 600), replays=2)
+    written = [made.make(run) for run in _runs(made)]
+    held = [item["status"]["admission"]["clusterQueue"] for item in written if "status" in item]
+    assert held == ["r0-training", "r1-training"]
+    assert all(item["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["image"] for item in written)
+
+
+def _runs(made: Futures) -> list[Any]:
+    from rehearse.simulate.run import Run
+
+    return [Run(number, row, made.queues.by_local[row.queue]) for number, row in enumerate(made.trace)]
+
+
+def ended(seconds: list[float]) -> list[Record]:
+    return [*records(workload(str(n), 10_000, 10_000, 10_000 - each) for n, each in enumerate(seconds))]
+
+
+def test_durations_are_those_of_ended_runs() -> None:
+    learned = Durations("team/gpus", ended([100.0] * 50 + [1000.0] * 50), NOW)
+    drawn = sorted(learned.draw(random.Random(seed)) for seed in range(400))
+    assert drawn[100] == pytest.approx(100, rel=0.1)
+    assert drawn[300] == pytest.approx(1000, rel=0.1)
+    assert all(learned.draw(random.Random(seed), elapsed=500) >= 500 for seed in range(50))
+
+
+def test_runs_that_have_not_ended_make_durations_longer() -> None:
+    short = ended([100.0] * 20)
+    running = [*records(workload(f"long-{number}", 5000, 5000) for number in range(20))]
+    medians = [
+        sorted(Durations("team/gpus", known, NOW).draw(random.Random(seed)) for seed in range(200))[100]
+        for known in (short, [*short, *running])
+    ]
+    assert medians[0] == pytest.approx(100, rel=0.1)
+    assert medians[1] > 500
+
+
+def test_arrivals_repeat_the_past_in_its_order() -> None:
+    known = [*records(workload(str(number), 30_000 - 3000 * number) for number in range(10))]
+    coming = Arrivals(known, NOW).draw(random.Random(1))
+    drawn = [next(coming) for _ in range(20)]
+    assert all(at >= 0 for at, _ in drawn)
+    assert [at for at, _ in drawn] == sorted(at for at, _ in drawn)
+    names = [int(record.workload["metadata"]["name"]) for _, record in drawn]
+    assert names == [(names[0] + number) % 10 for number in range(20)]
+
+
+def test_without_a_past_nothing_arrives() -> None:
+    assert [*Arrivals([], NOW).draw(random.Random(1))] == []
