@@ -3,7 +3,7 @@
 # These variables of a user are texts: make expands nothing in them. A recipe takes them from its environment, as "$$STACK",
 # so that no shell runs what they contain. tests/test_makefile.py tries it with each of them.
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
-	REHEARSAL SIMULATION JSON PICTURE MARKDOWN FILES OF FAULT WITHOUT_CLUSTER PASSING
+	REHEARSAL SIMULATION JSON PICTURE MARKDOWN FILES OF FAULT WITHOUT_CLUSTER PASSING INTERVAL ALL NAMESPACE QUEUE
 $(foreach input,$(INPUTS),$(eval override $(input) := $$(value $(input)))$(if $($(input)),$(eval export $(input))))
 PICK = --stack "$$STACK" --config "$$CONFIG"
 # Default: the name of the configuration without its suffix, or dev.
@@ -28,7 +28,7 @@ setup:  ## create the Python environment and build every tool; other targets bui
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
 	@$(EMULATOR) up $(PICK)
 status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…]
-	@$(EMULATOR) status $(PICK) $(if $(ALL),--all) --namespace "$(NAMESPACE)" --queue "$(QUEUE)"
+	@$(EMULATOR) status $(PICK) $(if $(ALL),--all) --namespace "$$NAMESPACE" --queue "$$QUEUE"
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 	@$(EMULATOR) runs $(PICK)
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json

@@ -17,13 +17,14 @@ import yaml
 
 from catalog.documents import MAX_DEPTH, InvalidDocument, Reader, read, read_file
 from emulator import ready
-from ops import emulated, run_file
+from ops import emulated
 from ops.configuration_file import read_configuration
 from ops.snapshot import kueue
 from ops.stack import Answer, Stack, Stop
 from ops.verify.command import named_file
 from rehearse.kustomization import check
 from rehearse.manifests import parse
+from rehearse.simulate.when import run_file
 from report import prices
 from settings import calibration
 
@@ -43,7 +44,7 @@ def manager_configuration(file: Path) -> None:
 
 READERS: dict[str, Callable[[Path], object]] = {
     "configuration": read_configuration,
-    "copied configuration": lambda file: emulated.write_copy(written(file, "{}"), file, {}),
+    "copied configuration": lambda file: emulated.write_copy(file, file.with_name("copy.yaml"), {}),
     "policies of a configuration": lambda file: emulated.mandatory(Stack("dev", file)),
     "verified configuration": lambda file: named_file(Stack("dev", file)),
     "run": lambda file: run_file.read_run(file, Stack("dev", None), None),  # type: ignore[arg-type]
@@ -53,12 +54,6 @@ READERS: dict[str, Callable[[Path], object]] = {
     "Kustomization": lambda file: check(file.parent, file.parent, []),
     "configuration of Kueue": manager_configuration,
 }
-
-
-def written(beside: Path, text: str) -> Path:
-    file = beside.with_name("source.yaml")
-    file.write_text(text)
-    return file
 
 
 @pytest.mark.parametrize("text", [MERGES, ALIASES, CHAIN], ids=["merges", "aliases", "chain of aliases"])

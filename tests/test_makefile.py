@@ -17,7 +17,7 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 INPUTS = re.search(r"^INPUTS := ((?:.*\\\n)*.*)$", MAKEFILE, re.M)[1].replace("\\\n", " ").split()  # type: ignore[index]
 RECIPES = dict(re.findall(r"^([a-z-]+):.*\n((?:(?:\t| *#).*\n)*)", MAKEFILE, re.M))
 SPLIT = ("COMPARE", "FILES")  # lists of files
-FLAGS = ("WITHOUT_CLUSTER", "PASSING")
+FLAGS = ("WITHOUT_CLUSTER", "PASSING", "INTERVAL", "ALL")
 HOSTILE = {
     "double quote": '"; touch MARKER; "',
     "single quote": "'; touch MARKER; '",
