@@ -191,9 +191,9 @@ def parallelism(item: str) -> str:
     """The number of pods of each Job, with its name in a JobSet."""
     jobs = f"{item}.spec.replicatedJobs"
     return (
-        f"variables.kind == 'Job' ? [{{'name': '', 'pods': {item}.spec.?parallelism.orValue(1)}}]"
-        " : variables.kind == 'JobSet' ?"
-        f" {jobs}.map(job, {{'name': job.name, 'pods': job.template.spec.?parallelism.orValue(1)}}) : []"
+        f"variables.kind == 'Job' ? [{{'name': dyn(''), 'pods': dyn({item}.spec.?parallelism.orValue(1))}}]"
+        " : variables.kind == 'JobSet' ? "
+        f"{jobs}.map(job, {{'name': dyn(job.name), 'pods': dyn(job.template.spec.?parallelism.orValue(1))}}) : []"
     )
 
 
