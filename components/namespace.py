@@ -21,7 +21,7 @@ from settings.stack import DEFAULT_NAMESPACE
 TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
 # Pods of the namespace have up to ten minutes to end, those of a tenant by its policy.
-DELETION = pulumi.CustomTimeouts(delete="20m")
+DELETION = pulumi.CustomTimeouts(delete="15m")
 
 
 @dataclass(frozen=True)
