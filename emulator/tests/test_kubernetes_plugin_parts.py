@@ -14,6 +14,7 @@ from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator import sdk_types
 from emulator.kubernetes_plugin import configuration, helm, kinds, kubeconfig, objects, readiness, releases
+from emulator.kubernetes_plugin.waits import kept_by
 from emulator.plugin import (
     UNKNOWN,
     Refused,
@@ -383,3 +384,13 @@ def test_a_release_is_recorded_with_the_defaults_of_the_official_plugin() -> Non
     earlier = stated | {"namespace": "kueue-system", "chart": "kueue"}
     assert releases.changes({"__inputs": Secret(earlier)}, recorded) == {}
     assert releases.changes({"__inputs": Secret(recorded)}, recorded | {"atomic": True}) == {("atomic",): "update"}
+
+
+def test_wait_for_a_deletion_names_finalizers_or_what_a_namespace_still_has() -> None:
+    assert kept_by({"metadata": {"finalizers": ["example.com/a", "example.com/b"]}}) == (
+        "Finalizers that block it: example.com/a, example.com/b"
+    )
+    remaining = "Some resources are remaining: pods. has 1 resource instances"
+    conditions = [{"status": "True", "message": remaining}, {"status": "False", "message": "All content deleted"}]
+    assert kept_by({"metadata": {}, "status": {"conditions": conditions}}) == remaining
+    assert kept_by({"metadata": {}}) == ""
