@@ -63,8 +63,8 @@ class Tenant(Section):
     )
     ingress_from: list[DnsLabel] = Field(
         default=[],
-        description="Namespaces whose pods may connect to the tenant's pods, except to servers that require an API key. "
-        "Default: only its own.",
+        description="Namespaces whose pods may connect to the tenant's pods, except to servers that require an API "
+        "key. Default: only its own.",
         examples=[["gateway"]],
     )
 
