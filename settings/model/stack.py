@@ -49,8 +49,8 @@ class Tenant(Section):
     )
     quota: dict[str, Quantity] = Field(
         default={},
-        description="Maximum in the namespace by resource, for example pods or requests.cpu. Default for accelerators: "
-        "twice what its queues may use.",
+        description="Maximum in the namespace by resource, for example pods or requests.cpu. Of accelerators, the "
+        "namespace gets twice what its queues may use.",
         examples=[{"pods": "50"}],
     )
     buckets: list[str] = Field(
