@@ -14,6 +14,8 @@ RELEASE = "v1.3.0"
 _IMAGES = "registry.k8s.io/gateway-api-inference-extension"
 
 PICKER_IMAGE = f"{_IMAGES}/epp:{RELEASE}"
+# Label of its pods with the picker's name. Network policies select it, and no tenant may set it.
+PICKER_LABEL = "gke-ai/endpoint-picker"
 # The format of its configuration: apix/config/v1alpha1
 PICKER_CONFIG_API = "inference.networking.x-k8s.io/v1alpha1"
 # Ports: requests of the load balancer (Envoy's ext_proc), health, metrics.

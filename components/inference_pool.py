@@ -12,6 +12,7 @@ from catalog.inference_extension import (
     PICKER_CONFIG_API,
     PICKER_HEALTH_PORT,
     PICKER_IMAGE,
+    PICKER_LABEL,
     PICKER_METRICS_PORT,
     PICKER_PORT,
 )
@@ -184,7 +185,7 @@ class InferencePool(Component):
                 "strategy": {"type": "Recreate"},
                 "selector": {"match_labels": {"app": picker}},
                 "template": {
-                    "metadata": {"labels": {"app": picker}},
+                    "metadata": {"labels": {"app": picker, PICKER_LABEL: picker}},
                     "spec": picker_pod(namespace, pool, picker),
                 },
             },
@@ -205,14 +206,14 @@ class InferencePool(Component):
         """Let the load balancer reach the pods and the picker, and the picker the API server."""
         sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
         picker = picker_name(pool)
-        for label, ports in ((app, [port]), (picker, [PICKER_PORT, PICKER_HEALTH_PORT])):
-            name = f"{picker}-ingress" if label == picker else f"{pool}-gateway-ingress"
-            self._ingress(namespace, name, label, sources, ports)
+        self._ingress(namespace, f"{pool}-gateway-ingress", {"app": app}, sources, [port])
+        own = {PICKER_LABEL: picker}
+        self._ingress(namespace, f"{picker}-ingress", own, sources, [PICKER_PORT, PICKER_HEALTH_PORT])
         k8s.networking.v1.NetworkPolicy(
             f"{namespace}/{picker}-egress",
             metadata={"name": f"{picker}-egress", "namespace": namespace},
             spec={
-                "pod_selector": {"match_labels": {"app": picker}},
+                "pod_selector": {"match_labels": own},
                 "policy_types": ["Egress"],
                 # The control plane has an address outside the cluster that only GKE knows.
                 "egress": [{"to": [{"ip_block": {"cidr": "0.0.0.0/0"}}], "ports": [{"protocol": "TCP", "port": 443}]}],
@@ -226,23 +227,23 @@ class InferencePool(Component):
         Probes always pass.
         """
         sources: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"ip_block": {"cidr": cidr}} for cidr in ranges]
-        sources += [{"pod_selector": {"match_labels": {"app": picker_name(pool)}}}, namespaces(), api_server()]
-        self._ingress(namespace, f"{pool}-clients", app, sources, [port])
+        sources += [{"pod_selector": {"match_labels": {PICKER_LABEL: picker_name(pool)}}}, namespaces(), api_server()]
+        self._ingress(namespace, f"{pool}-clients", {"app": app}, sources, [port])
 
     def _ingress(
         self,
         namespace: str,
         name: str,
-        app: str,
+        labels: dict[str, str],
         sources: "Sequence[k8s.networking.v1.NetworkPolicyPeerArgsDict]",
         ports: Sequence[int],
     ) -> None:
-        """Let the sources reach ports of the pods with a label `app`."""
+        """Let the sources reach ports of the pods with these labels."""
         k8s.networking.v1.NetworkPolicy(
             f"{namespace}/{name}",
             metadata={"name": name, "namespace": namespace},
             spec={
-                "pod_selector": {"match_labels": {"app": app}},
+                "pod_selector": {"match_labels": labels},
                 "policy_types": ["Ingress"],
                 "ingress": [{"from_": sources, "ports": [{"protocol": "TCP", "port": number} for number in ports]}],
             },

@@ -20,6 +20,8 @@ from settings.stack import DEFAULT_NAMESPACE
 # The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"
 TOKEN_PATH = "token"
+# Pods of the namespace have up to ten minutes to end, those of a tenant by its policy.
+DELETION = pulumi.CustomTimeouts(delete="15m")
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class WorkloadNamespace(Component):
 
         created: list[pulumi.CustomResource] = []
         if namespace != DEFAULT_NAMESPACE:
-            child = pulumi.ResourceOptions(parent=self)
+            child = pulumi.ResourceOptions(parent=self, custom_timeouts=DELETION)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
             if labels:
                 metadata["labels"] = labels

@@ -1,6 +1,6 @@
 """A tenant: rights, quotas, network policies and admission policy of a team's namespace."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -11,23 +11,38 @@ from catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from components.base import Component
 from components.peers import api_server
 from components.peers import namespaces as pods_of
-from components.tenant_policy import CONDITIONS, KINDS, validations, variables
+from components.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
 from settings import model
 
-# Default limits of objects in a namespace: above any legitimate need, and low enough that one team can't fill the
+
+def group_of(api_version: str) -> str:
+    """The API group of `group/version`."""
+    return api_version.partition("/")[0]
+
+
+# Default limits of what a team can create: above any legitimate need, and low enough that one team can't fill the
 # cluster's database. Only the platform creates Services with an address outside the cluster.
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
 OBJECTS = {
     "pods": "1k",
     "count/jobs.batch": "1k",
+    f"count/jobsets.{group_of(JOBSET_API)}": "200",
     "count/deployments.apps": "100",
+    "count/replicasets.apps": "1k",
+    "count/horizontalpodautoscalers.autoscaling": "100",
+    "count/poddisruptionbudgets.policy": "100",
+    f"count/podmonitorings.{group_of(POD_MONITORING_API)}": "100",
     "services": "100",
     "services.loadbalancers": "0",
     "services.nodeports": "0",
     "secrets": "200",
     "configmaps": "500",
     "persistentvolumeclaims": "100",
+    "requests.storage": "10Ti",
 }
+# Accelerators of all pods of the namespace, in multiples of what its queues may use: as many again for pods that wait
+# in a queue and for pods that end, which Kueue no longer counts.
+ACCELERATORS = 2
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete"]
 # Private addresses: the VPC network, networks connected to it, and the node itself.
@@ -55,7 +70,9 @@ class Tenant(Component):
 
     The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
     priority classes, buckets and service accounts of others; and ways to bypass these rules. See
-    `components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down.
+    `components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue stops
+    counting a pod when it begins to end; the policy bounds the time that it takes, and the quota the accelerators that
+    all pods of the namespace have.
 
     Network: pods of the same namespace, pods of `ingress_from`, the metrics collectors and the API server may call the
     tenant's pods.
@@ -89,12 +106,20 @@ class Tenant(Component):
         *,
         local_queues: Sequence[str] = (),
         service_accounts: Sequence[str] | None = None,
+        accelerators: Mapping[str, int] | None = None,
+        pickers: Sequence[str] = (),
+        guarded: Sequence[str] = (),
+        grace_seconds: int = GRACE_SECONDS,
     ) -> None:
         """Create what the tenant has in its namespace, which must exist.
 
         Args:
             local_queues: Local queues of the namespace. Default: no queue, so no accelerators.
             service_accounts: Service accounts that its pods may run as. Default: `service_account` and `default`.
+            accelerators: Accelerators that its queues may use, by resource. Its pods request up to twice as many.
+            pickers: Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them.
+            guarded: Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key.
+            grace_seconds: Longest time that its pods may take to end, in seconds.
         """
         super().__init__(name, opts)
         tenant = args
@@ -105,7 +130,7 @@ class Tenant(Component):
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             policy_name(namespace),
             metadata={"name": policy_name(namespace)},
-            spec=policy_spec(tenant, local_queues, accounts_of_pods),
+            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds),
             opts=inside,
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
@@ -117,7 +142,7 @@ class Tenant(Component):
         quota = k8s.core.v1.ResourceQuota(
             f"{namespace}/tenant",
             metadata={"name": "tenant", "namespace": namespace},
-            spec={"hard": {**OBJECTS, **tenant.quota}},
+            spec={"hard": {**OBJECTS, **quota_of_accelerators(accelerators or {}), **tenant.quota}},
             opts=inside,
         )
         networks = [
@@ -127,7 +152,7 @@ class Tenant(Component):
                 spec=spec,
                 opts=inside,
             )
-            for direction, spec in (("ingress", ingress(tenant.ingress_from)), ("egress", egress()))
+            for direction, spec in {**ingress(tenant.ingress_from, guarded), "egress": egress()}.items()
         ]
         accounts = {
             account: k8s.core.v1.ServiceAccount(
@@ -168,13 +193,22 @@ def policy_name(namespace: str) -> str:
     return f"tenant-{namespace}"
 
 
+def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
+    """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
+    return {f"requests.{resource}": str(ACCELERATORS * amount) for resource, amount in accelerators.items()}
+
+
 def policy_spec(
-    tenant: model.Tenant, local_queues: Sequence[str], service_accounts: Sequence[str]
+    tenant: model.Tenant,
+    local_queues: Sequence[str],
+    service_accounts: Sequence[str],
+    pickers: Sequence[str] = (),
+    grace_seconds: int = GRACE_SECONDS,
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
-        {"api_groups": [group], "api_versions": [version], "operations": ["CREATE", "UPDATE"], "resources": [resource]}
-        for group, version, resource in KINDS
+        {"api_groups": [group], "api_versions": [version], "operations": operations, "resources": [resource]}
+        for group, version, resource, operations in KINDS
     ]
     rules_of_tenant = validations(
         tenant.name,
@@ -182,9 +216,12 @@ def policy_spec(
         tenant.priority_classes,
         tenant.buckets,
         list(service_accounts),
+        pickers=pickers,
+        grace_seconds=grace_seconds,
+        host_paths=tenant.pod_security == "privileged",
     )
     conditions: Any = CONDITIONS
-    names: Any = variables()
+    names: Any = variables(pickers)
     checks: Any = [{**rule, "reason": "Forbidden"} for rule in rules_of_tenant]
     return {
         "failure_policy": "Fail",
@@ -226,11 +263,6 @@ def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
     return [{"api_groups": [group], "resources": kinds, "verbs": verbs} for group, kinds, verbs in permissions]
 
 
-def group_of(api_version: str) -> str:
-    """The API group of `group/version`."""
-    return api_version.partition("/")[0]
-
-
 def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
     """The RBAC subject of a member: a Group or a User, named by e-mail address."""
     member_type, _, address = member.partition(":")
@@ -241,16 +273,31 @@ def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
     }
 
 
-def ingress(namespaces: list[str]) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
+def ingress(
+    namespaces: list[str], guarded: Sequence[str] = ()
+) -> "dict[str, k8s.networking.v1.NetworkPolicySpecArgsDict]":
     """Allow the namespace's own pods, those of `namespaces`, metrics collectors and the API server. Probes always pass.
 
+    Policies add up, so pods of `namespaces` have a policy of their own if some servers are guarded from them.
     No member may use the API server's proxy to Services and pods. The smoke check does.
     """
-    return {
-        "pod_selector": {},
-        "policy_types": ["Ingress"],
-        "ingress": [{"from_": [{"pod_selector": {}}, pods_of(*namespaces), api_server()]}],
+    own: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"pod_selector": {}}, api_server()]
+    if not (guarded and namespaces):
+        return {"ingress": ingress_from({}, [*own, pods_of(*namespaces)])}
+    others: k8s.meta.v1.LabelSelectorArgsDict = {
+        "match_expressions": [{"key": "app", "operator": "NotIn", "values": list(guarded)}]
     }
+    return {
+        "ingress": ingress_from({}, [*own, pods_of()]),
+        "ingress-from": ingress_from(others, [pods_of(*namespaces)]),
+    }
+
+
+def ingress_from(
+    selector: "k8s.meta.v1.LabelSelectorArgsDict", sources: "list[k8s.networking.v1.NetworkPolicyPeerArgsDict]"
+) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
+    """Allow the sources to connect to the selected pods."""
+    return {"pod_selector": selector, "policy_types": ["Ingress"], "ingress": [{"from_": sources}]}
 
 
 def egress() -> "k8s.networking.v1.NetworkPolicySpecArgsDict":

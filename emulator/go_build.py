@@ -185,12 +185,17 @@ def _on_path(name: str, version_arguments: tuple[str, ...] | None, version: str)
     return Path(path) if answer.returncode == 0 and exact else None
 
 
-def _copy_shipped(module: Module, shipped: Shipped, to: Path) -> None:
-    """Copies from the module cache, which Go fills and verifies against go.sum."""
-    answer = _go(module, "mod", "download", "-json", shipped.module)
+def sources(module: Module, name: str) -> Path:
+    """The folder of a Go module that `module` pins, in the module cache. Go fills it and verifies it against go.sum."""
+    answer = _go(module, "mod", "download", "-json", name)
     if answer.returncode != 0:
         raise CommandFailed((answer.stderr or answer.stdout).strip().splitlines())
-    source = Path(json.loads(answer.stdout)["Dir"]) / shipped.path
+    return Path(json.loads(answer.stdout)["Dir"])
+
+
+def _copy_shipped(module: Module, shipped: Shipped, to: Path) -> None:
+    """Copies from the module cache."""
+    source = sources(module, shipped.module) / shipped.path
     if source.is_dir():
         shutil.copytree(source, to)
         for path in (to, *to.rglob("*")):  # the module cache is read-only, and a read-only copy can't be removed

@@ -40,14 +40,35 @@ def down(stack: Stack) -> None:
     kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
     if done.returncode:
+        kept_pods = "".join(f"  {line}\n" for line in ending(api)) if api is not None else ""
         raise Stop(
             f"{stack.name} is not completely deleted. The state still has the remaining resources.\n"
+            f"{kept_pods and f'Namespaces wait for:{chr(10)}{kept_pods}'}"
             f"Fix the error above and run down again. If down was killed, run {stack.next('recover')} first."
         )
     if release and outlives and api is not None:
         delete_crd(api)
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")
+
+
+def ending(api: ApiClient) -> list[str]:
+    """What namespaces that are being deleted wait for: pods, and what else their status says."""
+    lines = []
+    try:
+        for namespace in list_objects(api, "/api/v1/namespaces"):
+            name = namespace["metadata"]["name"]
+            if "deletionTimestamp" not in namespace["metadata"]:
+                continue
+            for pod in list_objects(api, f"/api/v1/namespaces/{name}/pods"):
+                finalizers, until = pod["metadata"].get("finalizers"), pod["metadata"].get("deletionTimestamp")
+                cause = f"finalizers {', '.join(finalizers)}" if finalizers else f"has until {until} to end"
+                lines.append(f"pod {name}/{pod['metadata']['name']}: {cause}")
+            conditions = namespace.get("status", {}).get("conditions", [])
+            lines += [f"namespace {name}: {each['message']}" for each in conditions if each["status"] == "True"]
+    except Stop:
+        return []  # the cluster may be deleted already
+    return lines
 
 
 def jobset_release(resources: list[dict[str, Any]]) -> bool:

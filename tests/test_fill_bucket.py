@@ -471,9 +471,28 @@ def test_expired_address_of_a_file_is_asked_for_again(folder: Path, hub: FakeHub
     assert is_complete(folder)
 
 
-@pytest.mark.parametrize("name", ["../escape", "/absolute", "a/../../b", MARKER])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../escape", "/absolute", "a/../../b", MARKER, f"./{MARKER}", f".//{MARKER}", "a/./b", "a//b", "a/", ""),
+        *("nul\0", "line\n", "\ud800", "a/" + 256 * "x", 128 * "é", "/".join(5 * [200 * "x"])),
+    ],
+)
 def test_file_name_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     with FakeHub({name: b"x"}) as hub, pytest.raises(FillError, match="can't be stored under this name"):
+        fill(folder, hub)
+    assert not folder.exists() or not [path for path in folder.rglob("*") if path.is_file() and path.name != "SOURCE"]
+
+
+@pytest.mark.parametrize("name", [255 * "x", 127 * "é", "a/" + 250 * "y", "文件 1.json"])
+def test_file_name_of_any_length_that_a_file_system_has_is_stored(folder: Path, name: str) -> None:
+    with FakeHub({name: b"content"}) as hub:
+        fill(folder, hub)
+    assert (folder / name).read_bytes() == b"content"
+
+
+def test_file_whose_name_is_also_a_folder_is_explained(folder: Path) -> None:
+    with FakeHub({"a": b"larger", "a/b": b"x"}) as hub, pytest.raises(FillError, match="can't be written"):
         fill(folder, hub)
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from catalog.inference_extension import PICKER_LABEL
 from tests.network_policies import Pod, Source, allows
 from tests.recorder import shared_record
 from tests.test_gateway import example, of_tenants, plain
 
 PORT, PICKER_PORTS = 8000, (9002, 9003)
 AGENT = {"k8s-app": "konnectivity-agent"}
-PICKER = {"app": "gemma-epp"}
+PICKER = {"app": "gemma-epp", PICKER_LABEL: "gemma-epp"}
 PROXY, HEALTH_CHECKS = "10.9.0.5", ("35.191.0.1", "130.211.0.1")
 # They reach every server behind the gateway, in a namespace of the stack or of a tenant.
 COLLECTOR, API_SERVER = Pod("gmp-system", {"app": "collector"}), Pod("kube-system", AGENT)
@@ -44,7 +45,8 @@ def test_server_with_a_key_is_reached_by_its_gateway_metrics_and_the_api_server(
         *NEVER,
         Pod("llm", {"app": "client"}),
         Pod("llm", {"app": "gemma"}),
-        Pod("llm", {"app": "gemma-next-epp"}),
+        Pod("llm", {"app": "gemma-next-epp", PICKER_LABEL: "gemma-next-epp"}),
+        Pod("llm", {"app": "gemma-epp"}),
         Pod("llm", AGENT),
     ],
     ids=str,
@@ -73,6 +75,18 @@ def test_server_of_a_tenant_is_kept_from_all_others(source: Source) -> None:
     assert not allows(policies(of_tenants("team-a", "team-b")), source, Pod("team-a", {"app": "gemma"}), PORT)
 
 
+def test_ingress_from_reaches_other_pods_of_a_tenant_but_no_server_with_a_key() -> None:
+    configuration = of_tenants("llm")
+    configuration["gke-ai:tenants"][0]["ingressFrom"] = ["web"]
+    client, server = Pod("web", {"app": "client"}), Pod("llm", {"app": "gemma"})
+    assert not allows(policies(configuration), client, server, PORT)
+    assert allows(policies(configuration), client, Pod("llm", {"app": "other"}), PORT)
+    for source in (*ALWAYS, Pod("llm", {"app": "client"})):
+        assert allows(policies(configuration), source, server, PORT)
+    configuration["gke-ai:gateway"]["apiKey"] = False
+    assert allows(policies(configuration), client, server, PORT)
+
+
 def test_load_balancer_reaches_the_picker_of_a_tenant() -> None:
     for port in PICKER_PORTS:
         for source in (PROXY, *HEALTH_CHECKS):
@@ -83,10 +97,18 @@ def test_load_balancer_reaches_the_picker_of_a_tenant() -> None:
 def test_picker_of_a_tenant_reaches_the_api_server() -> None:
     record = shared_record(of_tenants("llm"))
     spec = record.one("NetworkPolicy", "gemma-epp-egress").inputs["spec"]
-    assert spec["podSelector"] == {"matchLabels": PICKER}
-    # Nobody else of the tenant may have the label that the policy selects.
-    (policy,) = record.all("ValidatingAdmissionPolicy")
-    assert '"gemma-epp"' in str(policy.inputs["spec"]["validations"])
+    assert spec["podSelector"] == {"matchLabels": {PICKER_LABEL: "gemma-epp"}}
+    pods = record.one("Deployment", "gemma-epp").inputs["spec"]["template"]
+    assert pods["metadata"]["labels"] == PICKER
+
+
+def test_only_the_platform_gives_pods_the_rights_of_a_picker() -> None:
+    spec = shared_record(of_tenants("llm")).one("ValidatingAdmissionPolicy").inputs["spec"]
+    (of_picker,) = (variable for variable in spec["variables"] if variable["name"] == "ofPicker")
+    assert PICKER_LABEL in of_picker["expression"]
+    assert '"gemma-epp"' in of_picker["expression"]
+    (rule,) = (rule for rule in spec["validations"] if "endpoint picker" in rule["message"])
+    assert "set serviceAccountName to workload or default" in rule["message"]
 
 
 def test_an_address_that_a_policy_excludes_is_kept_out() -> None:

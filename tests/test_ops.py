@@ -284,6 +284,34 @@ def test_crd_of_jobset_is_deleted_unless_others_have_jobsets(
     assert "JobSets that are not of this stack" in capsys.readouterr().out
 
 
+def test_failed_down_names_what_namespaces_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "Some content in the namespace has finalizers remaining: example.com/kept in 1 resource instances"
+    conditions = [{"status": "True", "message": message}, {"status": "False", "message": "other"}]
+    ended, kept = {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"finalizers": ["example.com/kept"]}
+    answers = {
+        "/api/v1/namespaces": [
+            {"metadata": {"name": "llm"}},
+            {"metadata": {"name": "team-a", **ended}, "status": {"conditions": conditions}},
+        ],
+        "/api/v1/namespaces/team-a/pods": [
+            {"metadata": {"name": "slow", **ended}},
+            {"metadata": {"name": "held", **ended, **kept}},
+        ],
+    }
+    monkeypatch.setattr(down, "list_objects", lambda _, path: answers[path])
+    assert down.ending(None) == [  # type: ignore[arg-type]
+        "pod team-a/slow: has until 2026-01-01T00:00:00Z to end",
+        "pod team-a/held: finalizers example.com/kept",
+        f"namespace team-a: {message}",
+    ]
+
+    def refused(*_: object) -> list[Any]:
+        raise Stop("The cluster does not answer")
+
+    monkeypatch.setattr(down, "list_objects", refused)
+    assert down.ending(None) == []  # type: ignore[arg-type]
+
+
 def node(name: str, ready: str = "True") -> dict[str, Any]:
     """A GPU node of two."""
     return {

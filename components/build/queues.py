@@ -19,8 +19,9 @@ from components import (
 )
 from components.build.cluster import Apis, in_cluster
 from components.build.configuration import Secrets
+from components.tenant_policy import GRACE_SECONDS
 from settings import ResolvedStack, model
-from settings.stack import Queue, Space, needs
+from settings.stack import Queue, needs
 
 
 def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None:
@@ -131,7 +132,7 @@ def pod_security(tenant: model.Tenant) -> dict[str, str]:
 
 
 def create_tenants(
-    spaces: list[Space], cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
+    stack: ResolvedStack, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
 ) -> dict[str, Tenant]:
     """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
@@ -143,6 +144,10 @@ def create_tenants(
             in_cluster(cluster, namespaces[space.section.name]),
             local_queues=list(space.queues),
             service_accounts=list(space.service_accounts),
+            accelerators=space.accelerators,
+            pickers=space.pickers,
+            guarded=space.guarded,
+            grace_seconds=max(GRACE_SECONDS, space.grace_seconds),
         )
-        for space in spaces
+        for space in stack.spaces
     }

@@ -46,6 +46,14 @@ UNKNOWN_WAITS = {
 Report = Callable[[str], None]
 
 
+def kept_by(live: Object) -> str:
+    """What keeps an object that is deleted: its finalizers, or what a namespace still has."""
+    if finalizers := metadata(live).get("finalizers"):
+        return f"Finalizers that block it: {', '.join(finalizers)}"
+    conditions = (live.get("status") or {}).get("conditions") or []
+    return "; ".join(each["message"] for each in conditions if each["status"] == "True")
+
+
 class NotReadyError(Exception):
     """The object exists but isn't ready. `live` is its last state."""
 
@@ -211,13 +219,13 @@ class Waiter:
             first = first or live
             if live is None or first is None or metadata(live)["uid"] != metadata(first)["uid"]:
                 return
-            finalizers = ", ".join(metadata(live).get("finalizers") or []) or "none"
-            report(f"waiting for its deletion (finalizers: {finalizers})")
+            reasons = kept_by(live)
+            report(f"waiting for its deletion ({reasons or 'its controller has not ended it'})")
             left = deadline - time.monotonic()
             if left <= 0 or self._canceled.is_set():
                 cause = "canceled" if self._canceled.is_set() else f"still exists after {seconds:.0f} s"
                 raise Refused(
-                    f"deletion of {live['kind']} {name}: {cause}. Finalizers that block it: {finalizers}. "
-                    "Start their controllers, then run the same command again."
+                    f"deletion of {live['kind']} {name}: {cause}. {f'{reasons}. ' if reasons else ''}"
+                    "Let their owners end them, then run the same command again."
                 )
             self._cluster.wait_for_change(resource, live, min(left, LOOK_AGAIN_SECONDS))

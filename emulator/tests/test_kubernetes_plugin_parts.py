@@ -14,6 +14,7 @@ from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator import sdk_types
 from emulator.kubernetes_plugin import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
+from emulator.kubernetes_plugin.waits import kept_by
 from emulator.plugin import (
     UNKNOWN,
     Refused,
@@ -431,3 +432,13 @@ def test_what_the_api_server_omits_of_a_built_in_kind_is_not_recorded() -> None:
     assert recorded["metadata"] == {"name": "p", "namespace": "n", "annotations": {"a": ""}}
     kept = {"containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}], "priority": 0}
     assert recorded["spec"] == kept
+
+
+def test_wait_for_a_deletion_names_finalizers_or_what_a_namespace_still_has() -> None:
+    assert kept_by({"metadata": {"finalizers": ["example.com/a", "example.com/b"]}}) == (
+        "Finalizers that block it: example.com/a, example.com/b"
+    )
+    remaining = "Some resources are remaining: pods. has 1 resource instances"
+    conditions = [{"status": "True", "message": remaining}, {"status": "False", "message": "All content deleted"}]
+    assert kept_by({"metadata": {}, "status": {"conditions": conditions}}) == remaining
+    assert kept_by({"metadata": {}}) == ""

@@ -49,7 +49,8 @@ class Tenant(Section):
     )
     quota: dict[str, Quantity] = Field(
         default={},
-        description="Maximum in the namespace by resource, for example pods or requests.cpu.",
+        description="Maximum in the namespace by resource, for example pods or requests.cpu. Of accelerators, the "
+        "namespace gets twice what its queues may use.",
         examples=[{"pods": "50"}],
     )
     buckets: list[str] = Field(
@@ -62,7 +63,8 @@ class Tenant(Section):
     )
     ingress_from: list[DnsLabel] = Field(
         default=[],
-        description="Namespaces whose pods may connect to the tenant's pods. Default: only its own.",
+        description="Namespaces whose pods may connect to the tenant's pods, except to servers that require an API "
+        "key. Default: only its own.",
         examples=[["gateway"]],
     )
 

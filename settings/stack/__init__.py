@@ -360,9 +360,9 @@ class ResolvedStack:
     @cached_property
     def spaces(self) -> list[Space]:
         """The tenants with all that they may use."""
+        queues, buckets, servers = self.cluster_queues, self.granted_buckets, (self.gateway_servers, self.keyed_servers)
         return [
-            space_of(tenant, self.queues, self.granted_buckets, self.workloads, self.gateway_servers)
-            for tenant in self.settings.tenants
+            space_of(tenant, self.queues, queues, buckets, self.workloads, *servers) for tenant in self.settings.tenants
         ]
 
     # ---------------------------------------------------------------------------------------- network and monitoring

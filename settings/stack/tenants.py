@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
-from settings.model import Queues, Server, Tenant, Workload
+from settings.model import Queues as QueuesSection
+from settings.model import Server, Tenant, Workload
 from settings.stack.buckets import BucketGrants
 from settings.stack.gateway import picker_name
+from settings.stack.queues import Queue
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,14 @@ class Space:
     """Priority classes that the pods may have: those in the section, and the global default."""
     service_accounts: tuple[str, ...]
     """Service accounts that the pods may run as. The deployer is not among them, as it can create pods."""
+    pickers: tuple[str, ...]
+    """Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them."""
+    guarded: tuple[str, ...]
+    """Labels `app` of the servers that require an API key. `ingress_from` doesn't reach them past the gateway."""
+    accelerators: dict[str, int]
+    """Accelerators that the tenant's queues may use at most, by resource."""
+    grace_seconds: int
+    """Longest time to end among the stack's workloads in the namespace, in seconds."""
     buckets: tuple[str, ...]
     """Buckets that the pods may mount: those on which a service account of the namespace has a role."""
     workloads: tuple[Workload, ...]
@@ -29,25 +40,44 @@ class Space:
 
 def space_of(
     tenant: Tenant,
-    queues: Queues,
+    queues: QueuesSection,
+    cluster_queues: Sequence[Queue],
     buckets: Sequence[BucketGrants],
     workloads: Sequence[Workload],
     gateway_servers: Sequence[Server],
+    keyed_servers: Sequence[Server],
 ) -> Space:
     """The tenant with all that it may use."""
+    local_queues = [queue for queue in queues.local_queues if queue.namespace == tenant.name]
+    used = {queue.cluster_queue for queue in local_queues}
     inside = tuple(workload for workload in workloads if workload.namespace == tenant.name)
     default = [priority.name for priority in queues.priority_classes if priority.global_default]
     pickers = [picker_name(server.name) for server in gateway_servers if server.namespace == tenant.name]
-    accounts = [tenant.service_account, "default", *(workload.service_account for workload in inside), *pickers]
+    accounts = [tenant.service_account, "default", *(workload.service_account for workload in inside)]
     granted = [bucket for bucket in buckets if any(grant.namespace == tenant.name for grant in bucket.grants)]
     return Space(
         tenant,
-        tuple(queue.name for queue in queues.local_queues if queue.namespace == tenant.name),
+        tuple(queue.name for queue in local_queues),
         tuple(dict.fromkeys([*tenant.priority_classes, *default])),
         tuple(dict.fromkeys(accounts)),
+        tuple(pickers),
+        tuple(server.app or server.name for server in keyed_servers if server.namespace == tenant.name),
+        accelerators_of(queue for queue in cluster_queues if queue.section.name in used),
+        max((getattr(workload, "termination_grace_period_seconds", None) or 0 for workload in inside), default=0),
         tuple(bucket.section.name for bucket in granted),
         inside,
     )
+
+
+def accelerators_of(queues: Iterable[Queue]) -> dict[str, int]:
+    """Accelerators that cluster queues may use at most, by resource."""
+    total: dict[str, int] = {}
+    for queue in queues:
+        for _, limits in queue.limits():
+            for resource, amount in limits.items():
+                if "/" in resource:
+                    total[resource] = total.get(resource, 0) + ceil(amount)
+    return total
 
 
 def group_domains(tenants: list[Tenant]) -> list[str]:

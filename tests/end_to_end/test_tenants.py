@@ -16,8 +16,13 @@ import httpx
 import pytest
 import yaml
 
+from catalog.inference_extension import PICKER_LABEL
+from components.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, Found, eventually, gone
+from tests.queueing_names import PARAMETER, names
+from tests.queueing_names import REFUSED as REFUSED_NAMES
+from tests.queueing_names import allowed as allowed_names
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +47,8 @@ SECTIONS: Object = {
             "members": ["user:ada@example.com", "group:team-a@example.com"],
             "priorityClasses": ["low"],
             "buckets": ["team-a-models"],
-            "quota": {"configmaps": 1},  # as many as Kubernetes makes in every namespace
+            # As many ConfigMaps as Kubernetes makes in every namespace, and as many JobSets as the tests.
+            "quota": {"configmaps": 1, "count/jobsets.jobset.x-k8s.io": 2},
         },
         {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
     ],
@@ -124,20 +130,23 @@ class Credential:
         """A request with the strict validation that kubectl uses."""
         kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
-        response = self._api.request(method, f"/{path}", json=body, headers=kind, params=strict)
+        url = httpx.URL(f"/{path}").copy_merge_params(strict)
+        response = self._api.request(method, url, json=body, headers=kind)
         return Answer(response.status_code, response.json())
 
-    def create(self, item: Object, namespace: str | None = None) -> Answer:
-        """Create an object, by default in the team's namespace."""
-        return self.ask("POST", PLACES[item["kind"]].format(namespace or self.team), item)
+    def create(self, item: Object, namespace: str | None = None, *, try_only: bool = False) -> Answer:
+        """Create an object, by default in the team's namespace. `try_only`: the API server only checks it."""
+        path = PLACES[item["kind"]].format(namespace or self.team)
+        return self.ask("POST", f"{path}?dryRun=All" if try_only else path, item)
 
     def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
         """Change an object."""
         return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
 
-    def delete(self, kind: str, name: str, namespace: str | None = None) -> Answer:
-        """Delete an object."""
-        return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}")
+    def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> Answer:
+        """Delete an object and what belongs to it."""
+        body = {"propagationPolicy": "Background", **options}
+        return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}", body)
 
     def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
         """Read an object, or all of a kind."""
@@ -362,12 +371,50 @@ def test_a_member_has_the_permissions_of_the_deployer(who: list[str], shared: Em
 NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
 NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
 PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
+FOREIGN, VOLUME_KIND = "which changes how Kueue counts it", "a volume of a kind that team-a may not use"
+TOO_LONG, FINALIZER = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less", "has a finalizer"
+SECRET_TYPE, PICKER_RIGHTS = "a Secret of a type that teams may not create", "which only the platform may set"
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
 RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
 ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
 ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
+DURATION = {f"{PARAMETER}maxRunDurationSeconds": "600"}
+PARTIAL = {"kueue.x-k8s.io/job-min-parallelism": "1", **DURATION}
+ON_SLICES = {
+    "containers": [ON_A_DEVICE],
+    "nodeSelector": {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice"},
+}
+FILES: list[Object] = [
+    {"configMap": {"name": "x"}},
+    {"secret": {"secretName": "x"}},
+    {"projected": {"sources": [{"secret": {"name": "x"}}]}},
+    {"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    {"image": {"reference": "example.com/model:1"}},
+    {"persistentVolumeClaim": {"claimName": "x"}},
+]
+
+
+def template_of(workload: Object, **metadata: Any) -> Object:
+    """A workload with metadata of its pods."""
+    template = workload["spec"]["template"]
+    changed = {**template.get("metadata", {}), **metadata}
+    if labels := {**template.get("metadata", {}).get("labels", {}), **metadata.get("labels", {})}:
+        changed["labels"] = labels
+    return {**workload, "spec": {**workload["spec"], "template": {**template, "metadata": changed}}}
+
+
+def jobset_of(workload: Object, **metadata: Any) -> Object:
+    """A JobSet with metadata of its Jobs."""
+    (replicated,) = workload["spec"]["replicatedJobs"]
+    changed = {**replicated, "template": {**replicated["template"], "metadata": metadata}}
+    return {**workload, "spec": {"replicatedJobs": [changed]}}
+
+
+ROUNDS = 10
+OTHERS_OFF, NODE_POOL = "keeps other JobSets off nodes", "cloud.google.com/gke-nodepool"
 REFUSED: list[tuple[str, Object, str]] = [
     # Another's queue
     ("a Job in another's queue", job(queue=OTHERS), NOT_ITS_QUEUE),
@@ -400,13 +447,25 @@ REFUSED: list[tuple[str, Object, str]] = [
             labels={"kueue.x-k8s.io/pod-group-name": "group"},
             annotations={"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "same"},
         ),
-        "in which Kueue should count it",
+        FOREIGN,
     ),
     (
         "a Job that Kueue would count as another",
         job(labels={"kueue.x-k8s.io/prebuilt-workload-name": "small"}),
-        "in which Kueue should count it",
+        FOREIGN,
     ),
+    ("a Job that grows while it runs", job(annotations=ELASTIC), FOREIGN),
+    ("a JobSet whose Jobs grow while they run", jobset_of(jobset(), annotations=ELASTIC), FOREIGN),
+    (
+        "a JobSet that keeps others off a zone",
+        jobset(annotations={EXCLUSIVE: "topology.kubernetes.io/zone"}),
+        OTHERS_OFF,
+    ),
+    ("a JobSet that keeps others off GPUs", jobset(annotations={EXCLUSIVE: NODE_POOL}), OTHERS_OFF),
+    ("a Job whose pods take a day to end", job(spec(terminationGracePeriodSeconds=86400)), TOO_LONG),
+    ("a pod that takes a day to end", pod(spec(None, terminationGracePeriodSeconds=86400), None), TOO_LONG),
+    ("a pod that nobody finishes", pod(spec(None), None, finalizers=["example.com/kept"]), FINALIZER),
+    ("a Job whose pods nobody finishes", template_of(job(), finalizers=["example.com/kept"]), FINALIZER),
     ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),
     ("the same without a queue", pod(queue=None, ownerReferences=owned_by("Job", "batch/v1", "training")), NO_QUEUE),
     (
@@ -431,6 +490,20 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a Job on another's bucket", job(bucket("team-b-models")), BUCKET_NOT_ITS),
     ("a pod on another's bucket", pod(bucket("team-b-models")), BUCKET_NOT_ITS),
     ("a pod on every bucket", pod(bucket("_")), BUCKET_NOT_ITS),
+    *(
+        (f"a Job on a volume of the kind {kind}", job(volume(**{kind: source})), VOLUME_KIND)
+        for kind, source in {
+            "nfs": {"server": "10.0.0.2", "path": "/vol1"},
+            "iscsi": {"targetPortal": "10.0.0.2:3260", "iqn": "iqn.2026-01.com.example:x", "lun": 0},
+            "gcePersistentDisk": {"pdName": "another"},
+            "cephfs": {"monitors": ["10.0.0.2"]},
+            "rbd": {"monitors": ["10.0.0.2"], "image": "x"},
+            "flexVolume": {"driver": "example.com/x"},
+            "csi": {"driver": "filestore.csi.storage.gke.io"},
+        }.items()
+    ),
+    ("a pod with a picker's network", pod(spec(None), None, labels={PICKER_LABEL: "x"}), PICKER_RIGHTS),
+    ("a server with a picker's network", template_of(deployment(), labels={PICKER_LABEL: "x"}), PICKER_RIGHTS),
     ("a Job as the deployer", job(spec(serviceAccountName="deployer")), ACCOUNT),
     ("a pod as the deployer", pod(spec(None, serviceAccountName="deployer"), None), ACCOUNT),
     ("a privileged pod", pod(spec(None, hostNetwork=True), None), POD_SECURITY),
@@ -453,9 +526,71 @@ REFUSED: list[tuple[str, Object, str]] = [
             **plain("Secret", "x", type="kubernetes.io/service-account-token"),
             "metadata": {"name": "x", "annotations": {"kubernetes.io/service-account.name": "deployer"}},
         },
-        "never expires",
+        SECRET_TYPE,
+    ),
+    ("a token that joins nodes", plain("Secret", "x", type="bootstrap.kubernetes.io/token"), SECRET_TYPE),
+    (
+        "a Service for another's address",
+        plain("Service", "x", spec={"externalIPs": ["203.0.113.7"], "ports": [{"port": 80}]}),
+        "remove externalIPs",
     ),
 ]
+
+
+def test_every_name_of_kueue_and_jobset_is_allowed_or_refused_with_a_reason() -> None:
+    """A name that a new release brings belongs in one of the two lists."""
+    refused = {name for group in REFUSED_NAMES.values() for name in group}
+    assert not allowed_names() & refused
+    known = {PARAMETER if name.startswith(PARAMETER) else name for name in allowed_names()} | refused
+    assert sorted(names() ^ known) == []
+
+
+@pytest.mark.parametrize("kind", list(LABELS))
+def test_a_team_sets_only_the_allowed_names_of_kueue_and_jobset(kind: str, team_a: Credential) -> None:
+    """As label and annotation of the object and of its templates."""
+    fed = sorted(f"{name}other" if name == PARAMETER else name for name in names())
+    for start in range(0, len(fed), 10):
+        values = {name: {QUEUE: OWN, PRIORITY: "low"}.get(name, "true") for name in fed[start : start + 10]}
+        workload = with_metadata(kind, values)
+        wanted = [name for place in (LABELS, ANNOTATIONS) for name in values if name not in place[kind]]
+        answer = team_a.create(workload, try_only=True)
+        listed = answer.message.partition(" denied request: sets ")[2].partition(", which changes")[0].split(", ")
+        assert sorted(listed) == sorted(wanted * places(kind)), answer.message
+
+
+def with_metadata(kind: str, values: dict[str, str]) -> Object:
+    """A workload with these labels and annotations everywhere."""
+    metadata = {"labels": values, "annotations": values}
+    made = {"Pod": pod, "Job": job, "JobSet": jobset, "Deployment": deployment}[kind](spec(None), None)
+    made["metadata"] |= metadata
+    if kind == "JobSet":
+        (replicated,) = made["spec"]["replicatedJobs"]
+        template = replicated["template"] = {**replicated["template"], "metadata": metadata}
+        template["spec"] = {**template["spec"], "template": {**template["spec"]["template"], "metadata": metadata}}
+    return made if kind in ("Pod", "JobSet") else template_of(made, **metadata)
+
+
+def places(kind: str) -> int:
+    """In how many places of a workload its author sets labels."""
+    return {"Pod": 1, "JobSet": 3}.get(kind, 2)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        item("Job", "x", {**job()["spec"], "parallelism": 2, "completions": 2}, OWN, annotations=PARTIAL),
+        job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "600"}, annotations=DURATION),
+        jobset(ON_SLICES, annotations={EXCLUSIVE: NODE_POOL, **DURATION}),
+        pod(spec(None), None, finalizers=["orphan"]),
+        job(spec(None, volumes=[{"name": "data", "emptyDir": {}}], terminationGracePeriodSeconds=GRACE_SECONDS), None),
+        *(job(spec(None, volumes=[{"name": "data", **source}]), None) for source in FILES),
+        plain("Secret", "x", type="kubernetes.io/dockerconfigjson", stringData={".dockerconfigjson": "{}"}),
+        plain("Service", "x", spec={"type": "ExternalName", "externalName": "example.com"}),
+    ],
+)
+def test_a_team_may_create(workload: Object, team_a: Credential) -> None:
+    answer = team_a.create(workload, try_only=True)
+    assert answer.status == 201, answer.message
 
 
 def with_uids(value: Any, uids: dict[str, str]) -> Any:
@@ -485,6 +620,17 @@ CHANGED: list[tuple[str, str, str, Object, str]] = [
     ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
     ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
     ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NOT_ITS_QUEUE),
+    ("let a waiting Job grow", "Job", "too-large", {"metadata": {"annotations": ELASTIC}}, FOREIGN),
+    ("let a running Job grow", "Job", "training", {"metadata": {"annotations": ELASTIC}}, FOREIGN),
+    ("add pods to a running Job", "Job", "training", {"spec": {"parallelism": 9}}, "do not raise parallelism"),
+    ("keep a Job forever", "Job", "training", {"metadata": {"finalizers": ["example.com/kept"]}}, FINALIZER),
+    (
+        "let a server's pods take a day to end",
+        "Deployment",
+        "server",
+        {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 86400}}}},
+        TOO_LONG,
+    ),
     ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "only Kueue may start it"),
     (
         "forge an owner later",
@@ -521,8 +667,25 @@ def test_a_team_can_not(
 
 
 @pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_create_more_jobsets_than_its_quota(team_a: Credential) -> None:
+    created(team_a.create(jobset(spec(None), None, name="second")))
+    assert EXCEEDED in team_a.create(jobset(name="third")).message
+    team_a.delete("JobSet", "second")
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_keep_a_pod_that_it_deletes(team_a: Credential) -> None:
+    (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
+    name = training["metadata"]["name"]
+    message = team_a.delete("Pod", name, gracePeriodSeconds=86400).message
+    assert f"set the grace period to {GRACE_SECONDS} or less" in message
+    assert team_a.ask("DELETE", f"{PLACES['Pod'].format('team-a')}/{name}?gracePeriodSeconds=86400").message == message
+    assert "deletionTimestamp" not in team_a.read("Pod", name).content["metadata"]
+
+
+@pytest.mark.usefixtures("at_work")
 def test_a_team_can_not_start_its_own_pod(team_a: Credential) -> None:
-    created(team_a.create(pod(spec(gpus=9), name="held")))
+    created(team_a.create(pod(spec(gpus=3), name="held")))
     (held,) = (pod for pod in team_a.read("Pod").content["items"] if pod["metadata"]["name"] == "held")
     assert {"name": "kueue.x-k8s.io/admission"} in held["spec"]["schedulingGates"]
     assert RBAC in team_a.change("Pod", "held", {"spec": {"schedulingGates": []}}).message
@@ -585,6 +748,52 @@ def test_a_queue_name_of_another_namespace_is_refused(team_b: Credential) -> Non
     answer = team_b.create(job(queue=OWN))
     assert "uses a queue that team-b does not have" in answer.message
     assert OTHERS in answer.message  # what to write instead
+
+
+def test_the_platform_gives_pods_the_rights_of_a_picker(shared: Emulator) -> None:
+    command = ("run", "x", "-n", "team-a", "--image", "example.com/x:1", "--dry-run=server", "-l", f"{PICKER_LABEL}=x")
+    shared.kubectl(*command)
+
+
+@pytest.mark.usefixtures("at_work")
+def test_the_platform_changes_a_pod_that_a_job_runs(shared: Emulator, team_a: Credential) -> None:
+    """The emulator does so for a pod whose image the user named as a program."""
+    eventually(lambda: running(team_a, "job-name=training"), "the Job runs")
+    shared.kubectl("annotate", "pods", "-n", "team-a", "-l", "job-name=training", "example.com/seen=true")
+
+
+def in_use(team: Credential) -> int:
+    """GPUs of the team's pods on nodes, running or ending."""
+    return sum(
+        int(pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", 0))
+        for pod in team.read("Pod").content["items"]
+        if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
+    )
+
+
+def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b: Credential) -> None:
+    """Kueue counts a deleted Job no more, while its pod still ends. The quota of the namespace does."""
+    slow = spec(terminationGracePeriodSeconds=GRACE_SECONDS)
+    # No process of the pod ends, as if it ignored SIGTERM.
+    ignores = {"emulator.gke-ai/local-processes": "true"}
+    used = []
+    for index in range(ROUNDS):
+        name = f"slow-{index}"
+        created(team_b.create(template_of(job(slow, OTHERS, name), annotations=ignores)))
+        refused = eventually(lambda name=name: running(team_b, f"job-name={name}") or exceeded(team_b, name), "it runs")
+        used.append(in_use(team_b))
+        team_b.delete("Job", name)
+        if refused == EXCEEDED:
+            break
+    force = ("delete", "pods", "-n", "team-b", "-l", "job-name!=tuned", "--force", "--grace-period=0")
+    shared.kubectl(*force)
+    assert max(used) == used[-1] == 2 * int(QUOTA["nvidia.com/gpu"]), used
+
+
+def exceeded(team: Credential, name: str) -> str:
+    """Whether the quota of the namespace refuses the pods of a Job."""
+    events = team.ask("GET", f"api/v1/namespaces/{team.team}/events?fieldSelector=involvedObject.name={name}").content
+    return EXCEEDED if any(EXCEEDED in event["message"] for event in events["items"]) else ""
 
 
 def test_the_platform_is_held_to_the_same(shared: Emulator) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -35,6 +36,7 @@ from programs.hugging_face import (
     FILLING,
     MARKER,
     MAX_FAILURES,
+    MAX_NAME_BYTES,
     FillError,
     Hub,
     Interrupted,
@@ -300,15 +302,16 @@ def place(partial: Path, target: Path, size: int) -> None:
 
 
 def quoted(name: str) -> str:
-    """A file's name as one name in a folder."""
-    return urllib.parse.quote(name, safe="")
+    """A file's name as one name in a folder, with room for its writer."""
+    name_in_folder = urllib.parse.quote(name, safe="")
+    return name_in_folder if len(name_in_folder) < MAX_NAME_BYTES - 32 else hashlib.sha256(name.encode()).hexdigest()
 
 
 def size_of(path: Path) -> int | None:
     """The size of a file, or None if it does not exist."""
     try:
         return path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 

@@ -25,6 +25,8 @@ OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".onnx_data"
 # Names in the folder of a model that are not files of the model.
 MARKER, FILLING = "COMPLETE", ".filling"
 RESERVED = (MARKER, FILLING)
+# Limits of file systems, and of Cloud Storage with the folder of the model: https://cloud.google.com/storage/docs/objects
+MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 768
 
 
 class FillError(Exception):
@@ -172,11 +174,22 @@ def rest(error: Interrupted, failures: int) -> None:
 def model_file(entry: Mapping[str, Any]) -> ModelFile:
     """A file of the model in the answer of Hugging Face."""
     name, large = str(entry["rfilename"]), entry.get("lfs")
-    if name.startswith("/") or ".." in name.split("/") or name.split("/")[0] in RESERVED:
+    if not can_be_stored(name):
         raise FillError(f"The model has a file {name!r}, which can't be stored under this name.", refused=True)
     if large:
         return ModelFile(name, int(large["size"]), "sha256", str(large["sha256"]))
     return ModelFile(name, int(entry["size"]), "git", str(entry["blobId"]))
+
+
+def can_be_stored(name: str) -> bool:
+    """Whether a name is a path of printable names in the model's folder, and none of this program's own."""
+    # Printable characters are no surrogates, which have no encoding.
+    if not name.isprintable() or len(name.encode()) > MAX_PATH_BYTES:
+        return False
+    parts = name.split("/")
+    if parts[0] in RESERVED or {"", ".", ".."} & set(parts):
+        return False
+    return all(len(part.encode()) <= MAX_NAME_BYTES for part in parts)
 
 
 def needed(files: list[ModelFile]) -> list[ModelFile]:
