@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,21 +46,21 @@ ROWS = 20
 class ClusterObjects:
     """The objects of a cluster that the status shows, and the inputs of the stack's node pools."""
 
-    nodes: list[Object] = field(default_factory=list)
-    pods: list[Object] = field(default_factory=list)
-    deployments: list[Object] = field(default_factory=list)
-    cluster_queues: list[Object] = field(default_factory=list)
-    workloads: list[Object] = field(default_factory=list)
-    jobsets: list[Object] = field(default_factory=list)
-    autoscalers: list[Object] = field(default_factory=list)
-    gateways: list[Object] = field(default_factory=list)
-    routes: list[Object] = field(default_factory=list)
-    events: list[Object] = field(default_factory=list)
+    nodes: Sequence[Object] = field(default_factory=list)
+    pods: Sequence[Object] = field(default_factory=list)
+    deployments: Sequence[Object] = field(default_factory=list)
+    cluster_queues: Sequence[Object] = field(default_factory=list)
+    workloads: Sequence[Object] = field(default_factory=list)
+    jobsets: Sequence[Object] = field(default_factory=list)
+    autoscalers: Sequence[Object] = field(default_factory=list)
+    gateways: Sequence[Object] = field(default_factory=list)
+    routes: Sequence[Object] = field(default_factory=list)
+    events: Sequence[Object] = field(default_factory=list)
     pools: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     cold_starts: Mapping[str, str] = field(default_factory=dict)
-    jobs: list[Object] = field(default_factory=list)
-    requests: list[Object] = field(default_factory=list)
+    jobs: Sequence[Object] = field(default_factory=list)
+    requests: Sequence[Object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ class Selection:
 
     def of(self, snapshot: ClusterObjects) -> ClusterObjects:
         """Returns the objects that are selected. Nodes and cluster queues have no namespace, so all of them are."""
-        selected: dict[str, list[Object]] = {}
+        selected: dict[str, Any] = {}
         if self.namespace:
             for name in ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs"):
-                items: list[Object] = getattr(snapshot, name)
+                items: Sequence[Object] = getattr(snapshot, name)
                 selected[name] = [item for item in items if item["metadata"]["namespace"] == self.namespace]
         if self.queue:
             items = selected.get("workloads", snapshot.workloads)
@@ -316,7 +316,7 @@ def waiting(pod: Object) -> bool:
     )
 
 
-def latest_event(pod: Object, events: list[Object]) -> Object | None:
+def latest_event(pod: Object, events: Sequence[Object]) -> Object | None:
     """Returns the latest event about a pod."""
     own = [event for event in events if event["involvedObject"].get("uid") == pod["metadata"].get("uid")]
     return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)

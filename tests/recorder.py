@@ -28,7 +28,8 @@ from catalog.zones import is_zone, node_zones
 from components.base import Component
 from components.plugin.inputs import ComponentInputs
 from settings.reading import PREFIX
-from tests.repository import ROOT, source
+from tests.repository import ROOT as ROOT
+from tests.repository import source
 
 PROJECT = "my-project"
 TOKEN = "hf_canary"

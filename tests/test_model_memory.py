@@ -1026,7 +1026,7 @@ def test_vllm_serves_a_model_with_longrope_up_to_its_original_length() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-tpu"])
 def test_length_above_the_context_is_refused(engine: str) -> None:
-    server = {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "maxModelLen": 16_384}
+    server: dict[str, Any] = {"model": "meta-llama/Meta-Llama-3-8B-Instruct", "maxModelLen": 16_384}
     values = vllm(**H100, **server) if engine == "vllm" else on_tpus(topology="2x2", **server)
     (problem,) = problems_of(values)
     assert str(problem) == (

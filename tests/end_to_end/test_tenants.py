@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -780,7 +781,7 @@ def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b
     for index in range(ROUNDS):
         name = f"slow-{index}"
         created(team_b.create(template_of(job(slow, OTHERS, name), annotations=ignores)))
-        refused = eventually(lambda name=name: running(team_b, f"job-name={name}") or exceeded(team_b, name), "it runs")
+        refused = eventually(partial(started_or_refused, team_b, name), "it runs or is refused")
         used.append(in_use(team_b))
         team_b.delete("Job", name)
         if refused == EXCEEDED:
@@ -788,6 +789,11 @@ def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b
     force = ("delete", "pods", "-n", "team-b", "-l", "job-name!=tuned", "--force", "--grace-period=0")
     shared.kubectl(*force)
     assert max(used) == used[-1] == 2 * int(QUOTA["nvidia.com/gpu"]), used
+
+
+def started_or_refused(team: Credential, name: str) -> bool | str:
+    """Whether the pods of a Job run, or what refuses them."""
+    return running(team, f"job-name={name}") or exceeded(team, name)
 
 
 def exceeded(team: Credential, name: str) -> str:
