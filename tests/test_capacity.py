@@ -575,6 +575,8 @@ def test_rehearsal_names_what_google_said_and_uses_its_price(
     monkeypatch.setattr(rehearse, "scratch", lambda: nullcontext(Scratch(tmp_path)))
     monkeypatch.setattr(rehearse, "Recorder", lambda _: nullcontext())
     monkeypatch.setattr(Scratch, "kubeconfig", lambda _: "")
+    monkeypatch.setattr(rehearse, "client_of", lambda *_: None)
+    monkeypatch.setattr(rehearse, "request", lambda *_: Answer(404, ""))
     monkeypatch.setattr(Configurations, "bring_up", lambda *_: None)
     monkeypatch.setattr(Configurations, "restored", lambda *_: (None, []))
     monkeypatch.setattr(Scratch, "prepare", lambda *_: tmp_path)

@@ -111,7 +111,7 @@ def test_a_trace_of_another_stack_is_refused(fields: dict[str, Any], message: st
         (None, "There is no configuration"),
         ("config: {gke-ai:cluster: {name: c}}", "no local queues"),
         ("config: {gke-ai:queues: {clusterQueue: []}}", "gke-ai:queues"),
-        ("[1]", "not a stack's configuration"),
+        ("[1]", "not a configuration"),
     ],
 )
 def test_a_configuration_without_queues_is_refused(tmp_path: Path, text: str | None, message: str) -> None:

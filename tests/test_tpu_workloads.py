@@ -194,7 +194,7 @@ def test_refused_change_of_a_fixed_name_is_explained(run: Any, error: str, monke
     (text,) = messages
     assert "change its `name`" in text
     kind = "jobset" if isinstance(run, model.Multislice) else "job"
-    assert f"delete {kind} r" in text
+    assert f"delete --ignore-not-found {kind}/r" in text
 
 
 # --- bucket, shared memory and token ----------------------------------------------------------------------------------

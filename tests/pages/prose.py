@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,8 @@ def texts(file: Path) -> Iterator[tuple[int, str]]:
     elif file.suffix == ".svg":
         without_style = re.sub(r"<style>.*?</style>", "", content, flags=re.S)
         yield from (
-            (without_style[: match.start()].count("\n") + 1, match[0]) for match in PRINTED.finditer(without_style)
+            (without_style[: match.start()].count("\n") + 1, unescape(match[0]))
+            for match in PRINTED.finditer(without_style)
         )
     else:
         for number, line in enumerate(content.splitlines(), 1):

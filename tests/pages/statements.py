@@ -78,7 +78,7 @@ def commands(page: Page) -> Iterator[str]:
     """Targets, variables, modules and options that do not exist."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
-    variables = set(re.findall(r"\$\$\{?([A-Z_]+)\b", makefile))
+    variables = set(re.findall(r"\$(?:\$\{?|\(if \$\()([A-Z_]+)\b", makefile))
     for line in page.commands:
         for part in re.split(r"[|;&]+|\$\(", line):
             words = part.split()

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from catalog import vllm
 from catalog.engines import ENGINES
 from tests.real_vllm.served import Served
 
@@ -46,6 +47,7 @@ def flags() -> frozenset[str]:
         *engine.aliases,
         *single,
         *memory.changed_by,
+        *vllm.PIPELINE_FLAGS,
         engine.metrics_off,
         engine.shutdown_flag,
     }
