@@ -136,6 +136,16 @@ POD = {
 BUDGET = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
 
 
+# What Kueue's webhook sets on a pod of a StatefulSet: pkg/controller/jobs/pod/pod_controller.go
+GROUP = ("pod-group-name", "pod-group-total-count", "pod-group-pod-index-label", "prebuilt-workload-name", "role-hash")
+
+
+def test_a_pod_keeps_its_group_without_which_kueue_refuses_it() -> None:
+    annotations = {f"kueue.x-k8s.io/{name}": "web" for name in GROUP}
+    pod = {**POD, "metadata": {"name": "p", "annotations": annotations}}
+    assert trim("Pod", pod)["metadata"]["annotations"] == annotations
+
+
 def test_a_pod_keeps_what_the_scheduler_reads() -> None:
     assert trim("Pod", POD) == {
         "metadata": {
