@@ -14,9 +14,9 @@ from typing import Any
 SCALARS = frozenset(
     """
     action apiVersion audience certificateChainPath chapAuthDiscovery chapAuthSession clusterIP concurrencyPolicy
-    credentialBundlePath datasetName datasetUUID dnsPolicy effect expression externalName externalTrafficPolicy
-    failureThreshold fieldPath generateName globalDefault healthCheckNodePort host hostIPC hostNetwork hostPID
-    hostPort image imagePullPolicy initialDelaySeconds iscsiInterface key keyPath keyType keyring
+    credentialBundlePath datasetName datasetUUID description dnsPolicy effect expression externalName
+    externalTrafficPolicy failureThreshold fieldPath generateName globalDefault healthCheckNodePort host hostIPC
+    hostNetwork hostPID hostPort image imagePullPolicy initialDelaySeconds iscsiInterface key keyPath keyType keyring
     loadBalancerIP medium messageExpression minReadySeconds nodePort operator paused
     periodSeconds persistentVolumeReclaimPolicy policyName pool prefix priorityClassName protectionDomain
     publishNotReadyAddresses pullPolicy reference request resource schedulerName scheme secretFile secretName

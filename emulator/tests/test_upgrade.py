@@ -220,6 +220,7 @@ def test_the_autoscaler_leaves_the_nodes_of_an_upgrade_alone(api: httpx.Client) 
     assert name in names(api)
     answer(api.patch(f"{NODES}/{name}", json={"metadata": {"annotations": {UPGRADED: None}}}, headers=MERGE_PATCH))
     eventually(lambda: name not in names(api))
+    cluster.remove_pool(CLUSTER.name, pool.name)
     delay.declare({})
 
 

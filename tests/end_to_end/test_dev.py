@@ -60,7 +60,9 @@ def workloads(emulator: Emulator) -> set[str]:
     return {
         workload["metadata"]["ownerReferences"][0]["kind"]
         for workload in all_workloads
-        if any((c["type"], c["status"]) == ("Admitted", "True") for c in workload["status"].get("conditions", []))
+        if any(
+            (c["type"], c["status"]) == ("Admitted", "True") for c in workload.get("status", {}).get("conditions", [])
+        )
     }
 
 
