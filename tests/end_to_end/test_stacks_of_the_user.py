@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.cluster
 
 @pytest.mark.parametrize("file", repository.stacks_of_the_user(), ids=lambda file: file.name)
 def test_a_stack_previews_on_the_emulator(file: Path, emulator: Emulator) -> None:
+    # What a stack expects to exist, such as a secret, is created as the emulator says.
+    while missing := json.loads(emulator.run("ready", str(file)))["missing"]:
+        emulator.run(*shlex.split(missing["command"])[1:])
     assert "to create" in emulator.make("preview", file)
 
 
