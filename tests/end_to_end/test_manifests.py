@@ -146,12 +146,11 @@ def test_a_change_that_the_cluster_refuses_is_refused_on_a_kept_base(repository:
     train = job("train")
     train["spec"]["template"]["spec"]["containers"][0]["args"] = ["another"]
     (folder / "jobs.yaml").write_text(yaml.safe_dump(train))
-    printed = rehearse(repository, runner, 2, manifests=str(folder), base=str(SAMPLE / "cluster"))
+    printed = rehearse(repository, runner, 3, manifests=str(folder), base=str(SAMPLE / "cluster"))
     assert "earlier rehearsal: started" in printed
     refusal = printed.partition("The change is refused:")[2]
     assert "jobs.yaml, document 1: Job research/train: " in refusal
     assert "field is immutable" in refusal
-    assert "Error 3" in refusal, "make itself ends with 2"
 
 
 def with_ray(text: str) -> str:
