@@ -67,9 +67,9 @@ def test_a_manifest_is_submitted_as_it_stands(file: Path) -> None:
 
 
 def test_the_api_server_need_not_name_the_run(file: Path) -> None:
-    unnamed = job()
-    unnamed["metadata"]["generateName"] = f"{unnamed['metadata'].pop('name')}-"
-    file.write_text(yaml.safe_dump(unnamed))
+    generated = job()
+    generated["metadata"]["generateName"] = f"{generated['metadata'].pop('name')}-"
+    file.write_text(yaml.safe_dump(generated))
     assert read_run(file, STACK, snapshot()).is_named
 
 
