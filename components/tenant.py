@@ -20,13 +20,14 @@ def group_of(api_version: str) -> str:
     return api_version.partition("/")[0]
 
 
+COUNTED_JOBSETS = f"count/jobsets.{group_of(JOBSET_API)}"
 # Default limits of what a team can create: above any legitimate need, and low enough that one team can't fill the
 # cluster's database. Only the platform creates Services with an address outside the cluster.
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
 OBJECTS = {
     "pods": "1k",
     "count/jobs.batch": "1k",
-    f"count/jobsets.{group_of(JOBSET_API)}": "200",
+    COUNTED_JOBSETS: "200",
     "count/deployments.apps": "100",
     "count/replicasets.apps": "1k",
     "count/horizontalpodautoscalers.autoscaling": "100",
@@ -40,6 +41,10 @@ OBJECTS = {
     "persistentvolumeclaims": "100",
     "requests.storage": "10Ti",
 }
+# The API server refuses JobSets ("status unknown for quota") until the quota's controller counts them, which begins up
+# to 30 seconds after JobSet's CRD exists.
+# https://github.com/kubernetes/kubernetes/blob/v1.36.0/cmd/kube-controller-manager/app/core.go
+COUNTS_JOBSETS = {"pulumi.com/waitFor": f"jsonpath={{.status.used['{COUNTED_JOBSETS}']}}"}
 # Accelerators of all pods of the namespace, in multiples of what its queues may use: as many again for pods that wait
 # in a queue and for pods that end, which Kueue no longer counts.
 ACCELERATORS = 2
@@ -110,6 +115,7 @@ class Tenant(Component):
         pickers: Sequence[str] = (),
         guarded: Sequence[str] = (),
         grace_seconds: int = GRACE_SECONDS,
+        runs_jobsets: bool = False,
     ) -> None:
         """Create what the tenant has in its namespace, which must exist.
 
@@ -120,6 +126,8 @@ class Tenant(Component):
             pickers: Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them.
             guarded: Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key.
             grace_seconds: Longest time that its pods may take to end, in seconds.
+            runs_jobsets: Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API
+                server counts them.
         """
         super().__init__(name, opts)
         tenant = args
@@ -141,7 +149,11 @@ class Tenant(Component):
         )
         quota = k8s.core.v1.ResourceQuota(
             f"{namespace}/tenant",
-            metadata={"name": "tenant", "namespace": namespace},
+            metadata={
+                "name": "tenant",
+                "namespace": namespace,
+                **({"annotations": COUNTS_JOBSETS} if runs_jobsets else {}),
+            },
             spec={"hard": {**OBJECTS, **quota_of_accelerators(accelerators or {}), **tenant.quota}},
             opts=inside,
         )

@@ -14,6 +14,7 @@ import yaml
 from components import Tenant, WorkloadNamespace
 from components.tenant import rules
 from components.tenant_policy import GRACE_SECONDS
+from emulator.kubernetes_plugin.readiness import WaitFor
 from settings import load
 from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
@@ -161,6 +162,15 @@ def test_a_configured_quota_overrides_the_default(build: Build) -> None:
     quota = build(Tenant, TENANT, quota={"services.loadbalancers": "2", "requests.cpu": "8"}).one("ResourceQuota")
     hard = quota.inputs["spec"]["hard"]
     assert (hard["services.loadbalancers"], hard["requests.cpu"], hard["services.nodeports"]) == ("2", "8", "0")
+
+
+def test_a_jobset_of_the_same_update_waits_until_jobsets_are_counted(build: Build) -> None:
+    quota = build(Tenant, TENANT, runs_jobsets=True).one("ResourceQuota")
+    waits = quota.inputs["metadata"]["annotations"]["pulumi.com/waitFor"]
+    counted = {"pods": "1", "count/jobsets.jobset.x-k8s.io": "0"}
+    assert WaitFor(waits).missing({"status": {"hard": quota.inputs["spec"]["hard"], "used": {"pods": "1"}}})
+    assert not WaitFor(waits).missing({"status": {"used": counted}})
+    assert "annotations" not in build(Tenant, TENANT).one("ResourceQuota").inputs["metadata"]
 
 
 def test_every_kind_that_a_tenant_may_create_is_counted(build: Build) -> None:

@@ -148,6 +148,7 @@ def create_tenants(
             pickers=space.pickers,
             guarded=space.guarded,
             grace_seconds=max(GRACE_SECONDS, space.grace_seconds),
+            runs_jobsets=any(run.namespace == space.section.name for run in stack.jobsets),
         )
         for space in stack.spaces
     }

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.cluster
 EXAMPLE = "examples/inference-gateway.yaml"
 SERVER, MODEL, LLAMA = "gemma", "google/gemma-3-4b-it", "meta-llama/Llama-3.2-3B-Instruct"
 PATH = "/v1/chat/completions"
-USERS, TOKENS, TOKEN_SECONDS = 12, 200, 0.1
-# A stream takes 20 s: of those that are open at the deletion of a pod, half are still open at its SIGTERM.
+USERS, TOKENS, TOKEN_SECONDS = 12, 200, 0.15
+# A stream takes 30 s: of those that are open at the deletion of a pod, two thirds are still open at its SIGTERM.
 DRAIN_SECONDS = 10
 
 

@@ -287,6 +287,8 @@ def at_work(team_a: Credential) -> dict[str, str]:
         job(spec(gpus=9), name="too-large"),
         job(spec(gpus=None), queue=None, name="no-accelerator"),
     ]
+    counted = f"{team_a.team}: a new cluster counts JobSets against quotas"
+    eventually(lambda: team_a.create(jobset(spec(), name="first"), try_only=True).status == 201, counted)
     return {obj["metadata"]["name"]: created(team_a.create(obj)) for obj in objects}
 
 

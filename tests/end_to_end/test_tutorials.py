@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from forecast import model
+from forecast import model, simulation
 from forecast.comparison import facts
 from tests import repository
 from tests.end_to_end.emulator import ROOT, Emulator, until_none
@@ -125,9 +125,17 @@ def rehearsed(file: Path) -> Any:
     return forecast.stack, forecast.change, facts(forecast), [replace(server, below=0) for server in forecast.servers]
 
 
+def simulated(file: Path) -> Any:
+    """What a simulation has figures of. The figures themselves are of other days."""
+    day = simulation.read(file)
+    names = [configuration.name for configuration in day.configurations]
+    return day.stack, names, [(figure.kind, figure.name, figure.key) for figure in day.figures], day.notes
+
+
 # The recordings of which pages show pictures: the file that a tutorial writes, and what must be equal in both.
 RECORDED: dict[str, tuple[Path, Path, Callable[[Path], Any]]] = {
     "9-rehearse-a-change": (Path("/tmp/forecast.json"), ROOT / "docs" / "pictures" / "rehearsal.json", rehearsed),
+    "10-simulate-a-day": (Path("/tmp/day.json"), ROOT / "docs" / "pictures" / "simulation.json", simulated),
 }
 
 
