@@ -189,6 +189,7 @@ def test_flex_start_nodes_stay(api: httpx.Client) -> None:
     upgrade.upgrade(Folder(CLUSTER.name), "flex", {}, FAST, said.append)
     assert [line for line in said if "1 nodes: short-lived, so existing nodes stay" in line] == said
     assert names(api) == before
+    cluster.remove_pool(CLUSTER.name, pool.name)
 
 
 def test_an_idle_node_is_marked_until_its_pool_needs_it(api: httpx.Client) -> None:

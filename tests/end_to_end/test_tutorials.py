@@ -32,6 +32,7 @@ LOOKS = (
     "emulator/run kubectl -n llm get",
     "emulator/run logs",
     "emulator/run bucket ls",
+    "emulator/run python -m ops.compare",
 )
 PATIENCE_SECONDS = 300.0
 
