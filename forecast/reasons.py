@@ -7,7 +7,7 @@ and https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/preempti
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from catalog.nodes import NVIDIA_GPU
 from catalog.objects import condition
@@ -25,7 +25,8 @@ _OVERTAKEN = "Workload no longer fits after processing another workload"
 OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
 _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(
-    r"insufficient quota for (\S+) in flavor (\S+?), .*?current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
+    r"insufficient quota for (\S+) in flavor (\S+?), previously considered podsets requests \((\S+?)\) "
+    r"\+ current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
 _EXCLUDED = re.compile(
     r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
@@ -88,7 +89,7 @@ def message_of(workload: Object) -> str:
     return str(condition(workload, "QuotaReserved").get("message", ""))
 
 
-def never_starts(message: str, groups: Iterable[Collection[str]]) -> bool:
+def never_starts(message: str, groups: Collection[Collection[str]]) -> bool:
     """Whether a message of Kueue says that a workload can't start however much of the quota is free.
 
     `groups` are the flavors of each resource group of the cluster queue. One of them has no flavor for the workload.
@@ -96,7 +97,12 @@ def never_starts(message: str, groups: Iterable[Collection[str]]) -> bool:
     if _LOST.search(message) or message == _NAMESPACE:
         return True
     for pod_set in message.split(_POD_SET)[1:]:
-        never = {flavor for _, flavor, *_ in _NEVER.findall(pod_set)}
+        # Beside other pod sets it may be too large for a flavor only because Kueue gave them that one, of several.
+        never = {
+            flavor
+            for _, flavor, _, request, most in _NEVER.findall(pod_set)
+            if parse_quantity(request) > parse_quantity(most) or any(tuple(group) == (flavor,) for group in groups)
+        }
         never |= {flavor for names in _EXCLUDED.findall(pod_set) for flavor in names if flavor}
         if _UNAVAILABLE.search(pod_set) or any(group and never >= {*group} for group in groups):
             return True
@@ -110,8 +116,9 @@ def plain(message: str) -> str:
         missing.setdefault(flavor, []).append(_amount(resource, more, "more"))
     texts = [f"{', '.join(dict.fromkeys(amounts))} in flavor {flavor}" for flavor, amounts in missing.items()]
     texts += [
-        f"{_amount(resource, request)} in flavor {flavor}, which never has more than {_number(resource, most)}"
-        for resource, flavor, request, most in _NEVER.findall(message)
+        f"{'' if others == '0' else f'{_number(resource, others)} + '}{_amount(resource, request)} in flavor {flavor}, "
+        f"which never has more than {_number(resource, most)}"
+        for resource, flavor, others, request, most in _NEVER.findall(message)
     ]
     texts += [f"a quota for {resource}, which its cluster queue lacks" for resource in _UNAVAILABLE.findall(message)]
     texts += [f"{kind} {name}, which does not exist" for kind, name in _LOST.findall(message)]

@@ -8,7 +8,7 @@ import pytest
 
 from forecast.model import Wait
 from forecast.outcome import outcome
-from forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts
+from forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain
 from tests.timelines import (
     UNUSED,
     Item,
@@ -28,6 +28,8 @@ NEVER = (
     "couldn't assign flavors to pod set main: insufficient quota for nvidia.com/gpu in flavor l4, previously "
     "considered podsets requests (0) + current podset request (4) > maximum capacity (2)"
 )
+# The pod set is too large beside the one before, which Kueue may have given another flavor.
+TOGETHER = NEVER.replace("requests (0)", "requests (2)").replace("capacity (2)", "capacity (5)")
 QUEUES = ((-1, "local", local_queue()), (-1, "queue", cluster_queue("cluster-queue", "4", "4")))
 Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
 
@@ -113,6 +115,8 @@ def test_more_or_less_that_is_missing_is_the_same_reason() -> None:
         (NEVER, [["l4", "spot"]], False),
         (NEVER, [["cpu"], ["l4"]], True),
         (NEVER, [], False),
+        (TOGETHER, [["l4"]], True),
+        (f"{TOGETHER}, {NEVER.partition(': ')[2].replace('l4', 'spot')}", [["l4", "spot"]], False),
         (f"{NEVER}, untolerated taint {{spot true NoSchedule <nil>}} in flavor spot", [["l4", "spot"]], True),
         (f"{NEVER}, flavor spot doesn't match node affinity", [["l4", "spot"]], True),
         (
@@ -128,6 +132,10 @@ def test_more_or_less_that_is_missing_is_the_same_reason() -> None:
 )
 def test_kueue_says_whether_more_free_quota_would_help(message: str, groups: list[list[str]], never: bool) -> None:
     assert never_starts(message, groups) == never
+
+
+def test_pod_sets_that_are_too_large_together_are_added_up() -> None:
+    assert plain(TOGETHER) == "2 + 4 GPUs in flavor l4, which never has more than 5"
 
 
 def test_a_run_that_may_start_with_fewer_pods_is_not_said_to_never_start() -> None:
