@@ -202,6 +202,7 @@ def _create(api: ApiClient, queues: Queues) -> None:
             if time.monotonic() > deadline:
                 raise Stop(f"Kueue does not answer within {READY_SECONDS:.0f} s: {answer.reason}")
             time.sleep(0.3)
+    before: list[str] = []
     while inactive := [
         f"{item['metadata']['name']}"
         for item in request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues").body["items"]
@@ -210,6 +211,8 @@ def _create(api: ApiClient, queues: Queues) -> None:
             for entry in item.get("status", {}).get("conditions", [])
         )
     ]:
+        if len(inactive) != len(before):  # hundreds of queues take a busy machine minutes
+            before, deadline = inactive, time.monotonic() + READY_SECONDS
         if time.monotonic() > deadline:
             raise Stop(f"Kueue does not make these queues active: {', '.join(inactive)}")
         time.sleep(0.3)
