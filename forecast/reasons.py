@@ -25,8 +25,8 @@ _OVERTAKEN = "Workload no longer fits after processing another workload"
 OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
 _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(
-    r"insufficient quota for (\S+) in flavor (\S+?), previously considered podsets requests \((\S+?)\) "
-    r"\+ current podset request \((\S+?)\) > maximum capacity \((\S+?)\)"
+    r"insufficient quota for (\S+) in flavor (\S+?), previously considered pod\w+ requests \((\S+?)\) "
+    r"\+ current pod\w+ request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
 _EXCLUDED = re.compile(
     r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
