@@ -18,9 +18,9 @@ EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.em
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 # With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
-MEASURED = emulator/run --tools all python -m pytest -p tests.times.plugin
+MEASURED = emulator/run --tools all python -m pytest -p maintain.times.plugin
 CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
-	registered rehearse report settings tests
+	maintain registered rehearse report settings tests
 
 .PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
@@ -66,9 +66,9 @@ simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…]
 		"$$@" --trace "$$TRACE" --json "$$JSON" --picture "$$PICTURE" --prices "$$PRICES" \
 		$(if $(JOBS),--jobs "$$JOBS") $(if $(SEED),--seed "$$SEED") $(if $(SEEDS),--seeds "$$SEEDS")
 site:  ## build the documentation as a site in .local/site, which needs no network
-	@emulator/run python -m tests.pages.site
+	@emulator/run python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures
-	emulator/run python -m tests.pages.pictures
+	emulator/run python -m maintain.pages.pictures
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
 	@$(EMULATOR) crds $(PICK)
 recover:  ## repair the state after a killed up
@@ -101,11 +101,11 @@ test-long:  ## run all tests, with more repetitions and more kill points
 	$(MEASURED)
 # Not in CI: CONTRIBUTING.md says what it takes.
 test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
-	emulator/run python -m tests.real_vllm
+	emulator/run python -m maintain.real_vllm
 times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
-	@emulator/run python -m tests.times $(if $(OF),--of "$$OF")
+	@emulator/run python -m maintain.times $(if $(OF),--of "$$OF")
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]
-	@emulator/run --tools all python -m tests.faults --fault "$$FAULT" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
+	@emulator/run --tools all python -m maintain.faults --fault "$$FAULT" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
 lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
@@ -113,10 +113,10 @@ lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml \
 		examples/manifests/.github/workflows/*.yml
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github
-	@emulator/run python -m tests.sizes
+	@emulator/run python -m maintain.sizes
 docs:  ## write the generated pages in docs
-	emulator/run python -m tests.pages
+	emulator/run python -m maintain.pages
 record:  ## before a release, record the state that this version leaves in its stacks
-	emulator/run python -m tests.recorded
+	emulator/run python -m maintain.recorded
 bench:  ## print speeds as ratios
-	emulator/run python -m tests.bench
+	emulator/run python -m maintain.bench

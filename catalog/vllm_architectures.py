@@ -1,7 +1,7 @@
 """Architectures of models that the pinned release of vLLM can serve: `architectures` in a model's `config.json`.
 
-`python -m tests.vllm_release WHEEL` prints them, from `vllm/model_executor/models/registry.py` of the wheel. The images
-for GPUs and TPUs are built from the same registry.
+`python -m maintain.vllm_release WHEEL` prints them, from `vllm/model_executor/models/registry.py` of the wheel. The
+images for GPUs and TPUs are built from the same registry.
 """
 
 from __future__ import annotations

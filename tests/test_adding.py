@@ -24,7 +24,7 @@ PROBE = """
 import asyncio, json, runpy, sys
 import pytest
 from catalog.engines import ENGINES
-from tests.pages import settings_page
+from maintain.pages import settings_page
 from emulator.cluster.programs import known
 from settings import BadConfiguration, load
 from settings.schema import schema

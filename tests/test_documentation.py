@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 import yaml
 
+from maintain.pages.__main__ import FOLDER, PAGES
+from maintain.pages.settings_keys import CONFIGURATIONS
 from settings.reading import PREFIX, read
 from settings.schema import schema
 from tests import repository
-from tests.pages.__main__ import FOLDER, PAGES
-from tests.pages.settings_keys import CONFIGURATIONS
 from tests.recorder import run_program
 from tests.repository import ROOT
 from tests.test_bad_configuration import MISTAKES

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import Fault, read
-from tests.faults.__main__ import Case, Result, cases, problem_of, table
+from maintain.faults import Fault, read
+from maintain.faults.__main__ import Case, Result, cases, problem_of, table
 
 FAULTS = read()
 FAULT = Fault("a lost wait", "a.py", "wait()", "pass", ("tests/test_a.py::test_waits",), r"0 == \d+")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from maintain import vllm_release
 from ops import model
 from ops.stack import Stop
 from settings import load
-from tests import vllm_release
 from tests.recorder import PROJECT
 from tests.test_model_memory import vllm
 
@@ -228,7 +228,7 @@ def test_differences_of_two_releases_are_printed(
 ) -> None:
     old = wheel(tmp_path, "1", "", '"--swap-space"', 8192)
     new = wheel(tmp_path, "2", '"NewForCausalLM": ("new", "NewForCausalLM")', '"--shutdown-timeout"', 8192)
-    monkeypatch.setattr("sys.argv", ["tests.vllm_release", str(old), str(new)])
+    monkeypatch.setattr("sys.argv", ["maintain.vllm_release", str(old), str(new)])
     vllm_release.main()
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["architectures:", "  + NewForCausalLM"]

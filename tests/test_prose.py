@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from spellchecker import SpellChecker
 
-from tests.pages import prose
-from tests.pages.prose import Mistake, Rule, mistakes, rules
+from maintain.pages import prose
+from maintain.pages.prose import Mistake, Rule, mistakes, rules
 from tests.repository import ROOT, tracked
 
 RULES = rules()

@@ -12,10 +12,10 @@ import pytest
 from catalog import vllm
 from catalog.engines import ENGINES
 from emulator.cluster.processes import free_ports
-from tests.real_vllm import environment
-from tests.real_vllm.observing import Process, observed, running
-from tests.real_vllm.recording import FILE, command, flags, recorded
-from tests.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
+from maintain.real_vllm import environment
+from maintain.real_vllm.observing import Process, observed, running
+from maintain.real_vllm.recording import FILE, command, flags, recorded
+from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
 
 # Flags of the catalog that were read in the source of the release after the recording was made.
 NOT_RECORDED = {"prefill-context-parallel-size", "dp"}
@@ -80,7 +80,7 @@ def test_the_stub_differs_from_the_recorded_vllm_only_where_the_list_says(stub: 
 
 def test_the_recording_is_of_the_pinned_release() -> None:
     assert recorded()["made with"][environment.PACKAGE] == vllm.RELEASE, f"run `make test-vllm`, which writes {FILE}"
-    assert environment.versions()[environment.PACKAGE] == vllm.RELEASE, "run `python -m tests.real_vllm.lock`"
+    assert environment.versions()[environment.PACKAGE] == vllm.RELEASE, "run `python -m maintain.real_vllm.lock`"
 
 
 def test_the_recorded_vllm_has_the_flags_of_the_catalog_and_none_of_those_that_it_calls_removed() -> None:

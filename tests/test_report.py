@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from maintain.pages.pictures.examples import resources
 from ops.stack import Stop
 from report import __main__ as command
 from report import drawing, graph, prices
@@ -25,7 +26,6 @@ from report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from report.policies import Verdict, Violation, verdict
 from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from tests import repository
-from tests.pages.pictures.examples import resources
 from tests.recorder import ROOT, configuration, shared_record
 
 FOLDER = Path(__file__).parent / "recorded_reports"

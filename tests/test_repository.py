@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from maintain.sizes import EMULATOR, PRODUCT, files_of
 from tests import repository
 from tests.repository import ROOT
-from tests.sizes import EMULATOR, PRODUCT, files_of
 
 SELF = Path(__file__)
 MAX_LINES = 400
@@ -57,7 +57,11 @@ def test_copy_without_git_covers_all_files_except_the_emulator_state(tmp_path: P
 
 def test_configurations_are_listed_in_one_place_only() -> None:
     lists = re.compile(r"""glob\((?:["']Pulumi\.|["']examples)|["']examples["']\)?\.r?glob""")
-    files = [file for folder in ("docs", "tests", "emulator/tests") for file in repository.tracked(f"{folder}/**/*.py")]
+    files = [
+        file
+        for folder in ("docs", "maintain", "tests", "emulator/tests")
+        for file in repository.tracked(f"{folder}/**/*.py")
+    ]
     files.remove(SELF)
     assert len(files) > 50
     assert [str(file.relative_to(ROOT)) for file in files if lists.search(file.read_text())] == ["tests/repository.py"]
@@ -122,7 +126,7 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous
         for file in repository.tracked("**/*.*")
         if file.suffix in (".txt", ".lock") and "--hash=" in file.read_text()
     ]
-    of_one_release = {"/tests/real_vllm"}  # CONTRIBUTING.md says how it is renewed
+    of_one_release = {"/maintain/real_vllm"}  # CONTRIBUTING.md says how it is renewed
     assert {f"/{file.parent.relative_to(ROOT)}".rstrip(".") for file in hashed} == {*folders["pip"]} | of_one_release
 
 

@@ -1,4 +1,4 @@
-"""The site has every page, its links have targets, and it loads nothing from elsewhere: tests/pages/site.py."""
+"""The site has every page, its links have targets, and it loads nothing from elsewhere: maintain/pages/site.py."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import site
+from maintain.pages import site
 from tests.repository import ROOT, tracked
 
 

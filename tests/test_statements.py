@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from maintain.pages.statements import CHECKS, DURATION, DURATIONS, Page
 from tests import repository
-from tests.pages.statements import CHECKS, DURATION, DURATIONS, Page
 from tests.recorded import versions
 from tests.recorder import configuration, run_program
 from tests.repository import ROOT

@@ -13,9 +13,9 @@ import pytest
 
 from emulator.paths import ROOT
 from emulator.polling import poll_until
-from tests.times.ledger import Ledger, Reading, Use
-from tests.times.plugin import kind_of
-from tests.times.programs import (
+from maintain.times.ledger import Ledger, Reading, Use
+from maintain.times.plugin import kind_of
+from maintain.times.programs import (
     API_SERVER,
     ENGINE,
     OTHER,
@@ -26,9 +26,9 @@ from tests.times.programs import (
     is_warm_server,
     program_of,
 )
-from tests.times.record import BEFORE, CONTROLLER, Record, Share, merge
-from tests.times.scanner import MARK, Scanner
-from tests.times.tables import COLUMNS, markdown, plain, rows, summary
+from maintain.times.record import BEFORE, CONTROLLER, Record, Share, merge
+from maintain.times.scanner import MARK, Scanner
+from maintain.times.tables import COLUMNS, markdown, plain, rows, summary
 
 FILE = "tests/test_x.py"
 
@@ -298,7 +298,7 @@ def project(tmp_path: Path) -> Path:
 def test_run_of_pytest_is_recorded(
     selected: list[str], processes: list[str], kind: str, files: set[str], workers: int, project: Path
 ) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "tests.times.plugin", "-m", "not long", *processes, *selected]
+    command = [sys.executable, "-m", "pytest", "-p", "maintain.times.plugin", "-m", "not long", *processes, *selected]
     variables = {"GKE_AI_CACHE": str(project), "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(command, cwd=project, env=os.environ | variables, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

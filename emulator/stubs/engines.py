@@ -74,7 +74,7 @@ def server(
 
 
 def shut_down(http: StubServer, load: Load, seconds: int) -> None:
-    """Ends the server as vLLM does: tests/real_vllm/recorded.yaml.
+    """Ends the server as vLLM does: maintain/real_vllm/recorded.yaml.
 
     With `--shutdown-timeout`, open answers may finish within `seconds`, the health check passes, and new requests get
     500. Then the engine ends, without the flag at once: open answers get nothing more, and the server waits until
@@ -158,7 +158,7 @@ def openai(
 
 
 def with_open_paths(routes: dict[str, Route], load: Load, limit: int | None) -> dict[str, Route]:
-    """The routes, and some of those that vLLM serves to clients without its key: tests/real_vllm/recorded.yaml."""
+    """The routes, and some of those that vLLM serves to clients without its key: maintain/real_vllm/recorded.yaml."""
 
     def tokenize(request: Object) -> Answer:
         if not request.keys() & {"messages", "prompt"}:

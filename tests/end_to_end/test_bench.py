@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.__main__ import main
+from maintain.bench.__main__ import main
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long]
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 EXAMPLE = "examples/inference-gateway.yaml"
 READY_SECONDS = 20
 ROUTE, NEXT = "httproute/gemma", "gemma-next"
-# Paths at which vLLM answers without a key: tests/real_vllm/recorded.yaml
+# Paths at which vLLM answers without a key: maintain/real_vllm/recorded.yaml
 POSTS = ("/invocations", "/tokenize")
 OPEN = (*POSTS, "/metrics", "/load", "/docs", "/openapi.json")
 

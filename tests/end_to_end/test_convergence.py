@@ -27,7 +27,7 @@ from tests.end_to_end.emulator import (
 pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
-EMPTY = "tests/bench/empty.yaml"
+EMPTY = "maintain/bench/empty.yaml"
 LONG = pytest.mark.long
 
 

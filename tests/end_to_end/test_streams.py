@@ -1,6 +1,6 @@
 """Only here: a rollout and a scale-in cut no stream, and refuse no request, behind a real Envoy, router and pickers.
 
-The servers are stubs, which do on SIGTERM as a real vLLM was recorded to do (tests/real_vllm/recorded.yaml).
+The servers are stubs, which do on SIGTERM as a real vLLM was recorded to do (maintain/real_vllm/recorded.yaml).
 """
 
 from __future__ import annotations

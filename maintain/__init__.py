@@ -1,0 +1,1 @@
+"""Tools of maintainers: generated pages and pictures, speeds, times, faults, records, sizes."""

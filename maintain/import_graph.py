@@ -1,0 +1,64 @@
+"""The folders and layers of the product, and which of them each imports, read from the code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+
+from tests.repository import ROOT, tracked
+
+# Parts of a folder that stand above or apart from the rest of it.
+LAYERS = ("components.build", "components.plugin", "components.pods", "rehearse.simulate")
+
+
+@cache
+def files() -> dict[str, tuple[str, ...]]:
+    """The Python files of the repository, each with the parts of its module's name."""
+    paths = (file.relative_to(ROOT) for file in tracked("**/*.py"))
+    return {str(path): path.with_suffix("").parts for path in paths}
+
+
+def layer(parts: Iterable[str]) -> str:
+    """The layer that a module belongs to, or else its folder."""
+    first, second, *_ = (*parts, "", "")
+    return f"{first}.{second}" if f"{first}.{second}" in LAYERS else first
+
+
+def imported(source: str) -> set[str]:
+    """The modules that a module imports anywhere."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, "an import relative to its package"
+            names.append(node.module)
+    return {*names}
+
+
+def imports_of(own: str) -> dict[str, set[str]]:
+    """The folders and layers of the project that each file of one imports, without itself."""
+    known = {layer(parts) for parts in files().values()}
+    return {
+        file: {layer(name.split(".")) for name in imported((ROOT / file).read_text())} & known - {own}
+        for file, parts in files().items()
+        if layer(parts) == own
+    }
+
+
+@cache
+def graph() -> dict[str, frozenset[str]]:
+    """What each folder and layer imports. Tests and tools of maintainers import everything, and are not in it."""
+    known = {layer(parts) for parts in files().values()} - {"maintain", "tests"}
+    return {own: frozenset().union(*imports_of(own).values()) for own in sorted(known)}
+
+
+def described(own: str) -> str:
+    """What a folder or layer is for: the first sentence of its docstring."""
+    folder = ROOT.joinpath(*own.split("."))
+    inside = folder.glob("*/__init__.py") if own in LAYERS else ()
+    for file in (folder / "__init__.py", folder / "__main__.py", folder.with_suffix(".py"), *inside):
+        if file.exists() and (text := ast.get_docstring(ast.parse(file.read_text()))):
+            return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
+    return ""

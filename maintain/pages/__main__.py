@@ -1,0 +1,27 @@
+"""Writes every generated page: `make docs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from forecast.model import read
+from maintain.pages import components_page, costs_page, outputs_page, policies_page, settings_page, write
+from report.page import rehearsal_page
+from settings.schema import schema
+from tests.repository import ROOT
+
+FOLDER = ROOT / "docs"
+PAGES: dict[str, Callable[[], str]] = {
+    "components.md": components_page.page,
+    "costs.md": costs_page.page,
+    "outputs.md": outputs_page.page,
+    "policies.md": policies_page.page,
+    "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),
+    **{f"settings/{name}": page for name, page in settings_page.pages().items()},
+    "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
+}
+
+
+if __name__ == "__main__":
+    write(FOLDER, PAGES)

@@ -1,0 +1,31 @@
+"""Writes the pictures: a recorded run, rehearsal and simulation, the architecture, and the graph of each example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from forecast import simulation
+from forecast.model import read
+from maintain.pages import write
+from maintain.pages.pictures import architecture, examples, loss, record_loss, record_simulation, timeline
+from maintain.pages.pictures.record import RECORDING
+from report import rehearsal_picture, simulation_picture
+
+FOLDER = RECORDING.parent
+
+
+def pictures() -> dict[str, Callable[[], str]]:
+    """The function that draws each picture, by file name."""
+    return {
+        "architecture.svg": architecture.drawn,
+        "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
+        "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),
+        "simulation.svg": lambda: simulation_picture.drawn(simulation.read(record_simulation.RECORDING)),
+        "training-resumes.svg": lambda: loss.drawn(json.loads(record_loss.RECORDING.read_text())),
+        **{f"{name}.svg": lambda name=name: examples.drawn(name) for name in examples.names()},  # type: ignore[misc]
+    }
+
+
+if __name__ == "__main__":
+    write(FOLDER, pictures())

@@ -1,0 +1,172 @@
+"""Records how Kueue admits and preempts while dev runs on the emulator, for the timeline.
+
+    make up
+    emulator/run python -m maintain.pages.pictures.record
+    make pictures
+
+The script scales the server to two replicas, to three, and back to one. It records the conditions of Kueue's Workloads,
+the pods, and the reserved quota of the cluster queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from catalog.nodes import NVIDIA_GPU
+from catalog.versions import KUEUE_API
+from ops.stack import Object, Stack, list_objects
+from tests.repository import ROOT
+
+RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"
+SERVER, NAMESPACE, QUEUE = "gemma", "llm", "gpus"
+KUEUE = f"/apis/{KUEUE_API}"
+# Replicas of each step, and the seconds without a change after which the next step starts.
+STEPS = ((2, 4.0), (3, 4.0), (1, 5.0))
+LOOK_EVERY = 0.1
+PASSING = ("admitted", "stopping")
+
+
+def main() -> None:
+    """Records the whole run and writes it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stack", default="dev")
+    RECORDING.write_text(json.dumps(record(Stack(parser.parse_args().stack)), indent=1) + "\n")
+    print(f"The recording is {RECORDING}. Next: make pictures")
+
+
+def record(stack: Stack) -> dict[str, Any]:
+    """The steps, and the states of each workload and of the quota, each with its first second."""
+    api = stack.api(8)
+    assert api is not None, f"{stack.name} has no cluster"
+    begun = time.monotonic()
+    steps: list[dict[str, Any]] = []
+    seen: dict[str, list[dict[str, Any]]] = {}
+    used: list[dict[str, Any]] = []
+    quota = 0
+
+    def look() -> bool:
+        """Records changes. Returns whether anything changed."""
+        nonlocal quota
+        at = round(time.monotonic() - begun, 1)
+        queue = next(item for item in list_objects(api, f"{KUEUE}/clusterqueues") if item["metadata"]["name"] == QUEUE)
+        quota, reserved = gpus_of(queue)
+        now = states(
+            list_objects(api, f"{KUEUE}/namespaces/{NAMESPACE}/workloads"),
+            list_objects(api, f"/api/v1/namespaces/{NAMESPACE}/pods"),
+        )
+        changed = not used or used[-1]["gpus"] != reserved
+        if changed:
+            used.append({"at": at, "gpus": reserved})
+        for name in sorted({*now, *seen}):
+            before = seen[name][-1]["state"] if name in seen else "gone"
+            state = now.get(name, "gone")
+            if state == "admitted" and before in ("running", "stopping"):
+                state = "stopping"  # its pods stop; Kueue keeps the quota reserved until they have ended
+            if state != before:
+                seen.setdefault(name, []).append({"at": at, "state": state})
+                changed = True
+        return changed
+
+    def watch(seconds: float) -> None:
+        """Polls until nothing has changed for this time."""
+        quiet = time.monotonic()
+        while time.monotonic() - quiet < seconds:
+            if look():
+                quiet = time.monotonic()
+            time.sleep(LOOK_EVERY)
+
+    watch(3)
+    for replicas, seconds in STEPS:
+        steps.append({"at": round(time.monotonic() - begun, 1), "replicas": replicas})
+        scale = ["kubectl", "-n", NAMESPACE, "scale", f"deployment/{SERVER}", f"--replicas={replicas}"]
+        subprocess.run(scale, check=True, capture_output=True)
+        watch(seconds)
+    return {
+        "seconds": round(time.monotonic() - begun, 1),
+        "quota": quota,
+        "steps": steps,
+        "gpus": used,
+        "workloads": [{"name": name, "states": seen[workload]} for workload, name in named(seen)],
+    }
+
+
+def course(recording: Mapping[str, Any]) -> list[Any]:
+    """What happened: the states of each workload in order, without those that may pass between two looks."""
+    return [
+        (lane["name"], [change["state"] for change in lane["states"] if change["state"] not in PASSING])
+        for lane in recording["workloads"]
+    ] + [recording["quota"]]
+
+
+def gpus_of(queue: Object) -> tuple[int, int]:
+    """The GPU quota of a cluster queue, and how much of it is reserved."""
+    quota = sum(
+        int(resource["nominalQuota"])
+        for group in queue["spec"]["resourceGroups"]
+        for flavor in group["flavors"]
+        for resource in flavor["resources"]
+        if resource["name"] == NVIDIA_GPU
+    )
+    reserved = sum(
+        int(resource["total"])
+        for flavor in queue["status"].get("flavorsReservation", [])
+        for resource in flavor["resources"]
+        if resource["name"] == NVIDIA_GPU
+    )
+    return quota, reserved
+
+
+def states(workloads: list[Object], pods: list[Object]) -> dict[str, str]:
+    """The state of each workload by name: pending, admitted (not all of its pods run), running, or evicted."""
+    result = {}
+    for workload in workloads:
+        owner = workload["metadata"]["ownerReferences"][0]
+        own = [pod for pod in pods if belongs(pod, owner)]
+        wanted = sum(int(pod_set.get("count", 1)) for pod_set in workload["spec"]["podSets"])
+        conditions = workload.get("status", {}).get("conditions", [])
+        true = {condition["type"] for condition in conditions if condition["status"] == "True"}
+        if "Admitted" in true:
+            state = "running" if sum(ready(pod) for pod in own) >= wanted else "admitted"
+        else:
+            state = "evicted" if "Evicted" in true else "pending"
+        result[f"{owner['kind']}/{owner['name']}"] = state
+    return result
+
+
+def belongs(pod: Object, owner: Mapping[str, Any]) -> bool:
+    """Whether a pod is the owner of a workload or belongs to the owner."""
+    return pod["metadata"]["uid"] == owner["uid"] or any(
+        reference["uid"] == owner["uid"] for reference in pod["metadata"].get("ownerReferences", [])
+    )
+
+
+def ready(pod: Object) -> bool:
+    """Whether a pod runs and is ready."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return pod.get("status", {}).get("phase") == "Running" and any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )
+
+
+def named(seen: Mapping[str, list[dict[str, Any]]]) -> Iterator[tuple[str, str]]:
+    """The lanes: the server's pods in order of creation, pods that never run after the others, training last."""
+
+    def coming(name: str) -> tuple[float, bool, str]:
+        return seen[name][0]["at"], not any(span["state"] == "running" for span in seen[name]), name
+
+    by_coming = sorted(seen, key=coming)
+    replicas = [name for name in by_coming if name.startswith("Pod/")]
+    for number, name in enumerate(replicas, 1):
+        yield name, f"server, replica {number}"
+    for name in by_coming:
+        if name not in replicas:
+            yield name, "training"
+
+
+if __name__ == "__main__":
+    main()

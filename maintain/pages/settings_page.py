@@ -1,0 +1,280 @@
+"""`docs/settings/`: a page for each section of a stack's configuration, from the classes of `settings.model`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
+from settings.model import Section, Settings
+from settings.reading import PREFIX, discriminator, section_types
+from settings.secrets import SECRETS
+from tests.repository import name_of, source
+
+NOTE = "<!-- Written by `make docs` from settings/model. -->"
+# The example of a page is the one whose length is closest to this, in lines.
+_EXAMPLE_LINES = 10
+# Pages that explain a section, relative to the folder.
+GUIDES: Mapping[str, str] = {
+    "buckets": "[keep the model in a bucket](../model-cache.md), [checkpoints](../checkpoints.md)",
+    "queues": "[concepts](../concepts.md)",
+    "serving": "[whether a model fits](../model-memory.md), [keep the model in a bucket](../model-cache.md)",
+    "training": "[training jobs](../training-jobs.md), [checkpoints](../checkpoints.md)",
+    "autoscaling": "[tutorial 7](../tutorials/7-vllm-autoscaling.md)",
+    "gateway": "[inference gateway](../gateway.md)",
+    "tenants": "[tenants](../tenants.md)",
+    "waivers": "[policies](../policies.md)",
+}
+
+# A section of a page: its path below the section of the page, and its class, or the classes of its forms.
+Part = tuple[str, tuple[type[Section], ...]]
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """Every page by its name in the folder: the front page, and one for each section."""
+    sections = {
+        f"{slug(key)}.md": partial(section_page, key) for key, field in _keys() if section_types(field.annotation)
+    }
+    return {"README.md": front_page, **sections}
+
+
+def slug(key: str) -> str:
+    """A key as the name of a file: `gpu-pools`."""
+    return re.sub(r"(?=[A-Z])", "-", key).lower()
+
+
+def link_to(section: type[Section]) -> str:
+    """The link from the folder `docs/` to the keys of a class, or to the page that has them first."""
+    for key, field in _keys():
+        roots = section_types(field.annotation)
+        if section in roots:
+            anchor = f"#{_anchor(_form(roots, section))}" if len(roots) > 1 else ""
+            return f"settings/{slug(key)}.md{anchor}"
+        for path, classes in parts_below(roots):
+            if section in classes:
+                return f"settings/{slug(key)}.md#{_anchor(path)}"
+    raise LookupError(f"{section} is on no page")
+
+
+def parts_below(roots: Sequence[type[Section]]) -> list[Part]:
+    """The sections inside others, in the order in which a reader of their page meets them."""
+    parts: dict[Part, None] = {}
+
+    def visit(section: type[Section], prefix: str) -> None:
+        below: list[Part] = []
+        for name, field in section.model_fields.items():
+            if classes := tuple(section_types(field.annotation)):
+                below.append((f"{prefix}{field.alias or name}{_brackets(field)}", classes))
+        for path, classes in below:
+            if (path, classes) not in parts:
+                parts[path, classes] = None
+                for inner in classes:
+                    visit(inner, f"{path}.")
+
+    for root in roots:
+        visit(root, "")
+    return list(parts)
+
+
+def section_page(key: str) -> str:
+    """The page of a section."""
+    field = dict(_keys())[key]
+    roots = section_types(field.annotation)
+    parts = parts_below(roots)
+    anchors = {classes: f"#{_anchor(path)}" for path, classes in parts}
+
+    def link(classes: Sequence[type[Section]]) -> str:
+        return anchors[tuple(classes)]
+
+    text = f"# {PREFIX}{key}\n\n{NOTE}\n\n"
+    guides = f"\nSee also: {GUIDES[key]}.\n" if key in GUIDES else ""
+    if len(roots) == 1:
+        shape = "a list of such objects" if _brackets(field) else "an object"
+        text += f"{_doc(roots[0])} The value is {shape}.\n{guides}{example(key)}\n{table(roots, link)}\n"
+    else:
+        text += f"{split(field.description or '')[0]} The value is a list. Each item has one of these forms:\n"
+        for root in roots:
+            text += f"\n- [`{_form(roots, root)}`](#{_anchor(_form(roots, root))}): {_summary(root)}"
+        text += f"\n{guides}"
+        for root in roots:
+            text += f"\n## `{_form(roots, root)}`\n\n{_doc(root)}\n{example(key, root)}\n{table([root], link)}\n"
+    return text + "".join(f"\n## `{path}`\n{_part(classes, link)}" for path, classes in parts)
+
+
+def _part(classes: Sequence[type[Section]], link: Link) -> str:
+    if len(classes) == 1:
+        return f"\n{_doc(classes[0])}\n\n{table(classes, link)}\n"
+    _, by_form = discriminator(list(classes))
+    forms = "\n".join(f"- `{form}`: {_doc(section)}" for form, section in by_form.items())
+    return f"\n{forms}\n\n{table(classes, link)}\n"
+
+
+def front_page() -> str:
+    """The page about the configuration as a whole."""
+    rows = {row.key: row for row in rows_of([Settings], lambda _: "")}
+    plain = [row for key, row in rows.items() if not section_types(dict(_keys())[key].annotation)]
+    sections = [
+        f"| [`{PREFIX}{key}`]({slug(key)}.md) | {split(field.description or '')[0]} |"
+        for key, field in _keys()
+        if section_types(field.annotation)
+    ]
+    keys = [f"| `{PREFIX}{row.key}` | {row.type} | {row.default} | {row.meaning} | `{row.example}` |" for row in plain]
+    secrets = [f"| `{PREFIX}{secret.key}` | `{secret.variable}` | {secret.description} |" for secret in SECRETS]
+    shown = ("gcp:project", "gcp:region", f"{PREFIX}policies", f"{PREFIX}cluster", f"{PREFIX}serving")
+    blocks = _blocks(source("Pulumi.dev.yaml"))
+    return FRONT.format(
+        note=NOTE,
+        prefix=PREFIX,
+        example="".join(f"  {line}\n" for name in shown for line in blocks[name]),
+        sections="\n".join(sections),
+        keys="\n".join(keys),
+        secrets="\n".join(secrets),
+    )
+
+
+def example(key: str, form: type[Section] | None = None) -> str:
+    """A block of a configuration of this project with the key, or with an item of one form. Empty if none has it."""
+    candidates = [(path, lines) for path in CONFIGURATIONS for lines in _uses(path, key, form)]
+    if not candidates:
+        return ""
+    path, lines = min(candidates, key=lambda candidate: abs(len(candidate[1]) - _EXAMPLE_LINES))
+    name = name_of(path)
+    return f"\nFrom [{name}](../../{name}):\n\n```yaml\n" + "\n".join(lines) + "\n```\n"
+
+
+def _uses(path: Path, key: str, form: type[Section] | None) -> Iterator[list[str]]:
+    """The key in a configuration: once for each item of a list, or as a whole."""
+    block = _blocks(path).get(f"{PREFIX}{key}")
+    if block is None:
+        return
+    document = yaml.compose("\n".join(block))
+    assert isinstance(document, yaml.MappingNode)
+    ((_, value),) = document.value
+    if not isinstance(value, yaml.SequenceNode):
+        yield block
+        return
+    starts = [item.start_mark.line for item in value.value]
+    roots = section_types(dict(_keys())[key].annotation)
+    for index, (start, item) in enumerate(zip(starts, yaml.safe_load("\n".join(block))[f"{PREFIX}{key}"], strict=True)):
+        if form and form is not _class_of(item, roots):
+            continue
+        end = starts[index + 1] if index + 1 < len(starts) else len(block)
+        yield [block[0], *block[start:end]] if start else block
+
+
+def _class_of(item: Mapping[str, object], roots: Sequence[type[Section]]) -> type[Section]:
+    key, by_form = discriminator(list(roots))
+    return by_form[str(item.get(key, next(iter(by_form))))]
+
+
+def _blocks(path: Path) -> dict[str, list[str]]:
+    """The lines of each key under `config` in a file, with their comments, as if the key were at the top."""
+    blocks: dict[str, list[str]] = {}
+    key = ""
+    for line in path.read_text().partition("\nconfig:\n")[2].splitlines():
+        if named := re.match(r"  ([\w-]+:\w+):", line):
+            key = named[1]
+        if line.strip() and not line.startswith("  #"):
+            blocks.setdefault(key, []).append(line.removeprefix("  "))
+    return blocks
+
+
+def _keys() -> list[tuple[str, FieldInfo]]:
+    return [(field.alias or name, field) for name, field in Settings.model_fields.items()]
+
+
+def _brackets(field: FieldInfo) -> str:
+    return "[]" if "list[" in str(field.annotation) else ""
+
+
+def _form(roots: Sequence[type[Section]], section: type[Section]) -> str:
+    """What a reader writes for one of several forms: `engine: vllm`."""
+    key, by_form = discriminator(list(roots))
+    return next(f"{key}: {form}" for form, of_form in by_form.items() if of_form is section)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _doc(section: type[Section]) -> str:
+    return f"{_summary(section)} In Python: `{section.__name__}`."
+
+
+def _summary(section: type[Section]) -> str:
+    return " ".join((inspect.getdoc(section) or "").split())
+
+
+FRONT = """# Settings
+
+{note}
+
+The configuration of a stack is the file `Pulumi.STACK.yaml`. It has the keys of the program, which start with
+`{prefix}`, and those of Google's Pulumi provider, which start with `gcp:`. Some keys of
+[Pulumi.dev.yaml](../../Pulumi.dev.yaml):
+
+```yaml
+config:
+{example}```
+
+- Every key of the program is on these pages. The program refuses other keys that start with `{prefix}`.
+- The column *default* has the value of an omitted key. `–` means that you can omit the key and it has no default.
+- A *quantity* is a Kubernetes quantity, such as `4`, `500m` or `30Gi`. An *IPv4 range* is written as `10.0.0.0/20`.
+- In any text, `{{project}}` is replaced by the id of the Google Cloud project.
+- `make preview` checks the whole configuration, including how keys fit together, and reports every mistake at once.
+
+## Sections
+
+| key | contents |
+| --- | --- |
+{sections}
+
+## Keys of the stack
+
+| key | type | default | meaning | example |
+| --- | --- | --- | --- | --- |
+{keys}
+
+## Keys of the provider
+
+- `gcp:project` is the id of the Google Cloud project. The program requires it. It refuses an id with a domain, such as
+  `example.com:my-project`.
+- `gcp:region` is the default region of the provider. You can omit it, because each resource of the program has a
+  location of its own. The program refuses a region that does not exist. The key `location` of
+  [`{prefix}cluster`](cluster.md) sets where the cluster is.
+
+The program does not read other keys of the provider, such as `gcp:zone`.
+
+## Secrets
+
+| key | variable | meaning |
+| --- | --- | --- |
+{secrets}
+
+Pulumi encrypts these values in the configuration and in the state:
+
+```
+pulumi config set --secret {prefix}hfToken
+openssl rand -hex 32 | pulumi config set --secret {prefix}gatewayApiKey
+```
+
+The first command asks for the token. Without the key, the program reads the environment variable. It refuses a secret
+that is not encrypted. If the token is in Secret Manager, set `{prefix}hfTokenSecret` instead of `{prefix}hfToken`.
+
+## Keys in an editor
+
+Editors with a YAML language server complete and check the keys with the JSON Schema in
+[stack.schema.json](../stack.schema.json). Each configuration of this project names it in its first line:
+
+```yaml
+# yaml-language-server: $schema=docs/stack.schema.json
+```
+
+The schema checks each key by itself.
+"""

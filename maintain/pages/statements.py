@@ -1,0 +1,307 @@
+"""Statements of pages that the code can confirm or refute: commands, paths, keys, names, counts and durations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+from pydantic import TypeAdapter, ValidationError
+from pydantic.alias_generators import to_snake
+
+from catalog.engines import ENGINES
+from components import every_component
+from gke_ai_outputs.model import parts
+from maintain.pages.policies_page import SUBJECTS
+from settings.model import Section, Settings
+from settings.reading import PREFIX, section_types
+from settings.schema import schema
+from settings.secrets import SECRETS
+from tests import repository
+from tests.repository import ROOT
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```$", re.M | re.S)
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+# What `emulator/run` starts besides its own commands and the programs in emulator/bin.
+PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
+# Modules of Python and of others.
+FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
+# Dotted names that begin like a key and are none: a role.
+FOREIGN_PATHS = {"monitoring.editor"}
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
+# How long commands take on two cores, in the words that pages use. The figures of `make test` are the last record in
+# CONTRIBUTING.md.
+DURATIONS: Mapping[str, Sequence[str]] = {
+    "make setup": ("about half an hour",),
+    "make up": ("ten to fifteen minutes", "less than a minute"),
+    "make check": ("two to three minutes",),
+    "make test": ("about 25 minutes",),
+    "test_worked_cases.py": ("about 2 minutes",),
+    "test_forecasts_and_outcomes.py": ("about half an hour",),
+}
+_AMOUNT = r"(?:an?|half an|\d+|" + "|".join(NUMBERS[1:]) + r"|fifteen|twenty|thirty)"
+DURATION = re.compile(rf"\b(?:about |under |less than )?{_AMOUNT}(?: to {_AMOUNT})? (?:minutes?|hours?)\b", re.I)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A Markdown page, and the code in it."""
+
+    path: Path
+    text: str
+
+    @cached_property
+    def blocks(self) -> list[tuple[str, str]]:
+        """The fenced blocks: language and content."""
+        return [(block["language"], block["content"]) for block in FENCE.finditer(self.text)]
+
+    @cached_property
+    def spans(self) -> list[str]:
+        """The inline code."""
+        return SPAN.findall(FENCE.sub("", self.text))
+
+    @cached_property
+    def commands(self) -> list[str]:
+        """Lines that a reader may run, without comments."""
+        shell = [content for language, content in self.blocks if language in ("", "sh", "bash", "console")]
+        lines = [line for content in shell for line in content.replace("\\\n", " ").splitlines()]
+        return [re.split(r" #|^#", line)[0] for line in [*lines, *self.spans]]
+
+
+def commands(page: Page) -> Iterator[str]:
+    """Targets, variables, modules and options that do not exist."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
+    variables = set(re.findall(r"\$(?:\$\{?|\(if \$\()([A-Z_]+)\b", makefile))
+    for line in page.commands:
+        for part in re.split(r"[|;&]+|\$\(", line):
+            words = part.split()
+            if words[:1] == ["make"]:
+                yield from (f"make {word}" for word in words[1:2] if word not in targets and word.islower())
+                stated = re.findall(r"\b([A-Z]+)=", " ".join(words[2:]))
+                yield from (f"{words[1]}: no variable {name}" for name in stated if name not in variables)
+            if (run := re.match(r"(?:\S*/)?emulator/run (?:--tools \S+ )?(\S+)", part.strip())) and not _runs(run[1]):
+                yield f"emulator/run {run[1]}"
+            if module := re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part):
+                yield from _module(module[1], module[2])
+
+
+def _runs(word: str) -> bool:
+    """Whether `emulator/run` knows a command."""
+    verbs = re.findall(r'^verbs="(.*)"', (ROOT / "emulator" / "run").read_text(), re.M)[0].split()
+    return word.isupper() or word in (*PROGRAMS, *verbs) or (ROOT / "emulator" / "bin" / word).exists()
+
+
+def _module(name: str, rest: str) -> Iterator[str]:
+    path = ROOT / name.replace(".", "/")
+    if name.partition(".")[0] in FOREIGN_MODULES or name == "ops":
+        return
+    if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
+        yield f"python -m {name}"
+        return
+    folders = {name.partition(".")[0], "ops"}  # ops.stack has the options of several commands
+    code = "".join(file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    yield from (f"{name} {option}" for option in re.findall(r"--[a-z][a-z-]*", rest) if f'"{option}"' not in code)
+
+
+def paths(page: Page) -> Iterator[str]:
+    """Paths in code whose first folder exists, and that do not exist themselves."""
+    words = [word for line in page.commands for word in line.split()]
+    for word in words:
+        name = re.sub(r"(::.*|:\d+|[,;])$", "", word.strip("\"'"))
+        if not re.fullmatch(r"(?:[\w.-]+/)+[\w.-]*", name) or re.search(r"\b[A-Z]{3,}\b", name):
+            continue
+        candidates = [base / name for base in (ROOT, page.path.parent) if base / name.partition("/")[0] in tracked()]
+        if candidates and not tracked().intersection(candidates):
+            yield name
+
+
+@cache
+def tracked() -> frozenset[Path]:
+    """Every file of the repository, and every folder that has one."""
+    files = repository.tracked("**/*")
+    return frozenset(path for file in files for path in (file, *file.parents) if path.is_relative_to(ROOT))
+
+
+def keys(page: Page) -> Iterator[str]:
+    """Keys of the configuration, and values of keys, that do not exist; blocks that the schema refuses."""
+    for path in re.findall(rf"{PREFIX}[a-zA-Z]+(?:\[\d*\]|\.[a-zA-Z]+)*", page.text):
+        if not _resolves(path.removeprefix(PREFIX), [Settings]):
+            yield path
+    with_sections = {key for key, field in _fields() if section_types(field.annotation)}
+    for span in page.spans:
+        if re.fullmatch(r"[a-zA-Z]+(\[\w*\])?(\.[a-zA-Z]+(\[\w*\])?)+", span):
+            first = re.split(r"[.\[]", span)[0]
+            if (
+                first in with_sections
+                and span not in FOREIGN_PATHS
+                and not span.endswith(".py")
+                and not _resolves(span, list(_sections()))
+                and not _is_output(span)
+            ):
+                yield span
+        elif stated := re.fullmatch(r"([a-z][a-zA-Z]+): ([\w-]+)", span):
+            forms = [field for key, field in _fields() if key == stated[1]]
+            if forms and not any(_accepts(field, yaml.safe_load(stated[2])) for field in forms):
+                yield span
+    for language, content in page.blocks:
+        if language == "yaml":
+            yield from _refused(content)
+
+
+def _resolves(path: str, owners: Sequence[type[Section]]) -> bool:
+    first, *rest = re.sub(r"\[\w*\]", "", path).split(".")
+    if owners == [Settings] and not rest and first in {secret.key for secret in SECRETS}:
+        return True
+    fields = [field for owner in owners for field in owner.model_fields.values() if field.alias == first]
+    if not rest:
+        return bool(fields)
+    below = [section for field in fields for section in section_types(field.annotation)]
+    plain_maps = any(not section_types(field.annotation) and "dict[" in str(field.annotation) for field in fields)
+    return plain_maps or (bool(below) and _resolves(".".join(rest), below))
+
+
+@cache
+def _sections() -> dict[type[Section], None]:
+    found: dict[type[Section], None] = {}
+
+    def visit(section: type[Section]) -> None:
+        if section not in found:
+            found[section] = None
+            for field in section.model_fields.values():
+                for inner in section_types(field.annotation):
+                    visit(inner)
+
+    visit(Settings)
+    return found
+
+
+def _fields() -> list[tuple[str, Any]]:
+    return [(str(field.alias), field) for section in _sections() for field in section.model_fields.values()]
+
+
+def _accepts(field: Any, value: object) -> bool:
+    if section_types(field.annotation):
+        return False
+    try:
+        TypeAdapter(field.annotation).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _outputs() -> frozenset[str]:
+    return frozenset(re.sub(r"\[\]", "", path).rstrip(".") for _, path in parts())
+
+
+def _is_output(path: str) -> bool:
+    plain = re.sub(r"\[\w*\]", "", path)
+    return plain in _outputs() or plain.rpartition(".")[0] in _outputs()
+
+
+def _refused(content: str) -> Iterator[str]:
+    """What the schema refuses in a block with keys of a stack."""
+    if "…" in content or not re.search(rf"^ *{PREFIX}", content, re.M):
+        return
+    try:
+        loaded = yaml.safe_load(content)
+    except yaml.YAMLError as error:
+        yield f"no YAML: {getattr(error, 'problem_mark', '')} {getattr(error, 'problem', error)}"
+        return
+    document = loaded if "config" in loaded else {"config": loaded}
+    for refusal in _validator().iter_errors(document):
+        yield f"{'.'.join(map(str, refusal.absolute_path))}: {refusal.message[:100]}"
+
+
+@cache
+def _validator() -> jsonschema.protocols.Validator:
+    return jsonschema.Draft202012Validator(schema())
+
+
+def counts(page: Page) -> Iterator[str]:
+    """Numbers of things that differ from what there is."""
+    for noun, count in _totals().items():
+        total = rf"\b(?:the|all|all the) {NUMBER} {noun}\b(?! (?:of|that|which|with|in|for)\b)"
+        for match in re.finditer(total, FENCE.sub("", page.text), re.I):
+            if _value(match[1]) != count:
+                yield f"{match[0]}: there are {count}"
+    paragraphs = [paragraph for paragraph in re.split(r"\n\n+", page.text) if paragraph]
+    for index, paragraph in enumerate(paragraphs):
+        yield from _wrong_length(paragraph, paragraphs[index + 1 : index + 4])
+
+
+def _wrong_length(paragraph: str, following: Sequence[str]) -> Iterator[str]:
+    """A heading "… with two commands" before a block of three, or "four steps:" before a list of five."""
+    block = next((part for part in following if part.startswith("```")), "")
+    if (stated := re.search(rf"^#+ .*\b{NUMBER} commands$", paragraph, re.I)) and block:
+        lines = len(block.splitlines()) - 2
+        if lines != _value(stated[1]):
+            yield f"{stated[0]}: the block has {lines}"
+    items = len(re.findall(r"^(?:\d+\.|-) ", following[0], re.M)) if following else 0
+    stated = re.search(rf"\b{NUMBER} ([a-z]+s)\b[^.:]*:$", paragraph, re.I)
+    if stated and items and items != _value(stated[1]):
+        yield f"{stated[0]} the list has {items}"
+
+
+@cache
+def _totals() -> dict[str, int]:
+    """How many of a thing this project has, by its noun."""
+    return {
+        "tutorials": len(repository.tracked("docs/tutorials/[0-9]*.md")),
+        "examples": len(repository.examples()),
+        "engines": len(ENGINES),
+        "components": len(list(every_component())),
+        "policies": sum(len(subject.POLICIES) for subject in SUBJECTS),
+        "decisions": len(repository.tracked("docs/decisions/[0-9]*.md")),
+        "sections": sum(bool(section_types(field.annotation)) for field in Settings.model_fields.values()),
+    }
+
+
+def _value(word: str) -> int:
+    return int(word) if word.isdigit() else NUMBERS.index(word.lower())
+
+
+def durations(page: Page) -> Iterator[str]:
+    """Durations of commands in other words than those of DURATIONS."""
+    for line in re.split(r"(?<=[.])\s+(?=[A-Z`])|\n\n|\n(?=\||[a-z./]+ .*#)", page.text):
+        for command, words in _timed(line):
+            yield from (f"{command}: {match[0]}" for match in DURATION.finditer(line) if match[0].lower() not in words)
+
+
+def _timed(line: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """The first command that a sentence, a row or a line of a block names, with the words for its duration."""
+    named = re.search(r"\bmake [a-z-]+|\btest_\w+\.py", line)
+    if named:
+        yield named[0], DURATIONS.get(named[0], ())
+
+
+def names(page: Page) -> Iterator[str]:
+    """Names such as `nodesPerZone` that no file of code or configuration has, as written or in snake_case."""
+    for span in page.spans:
+        if re.fullmatch(r"[a-z]+[A-Z][a-zA-Z]*", span) and not {span, to_snake(span)} & _words():
+            yield span
+
+
+@cache
+def _words() -> frozenset[str]:
+    files = [path for path in repository.tracked("**/*") if path.suffix not in (".md", ".svg")]
+    # A test of a name that must not exist has it.
+    texts = [path.read_text(errors="ignore") for path in files if not path.name.startswith("test_")]
+    return frozenset(word for text in texts for word in re.findall(r"\w+", text))
+
+
+CHECKS: Mapping[str, Callable[[Page], Iterator[str]]] = {
+    "commands": commands,
+    "paths": paths,
+    "keys": keys,
+    "names": names,
+    "counts": counts,
+    "durations": durations,
+}

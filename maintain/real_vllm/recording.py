@@ -1,0 +1,61 @@
+"""The recording of a real vLLM: its file, and the parts of the program that it belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from catalog import vllm
+from catalog.engines import ENGINES
+from maintain.real_vllm.served import Served
+
+FILE = Path(__file__).with_name("recorded.yaml")
+HEAD = """\
+# Written by `make test-vllm`: what a real vLLM did, started with the commands and variables that the program registers.
+# It had a tiny model with random weights, on the CPU. The field `made with` has the versions.
+"""
+
+
+def recorded() -> dict[str, Any]:
+    """The recording."""
+    content: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return content
+
+
+def dumped(content: object) -> str:
+    """YAML in the order of the content."""
+    return yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+def command(server: Served) -> str:
+    """The command of a server, without the port and the time that a recording and a test choose for themselves."""
+    return re.sub(r"--(port|shutdown-timeout)=\d+", r"--\1=N", " ".join(server.command))
+
+
+def flags() -> frozenset[str]:
+    """Flags, without dashes, that the catalog has for the pinned release, without those of former releases."""
+    engine = ENGINES["vllm"]
+    memory = engine.memory
+    assert memory is not None
+    single = (memory.batch_flag, memory.expert_parallel_flag, memory.utilization_flag, memory.kv_cache_flag)
+    own = {
+        *engine.names.values(),
+        *engine.aliases,
+        *single,
+        *memory.changed_by,
+        *vllm.PIPELINE_FLAGS,
+        engine.metrics_off,
+        engine.shutdown_flag,
+    }
+    return frozenset(flag.lstrip("-") for flag in own if not flag.isupper())
+
+
+def sorted_by_answer(accepted: Collection[str]) -> dict[str, list[str]]:
+    """The flags that the catalog names, by whether the release has them."""
+    named = flags() | ENGINES["vllm"].removed.keys()
+    known = {flag for flag in named if {f"--{flag}", f"-{flag}"} & {*accepted}}
+    return {"accepted": sorted(known), "refused": sorted(named - known)}
