@@ -9,18 +9,18 @@ PICK = --stack "$$STACK" --config "$$CONFIG"
 # Default: the name of the configuration without its suffix, or dev.
 NAME = $${STACK:-$$(basename -- "$${CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
 # Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
-TOOLS = --tools "$$(python3 ops/needed_tools.py "$${CONFIG:-Pulumi.$${STACK:-dev}.yaml}")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
+TOOLS = --tools "$$(python3 gke_ai/ops/needed_tools.py "$${CONFIG:-Pulumi.$${STACK:-dev}.yaml}")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
 COMMA = ,
 # A rehearsal of manifests runs no Pulumi.
 CLUSTER_TOOLS = kubernetes,etcd,kwok,helm,kueue,jobset
-EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m ops.emulated
+EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m gke_ai.ops.emulated
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
 # With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
 MEASURED = emulator/run --tools all python -m pytest -p maintain.times.plugin
-CODE = __main__.py catalog components examples/consumer examples/python examples/training emulator forecast gke_ai_outputs ops policy \
-	maintain registered rehearse report settings tests
+# The components are checked under the name by which they are imported: gke_ai/components leads to them.
+CODE = __main__.py examples/consumer examples/python examples/training emulator gke_ai gke_ai_outputs maintain policy tests
 
 .PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
@@ -34,7 +34,7 @@ runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 	@$(EMULATOR) snapshot $(PICK)
 when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
-	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m rehearse.simulate.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
+	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m gke_ai.rehearse.simulate.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
 	@$(EMULATOR) logs $(PICK) --run "$$RUN"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
@@ -45,7 +45,7 @@ smoke:  ## send requests to every server of a stack
 	@$(EMULATOR) smoke $(PICK)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
-	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m ops.doctor $(PICK)
+	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m gke_ai.ops.doctor $(PICK)
 preview:  ## preview a stack, with the policies
 	@$(EMULATOR) preview $(PICK)
 policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
@@ -56,13 +56,13 @@ report:  ## write a preview as one page for reviewers: make report [STACK=prod] 
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$$PRICES") $(if $(REHEARSAL),--rehearsal "$$REHEARSAL") \
 		$(if $(SIMULATION),--simulation "$$SIMULATION")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
-	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m rehearse --stack "$(NAME)" --config "$$CONFIG" \
+	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m gke_ai.rehearse --stack "$(NAME)" --config "$$CONFIG" \
 		--manifests "$$MANIFESTS" --base "$$BASE" --snapshot "$$SNAPSHOT" \
 		--json "$$JSON" --picture "$$PICTURE" --markdown "$$MARKDOWN" --prices "$$PRICES" --unavailable "$$UNAVAILABLE" --upgrade "$$UPGRADE" \
 		$(if $(MINUTES),--minutes "$$MINUTES")
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
 	@set -f; for file in $$COMPARE; do set -- "$$@" --compare "$$file"; done; \
-		emulator/run --tools stack,helm,kueue-simulation python -m rehearse.simulate day --stack "$(NAME)" --config "$$CONFIG" \
+		emulator/run --tools stack,helm,kueue-simulation python -m gke_ai.rehearse.simulate day --stack "$(NAME)" --config "$$CONFIG" \
 		"$$@" --trace "$$TRACE" --json "$$JSON" --picture "$$PICTURE" --prices "$$PRICES" \
 		$(if $(JOBS),--jobs "$$JOBS") $(if $(SEED),--seed "$$SEED") $(if $(SEEDS),--seeds "$$SEEDS")
 site:  ## build the documentation as a site in .local/site, which needs no network

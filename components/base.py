@@ -7,7 +7,7 @@ from typing import TypeVar, get_args
 import pulumi
 from typing_extensions import get_original_bases
 
-from settings.model import Section
+from gke_ai.settings.model import Section
 
 T = TypeVar("T")
 

@@ -4,13 +4,13 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from catalog.disks import boot_disk_type
-from catalog.gateways import GATEWAY_API_CHANNEL
-from catalog.identities import DEFAULT_ACCOUNT, account_email
-from catalog.workload_identity import pool_name
-from catalog.zones import is_zone, region_of
-from components.base import Component
-from components.cluster_fields import (
+from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
+from gke_ai.catalog.identities import DEFAULT_ACCOUNT, account_email
+from gke_ai.catalog.workload_identity import pool_name
+from gke_ai.catalog.zones import is_zone, region_of
+from gke_ai.components.base import Component
+from gke_ai.components.cluster_fields import (
     addons,
     authorized,
     default_zones,
@@ -23,12 +23,12 @@ from components.cluster_fields import (
     warn_of_kept_exclusions,
     warn_of_kept_networks,
 )
-from components.control_plane import wait_for_control_plane
-from components.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
-from components.kubeconfig import kubeconfig
-from components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
-from components.node_account import NodeAccount
-from settings.model import Cluster, SystemPool
+from gke_ai.components.control_plane import wait_for_control_plane
+from gke_ai.components.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
+from gke_ai.components.kubeconfig import kubeconfig
+from gke_ai.components.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
+from gke_ai.components.node_account import NodeAccount
+from gke_ai.settings.model import Cluster, SystemPool
 
 # GKE recommends this scope for nodes: IAM then decides what they may do.
 # https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes

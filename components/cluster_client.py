@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pulumi
 import yaml
 
-from catalog.versions import KUEUE_API
+from gke_ai.catalog.versions import KUEUE_API
 
 T = TypeVar("T")
 

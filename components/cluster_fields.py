@@ -3,10 +3,10 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.cluster_updates import disable_google_groups, remove_exclusion
-from catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
-from catalog.zones import chooses_zones, node_zones
-from settings.model import Cluster, Maintenance
+from gke_ai.catalog.cluster_updates import disable_google_groups, remove_exclusion
+from gke_ai.catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
+from gke_ai.catalog.zones import chooses_zones, node_zones
+from gke_ai.settings.model import Cluster, Maintenance
 
 
 def maintenance(settings: Maintenance | None) -> gcp.container.ClusterMaintenancePolicyArgsDict | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from settings.model import ClusterQueue, FlavorQuota
+from gke_ai.settings.model import ClusterQueue, FlavorQuota
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.machines import machine
-from catalog.versions import COMPUTE_CLASS_API
-from components.base import Component
-from components.retry import kueue_hook
-from settings import model
-from settings.model import ClassFlexStart, Priority
+from gke_ai.catalog.machines import machine
+from gke_ai.catalog.versions import COMPUTE_CLASS_API
+from gke_ai.components.base import Component
+from gke_ai.components.retry import kueue_hook
+from gke_ai.settings import model
+from gke_ai.settings.model import ClassFlexStart, Priority
 
 
 class ComputeClass(Component):

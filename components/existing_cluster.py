@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.cluster_updates import (
+from gke_ai.catalog.cluster_updates import (
     enable_bucket_volumes,
     enable_gateway_api,
     enable_google_groups,
     enable_workload_identity,
     update,
 )
-from catalog.gateways import GATEWAY_API_CHANNEL
-from components.base import look_up
-from settings.model import Cluster
+from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
+from gke_ai.components.base import look_up
+from gke_ai.settings.model import Cluster
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.runs import (
+from gke_ai.components.runs import (
     RunComponent,
     fuse_annotations,
     fuse_mount,
@@ -17,7 +17,7 @@ from components.runs import (
     queued_tolerations,
     restart_policy,
 )
-from components.workload import (
+from gke_ai.components.workload import (
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
     environment,
@@ -25,8 +25,8 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import FineTune
-from settings.runs import model_path, removes_incomplete_checkpoints, run_name
+from gke_ai.settings.model import FineTune
+from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints, run_name
 
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then

@@ -6,12 +6,12 @@ import json
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.machines import machine
-from catalog.nodes import GPU_TAINT
-from components.cluster import NODE_SCOPES
-from components.draining import drain_old_pool
-from components.node_pool import NodePoolComponent, Place, capacity
-from settings.model import GpuPool
+from gke_ai.catalog.machines import machine
+from gke_ai.catalog.nodes import GPU_TAINT
+from gke_ai.components.cluster import NODE_SCOPES
+from gke_ai.components.draining import drain_old_pool
+from gke_ai.components.node_pool import NodePoolComponent, Place, capacity
+from gke_ai.settings.model import GpuPool
 
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
 DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
@@ -38,7 +38,7 @@ class GpuNodePool(NodePoolComponent):
     the change, then protect it again.
 
     Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
-    `settings.rules`, settings that the machine, the zone or the mode doesn't allow.
+    `gke_ai.settings.rules`, settings that the machine, the zone or the mode doesn't allow.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,

@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from components.base import look_up
+from gke_ai.components.base import look_up
 
 
 def project_number(project: str, whose: str, parent: pulumi.Resource) -> str:

@@ -7,8 +7,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.gateways import HEALTH_CHECK_RANGES
-from catalog.inference_extension import (
+from gke_ai.catalog.gateways import HEALTH_CHECK_RANGES
+from gke_ai.catalog.inference_extension import (
     PICKER_CONFIG_API,
     PICKER_HEALTH_PORT,
     PICKER_IMAGE,
@@ -16,12 +16,12 @@ from catalog.inference_extension import (
     PICKER_METRICS_PORT,
     PICKER_PORT,
 )
-from catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
-from components.base import Component
-from components.callout_parts import permissions, pod_spec
-from components.peers import api_server, namespaces
-from components.retry import kueue_hook
-from settings.stack.gateway import picker_name
+from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
+from gke_ai.components.base import Component
+from gke_ai.components.callout_parts import permissions, pod_spec
+from gke_ai.components.peers import api_server, namespaces
+from gke_ai.components.retry import kueue_hook
+from gke_ai.settings.stack.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
 # Scorers of the endpoint picker with their weights: those of its chart.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import (
+from gke_ai.catalog.engines import (
     HTTP_PORT,
     JETSTREAM_GRPC_PORT,
     JETSTREAM_HTTP_PORT,
@@ -13,11 +13,11 @@ from catalog.engines import (
     MAXTEXT_SETTINGS,
     METRICS_PORT,
 )
-from catalog.tpus import GOOGLE_TPU
-from catalog.versions import JETSTREAM_HTTP_IMAGE
-from components.server import ModelServer, add_probes, engine_of, scratch_mount
-from components.workload import resources, variables
-from settings.model import JetStream
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
+from gke_ai.components.server import ModelServer, add_probes, engine_of, scratch_mount
+from gke_ai.components.workload import resources, variables
+from gke_ai.settings.model import JetStream
 
 
 class JetStreamServer(ModelServer[JetStream]):

@@ -7,9 +7,9 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from catalog.namespaces import JOBSET, KUEUE
-from catalog.nodes import GKE_TPU_TOPOLOGY
-from catalog.versions import (
+from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
+from gke_ai.catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
     JOBSET_VERSION,
@@ -19,11 +19,11 @@ from catalog.versions import (
     KUEUE_IMAGE,
     KUEUE_VERSION,
 )
-from components.base import Component
-from components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
-from components.retry import kueue_hook
-from components.rollout import wait_for_rollout
-from settings.model import ClusterQueue, PriorityClass
+from gke_ai.components.base import Component
+from gke_ai.components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.components.retry import kueue_hook
+from gke_ai.components.rollout import wait_for_rollout
+from gke_ai.settings.model import ClusterQueue, PriorityClass
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -73,9 +73,9 @@ class KueueStack(Component):
     JobSet of the cluster.
 
     A new version upgrades in place: queued workloads stay queued, and running ones continue. Upgrade JobSet's CRD first
-    with `python -m ops.crds`; an update that changes JobSet's version logs this. A changed list of namespaces restarts
-    the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten minutes: the
-    old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
+    with `python -m gke_ai.ops.crds`; an update that changes JobSet's version logs this. A changed list of namespaces
+    restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
+    minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
     Refused: ValueError for a quota that is `derive`; by Helm, a second Kueue or JobSet of this name in the cluster; by
     Kueue's webhook, an invalid cluster queue.
@@ -286,7 +286,7 @@ def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
     if before != after:
         pulumi.log.warn(
             f"JobSet changes from {before} to {after}, but Helm does not upgrade its CRD. If you have not upgraded it "
-            "yet, run this before the update: python -m ops.crds --stack STACK (make crds on the emulator). "
+            "yet, run this before the update: python -m gke_ai.ops.crds --stack STACK (make crds on the emulator). "
             "See docs/upgrading.md."
         )
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
-from catalog.versions import POD_MONITORING_API
-from components.adapter_parts import AdapterParts
-from components.base import Component
-from components.prometheus_adapter import prometheus_adapter
-from components.stackdriver_adapter import stackdriver_adapter
+from gke_ai.catalog.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
+from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.adapter_parts import AdapterParts
+from gke_ai.components.base import Component
+from gke_ai.components.prometheus_adapter import prometheus_adapter
+from gke_ai.components.stackdriver_adapter import stackdriver_adapter
 
 EXTERNAL_METRICS = "v1beta1.external.metrics.k8s.io"
 

@@ -9,15 +9,15 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog import fuse
-from catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
-from components.base import Component
-from components.cluster_client import connection, in_thread, load_client
-from components.polling import Pauses, ProgressLog, poll_until
-from components.runs import SAME_RUN
-from components.workload import SKIP_AWAIT, variables
-from settings.model import TokenSecret
-from settings.stack import Download
+from gke_ai.catalog import fuse
+from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
+from gke_ai.components.base import Component
+from gke_ai.components.cluster_client import connection, in_thread, load_client
+from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.components.runs import SAME_RUN
+from gke_ai.components.workload import SKIP_AWAIT, variables
+from gke_ai.settings.model import TokenSecret
+from gke_ai.settings.stack import Download
 
 PROGRAMS = Path(__file__).resolve().parent / "pods" / "programs"
 FILES = ("fill_bucket.py", "hugging_face.py")

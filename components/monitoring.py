@@ -7,13 +7,13 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from catalog import dashboards
-from catalog.dashboards import Chart, MonitoredServer
-from catalog.namespaces import METRICS_COLLECTORS
-from catalog.versions import POD_MONITORING_API
-from components.base import Component
-from components.kueue import NAMESPACE, RELEASE
-from settings.model import Monitoring
+from gke_ai.catalog import dashboards
+from gke_ai.catalog.dashboards import Chart, MonitoredServer
+from gke_ai.catalog.namespaces import METRICS_COLLECTORS
+from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.base import Component
+from gke_ai.components.kueue import NAMESPACE, RELEASE
+from gke_ai.settings.model import Monitoring
 
 # The service account that scrapes, in one of the namespaces of `METRICS_COLLECTORS`.
 # https://github.com/GoogleCloudPlatform/prometheus-engine, examples/inference-optimized-gateway

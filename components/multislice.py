@@ -5,8 +5,8 @@ from typing import Any
 
 import pulumi
 
-from catalog.nodes import GKE_NODEPOOL
-from components.runs import (
+from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.components.runs import (
     RunComponent,
     SliceNodes,
     metadata,
@@ -16,8 +16,8 @@ from components.runs import (
     template_metadata,
     tpu_pod,
 )
-from settings.model import Multislice, TrainingRun
-from settings.runs import ignores_disruptions, run_name
+from gke_ai.settings.model import Multislice, TrainingRun
+from gke_ai.settings.runs import ignores_disruptions, run_name
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
@@ -72,7 +72,7 @@ class MultisliceJob(RunComponent):
         Args:
             hosts: Machines of one slice. Each runs one pod.
             chips_per_host: TPU chips of one pod, which are all chips of its machine. See
-                `settings.stack.Placed.slice`.
+                `gke_ai.settings.stack.Placed.slice`.
             node_selector: Labels of the nodes to run on.
             only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
                 the labels.

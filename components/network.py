@@ -3,9 +3,9 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.gateways import PROXY_PURPOSE, PROXY_ROLE
-from components.base import Component
-from settings.model import Vpc
+from gke_ai.catalog.gateways import PROXY_PURPOSE, PROXY_ROLE
+from gke_ai.components.base import Component
+from gke_ai.settings.model import Vpc
 
 # Names of the subnetwork's secondary ranges.
 PODS_RANGE, SERVICES_RANGE = "pods", "services"
@@ -24,7 +24,7 @@ class ClusterNetwork(Component):
     range from a cluster that uses it. The component creates no firewall rules: GKE creates those of its nodes, and the
     control plane of a new cluster reaches webhooks through Konnectivity, on any port.
 
-    Refused: by Google, and earlier by `settings.rules`, ranges that
+    Refused: by Google, and earlier by `gke_ai.settings.rules`, ranges that
     overlap or are too small.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips,

@@ -3,8 +3,8 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.identities import NODE_ROLE, REGISTRY_ROLE, account_email
-from components.base import Component
+from gke_ai.catalog.identities import NODE_ROLE, REGISTRY_ROLE, account_email
+from gke_ai.components.base import Component
 
 
 class NodeAccount(Component):

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import pulumi
 import pulumi_gcp as gcp
 
-from catalog.capacity import MODES
-from catalog.disks import boot_disk_type
-from catalog.identities import DEFAULT_ACCOUNT
-from catalog.zones import node_zones
-from components.base import Component
-from components.cluster import NODE_SCOPES
-from settings.model import FlexStart, Pool, QueuedFlexStart, Reservation, Spot
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.identities import DEFAULT_ACCOUNT
+from gke_ai.catalog.zones import node_zones
+from gke_ai.components.base import Component
+from gke_ai.components.cluster import NODE_SCOPES
+from gke_ai.settings.model import FlexStart, Pool, QueuedFlexStart, Reservation, Spot
 
 
 class Place(NamedTuple):

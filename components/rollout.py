@@ -4,8 +4,8 @@ from typing import Any
 
 import pulumi
 
-from components.cluster_client import connection, in_thread
-from components.polling import Pauses, poll_until
+from gke_ai.components.cluster_client import connection, in_thread
+from gke_ai.components.polling import Pauses, poll_until
 
 # An Autopilot cluster may have to create a node for the new pods first.
 PATIENCE_SECONDS = 600.0

@@ -7,24 +7,24 @@ from typing import Any, cast
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog import fuse
-from catalog.capacity import MODES
-from catalog.nodes import GKE_NODEPOOL
-from catalog.tpus import GOOGLE_TPU
-from catalog.versions import JOBSET_API
-from components.base import Component
-from components.queue_order import wait_for_workload
-from components.retry import kueue_hook
-from components.workload import (
+from gke_ai.catalog import fuse
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.components.base import Component
+from gke_ai.components.queue_order import wait_for_workload
+from gke_ai.components.retry import kueue_hook
+from gke_ai.components.workload import (
     SHARED_MEMORY_MOUNT,
     environment,
     queue_label,
     resources,
     shared_memory,
 )
-from settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
-from settings.runs import grace_period, ignores_disruptions, run_name
-from settings.stack import DEFAULT_NAMESPACE
+from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
+from gke_ai.settings.runs import grace_period, ignores_disruptions, run_name
+from gke_ai.settings.stack import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.

@@ -7,17 +7,17 @@ from typing import Any, Generic, TypeVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog import fuse
-from catalog.disks import USUAL_STORAGE_CLASS
-from catalog.engines import ENGINES, HTTP_PORT, Engine
-from catalog.gateways import API_KEY, API_KEY_SECRET
-from catalog.model_cache import MOUNT_PATH
-from catalog.versions import POD_MONITORING_API
-from components.base import Component, section_of
-from components.readiness import first_replica
-from components.retry import kueue_hook
-from components.runs import fuse_annotations
-from components.workload import (
+from gke_ai.catalog import fuse
+from gke_ai.catalog.disks import USUAL_STORAGE_CLASS
+from gke_ai.catalog.engines import ENGINES, HTTP_PORT, Engine
+from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
+from gke_ai.catalog.model_cache import MOUNT_PATH
+from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.base import Component, section_of
+from gke_ai.components.readiness import first_replica
+from gke_ai.components.retry import kueue_hook
+from gke_ai.components.runs import fuse_annotations
+from gke_ai.components.workload import (
     SHARED_MEMORY_MOUNT,
     SKIP_AWAIT,
     environment,
@@ -25,7 +25,7 @@ from components.workload import (
     resources,
     shared_memory,
 )
-from settings.model import GpuServer, ScratchVolume, Server
+from gke_ai.settings.model import GpuServer, ScratchVolume, Server
 
 PROBE_SECONDS = 10
 # Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.

@@ -6,8 +6,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.engines import ENGINES
-from catalog.metrics import (
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.metrics import (
     POD_NAMESPACE,
     PROMETHEUS,
     STACKDRIVER,
@@ -16,10 +16,10 @@ from catalog.metrics import (
     in_bytes,
     metrics_of,
 )
-from catalog.quantities import format_bytes, format_cpu, parse_quantity
-from catalog.versions import POD_MONITORING_API
-from components.base import Component
-from settings.model import Autoscaler, ExistingDeployment, ScaledMetric
+from gke_ai.catalog.quantities import format_bytes, format_cpu, parse_quantity
+from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.base import Component
+from gke_ai.settings.model import Autoscaler, ExistingDeployment, ScaledMetric
 
 # Name of the PodMonitoring in JetStream's source document.
 JETSTREAM, JETSTREAM_MONITORING = "jetstream", "jetstream-podmonitoring"

@@ -6,13 +6,13 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.namespaces import NAMESPACE_NAME
-from catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
-from components.base import Component
-from components.peers import api_server
-from components.peers import namespaces as pods_of
-from components.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
-from settings import model
+from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
+from gke_ai.components.base import Component
+from gke_ai.components.peers import api_server
+from gke_ai.components.peers import namespaces as pods_of
+from gke_ai.components.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
+from gke_ai.settings import model
 
 
 def group_of(api_version: str) -> str:
@@ -75,7 +75,7 @@ class Tenant(Component):
 
     The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
     priority classes, buckets and service accounts of others; and ways to bypass these rules. See
-    `components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue stops
+    `gke_ai.components.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue stops
     counting a pod when it begins to end; the policy bounds the time that it takes, and the quota the accelerators that
     all pods of the namespace have.
 

@@ -13,12 +13,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from catalog import fuse
-from catalog.inference_extension import PICKER_LABEL
-from catalog.namespaces import JOBSET, KUEUE
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
-from catalog.quota import QUEUE_LABEL
-from catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog import fuse
+from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.tpus import GOOGLE_TPU
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]

@@ -2,8 +2,8 @@
 
 import pulumi_kubernetes as k8s
 
-from components.server import ModelServer, gpu_container
-from settings.model import Tgi
+from gke_ai.components.server import ModelServer, gpu_container
+from gke_ai.settings.model import Tgi
 
 # The launcher reads only HF_TOKEN, and guesses the model's configuration without it. Images before 3.0 read the other.
 # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L101

@@ -5,7 +5,7 @@ from typing import Any
 
 import pulumi
 
-from components.runs import (
+from gke_ai.components.runs import (
     RunComponent,
     SliceNodes,
     metadata,
@@ -16,9 +16,9 @@ from components.runs import (
     template_metadata,
     tpu_pod,
 )
-from components.workload import SKIP_AWAIT
-from settings.model import TpuBatch
-from settings.runs import run_name
+from gke_ai.components.workload import SKIP_AWAIT
+from gke_ai.settings.model import TpuBatch
+from gke_ai.settings.runs import run_name
 
 
 class TpuBatchJob(RunComponent):
@@ -60,7 +60,7 @@ class TpuBatchJob(RunComponent):
         Args:
             hosts: Machines of one slice. Each runs one pod.
             chips_per_host: TPU chips of one pod, which are all chips of its machine. See
-                `settings.stack.Placed.slice`.
+                `gke_ai.settings.stack.Placed.slice`.
             node_selector: Labels of the nodes to run on.
             only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
                 the labels.

@@ -3,8 +3,8 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from components.node_pool import NodePoolComponent, Place, whole_pool
-from settings.model import FlexStart, TpuPool
+from gke_ai.components.node_pool import NodePoolComponent, Place, whole_pool
+from gke_ai.settings.model import FlexStart, TpuPool
 
 
 class TpuPoolComponent(NodePoolComponent):
@@ -69,9 +69,9 @@ class TpuNodePool(TpuPoolComponent):
     Version and topology determine the machine. Nodes are either independent single-host slices, in any number, or
     together one multi-host slice, whose nodes are created and deleted as a unit. The size is fixed or autoscaled.
 
-    Refused: LookupError (`catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for flex-start,
-    which needs a `FlexStartTpuPool`; by the API, and earlier by `settings.rules`, a size that differs from the
-    slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
+    Refused: LookupError (`gke_ai.catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
+    flex-start, which needs a `FlexStartTpuPool`; by the API, and earlier by `gke_ai.settings.rules`, a size that
+    differs from the slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus,
@@ -86,9 +86,9 @@ class FlexStartTpuPool(TpuPoolComponent):
     (for a multi-host pool exactly the slice), and a limit on the lifetime of nodes. Auto-repair is off by default,
     because a repair ends the run of the whole slice and returns the capacity.
 
-    Refused: LookupError (`catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for another capacity
-    mode, which needs a `TpuNodePool`; by the API, and earlier by `settings.rules`, a fixed size or a minimum, a maximum
-    other than the slice's size, a zone or a version without flex-start.
+    Refused: LookupError (`gke_ai.catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for another
+    capacity mode, which needs a `TpuNodePool`; by the API, and earlier by `gke_ai.settings.rules`, a fixed size or a
+    minimum, a maximum other than the slice's size, a zone or a version without flex-start.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pulumi
 
-from catalog import checkpoints, fuse
-from components.multislice import ignored_failures
-from components.run_record import moves, only_once, record
-from components.runs import (
+from gke_ai.catalog import checkpoints, fuse
+from gke_ai.components.multislice import ignored_failures
+from gke_ai.components.run_record import moves, only_once, record
+from gke_ai.components.runs import (
     RunComponent,
     fuse_annotations,
     metadata,
@@ -18,9 +18,9 @@ from components.runs import (
     queued_annotations,
     queued_tolerations,
 )
-from components.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
-from settings.model import TrainingRun
-from settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
+from gke_ai.components.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
+from gke_ai.settings.model import TrainingRun
+from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
 
 CONTAINER = "training"
 # Variables with the number of the pod.
@@ -46,9 +46,9 @@ class TrainingJob(RunComponent):
     CHECKPOINT_DIR is the run's own directory in a bucket. A program that keeps the contract of docs/checkpoints.md
     resumes from its newest complete checkpoint.
 
-    A run happens once. The JobSet has no time to live: a finished run stays until `python -m ops.runs remove`, or its
-    namespace, deletes it. A changed run is a new run beside the old one. A ConfigMap beside the JobSet records the run:
-    with `kubeconfig`, an update refuses to create a recorded run again after its JobSet was deleted.
+    A run happens once. The JobSet has no time to live: a finished run stays until `python -m gke_ai.ops.runs remove`,
+    or its namespace, deletes it. A changed run is a new run beside the old one. A ConfigMap beside the JobSet records
+    the run: with `kubeconfig`, an update refuses to create a recorded run again after its JobSet was deleted.
 
     The nodes are not part of a run. If `node_selector` or `queued_seconds` changes, the run moves: its pods end with
     their grace period, and the same run continues on the new nodes. A finished run stays as it is.

@@ -2,8 +2,8 @@
 
 import pulumi_kubernetes as k8s
 
-from components.server import ModelServer, gpu_container
-from settings.model import Vllm
+from gke_ai.components.server import ModelServer, gpu_container
+from gke_ai.settings.model import Vllm
 
 # GKE mounts the driver there, and the image of vLLM 0.9 and later does not look for it:
 # https://github.com/vllm-project/vllm/issues/18859

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from components.server import ModelServer, container_of
-from settings.model import VllmTpu
+from gke_ai.components.server import ModelServer, container_of
+from gke_ai.settings.model import VllmTpu
 
 
 class VllmTpuServer(ModelServer[VllmTpu]):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pulumi_kubernetes as k8s
 
-from catalog.nodes import NVIDIA_GPU
-from catalog.quota import QUEUE_LABEL
-from settings.model import Workload
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.settings.model import Workload
 
 # The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
 SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from catalog.capacity import MODES
 from emulator import paths
 from emulator.cluster.records import Damaged, read, write
+from gke_ai.catalog.capacity import MODES
 
 
 def unavailable() -> frozenset[str]:
-    """The capacity modes (keys of `catalog.capacity.MODES`) that are unavailable."""
+    """The capacity modes (keys of `gke_ai.catalog.capacity.MODES`) that are unavailable."""
     return frozenset(read(_file(), "out", ()))
 
 

@@ -24,14 +24,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from catalog.capacity import MODES
-from catalog.machines import MACHINES
-from catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
-from catalog.tpus import GOOGLE_TPU
 from emulator import paths
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client
 from emulator.cluster.folder import Folder, names
 from emulator.cluster.records import Damaged, read, write
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
+from gke_ai.catalog.tpus import GOOGLE_TPU
 
 Object = dict[str, Any]
 # KWOK waits this long before it makes a node or pod with the annotation ready (cluster/stages.yaml).

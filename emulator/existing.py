@@ -22,8 +22,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from catalog.workload_identity import pool_name
-from catalog.zones import region_of
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.iam import ServiceAccount, account_parts, require_account
@@ -32,6 +30,8 @@ from emulator.gcp_plugin.resource import Cloud, Properties
 from emulator.gcp_plugin.secrets import create_secret, delete_secret
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import Refused
+from gke_ai.catalog.workload_identity import pool_name
+from gke_ai.catalog.zones import region_of
 
 # Keys that a configuration may leave to its user. On the emulator any value works.
 DEFAULTS = {"gcp:project": "emulator-project", "gcp:region": "us-central1"}

@@ -37,13 +37,13 @@ from typing import Any, TextIO, TypeVar
 import httpx
 import yaml
 
-from catalog.namespaces import KUEUE
-from catalog.versions import KUEUE_CHART
 from emulator.cluster import ClusterRecord, PoolRecord, create, etcd, processes, set_pool
 from emulator.cluster.api import APPLY_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
 from emulator.kubernetes_plugin.helm import chart
 from emulator.polling import poll_until
+from gke_ai.catalog.namespaces import KUEUE
+from gke_ai.catalog.versions import KUEUE_CHART
 
 NAME, ZONE = "queues", "us-central1-a"
 STARTS, ANSWERS = 300.0, 60.0

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from catalog.documents import InvalidDocument, Reader, read_file
 from emulator import capacity, cluster, delay, existing, program
 from emulator.cluster.records import Damaged
+from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 
 
 def main() -> None:

@@ -22,16 +22,6 @@ from dataclasses import dataclass
 
 import httpx
 
-from catalog.nodes import POOL, ZONE
-from catalog.upgrades import (
-    BLUE_GREEN,
-    DRAIN_SECONDS,
-    SHORT_LIVED,
-    BadUpgradeSettings,
-    UpgradeSettings,
-    read_settings,
-    settings,
-)
 from emulator import capacity, delay
 from emulator.cluster import nodes, upgrades
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
@@ -42,6 +32,16 @@ from emulator.cluster.provisioner import keeps_node
 from emulator.cluster.records import PoolRecord, read_pools, write_pool
 from emulator.cluster.upgrades import UPGRADED, Window
 from emulator.polling import poll_until
+from gke_ai.catalog.nodes import POOL, ZONE
+from gke_ai.catalog.upgrades import (
+    BLUE_GREEN,
+    DRAIN_SECONDS,
+    SHORT_LIVED,
+    BadUpgradeSettings,
+    UpgradeSettings,
+    read_settings,
+    settings,
+)
 
 _NODES = "/api/v1/nodes"
 # How many times as fast Google's durations run, unless a command says otherwise.

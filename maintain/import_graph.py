@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
+from maintain.sizes import FORMER_NAMES
 from tests.repository import ROOT, tracked
 
 # Parts of a folder that stand above or apart from the rest of it.
 LAYERS = ("components.build", "components.plugin", "components.pods", "rehearse.simulate")
+# Files that belong to no folder of a subject.
+APART = {*FORMER_NAMES, "gke_ai/__init__.py", "gke_ai/former_names.py"}
 
 
 @cache
 def files() -> dict[str, tuple[str, ...]]:
     """The Python files of the repository, each with the parts of its module's name."""
     paths = (file.relative_to(ROOT) for file in tracked("**/*.py"))
-    return {str(path): path.with_suffix("").parts for path in paths}
+    return {str(path): path.with_suffix("").parts for path in paths if str(path) not in APART}
 
 
-def layer(parts: Iterable[str]) -> str:
-    """The layer that a module belongs to, or else its folder."""
-    first, second, *_ = (*parts, "", "")
+def layer(parts: Sequence[str]) -> str:
+    """The layer that a module belongs to, or else its folder: in `gke_ai`, the folder inside it."""
+    first, second, *_ = (*(parts[1:] if parts[0] == "gke_ai" else parts), "", "")
     return f"{first}.{second}" if f"{first}.{second}" in LAYERS else first
 
 
 def imported(source: str) -> set[str]:
-    """The modules that a module imports anywhere."""
+    """The modules, and the names from modules, that a module imports anywhere."""
     names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.module, "an import relative to its package"
-            names.append(node.module)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
     return {*names}
 
 
@@ -41,7 +45,7 @@ def imports_of(own: str) -> dict[str, set[str]]:
     """The folders and layers of the project that each file of one imports, without itself."""
     known = {layer(parts) for parts in files().values()}
     return {
-        file: {layer(name.split(".")) for name in imported((ROOT / file).read_text())} & known - {own}
+        file: {layer(tuple(name.split("."))) for name in imported((ROOT / file).read_text())} & known - {own}
         for file, parts in files().items()
         if layer(parts) == own
     }
@@ -54,9 +58,15 @@ def graph() -> dict[str, frozenset[str]]:
     return {own: frozenset().union(*imports_of(own).values()) for own in sorted(known)}
 
 
+def place(own: str) -> Path:
+    """The folder of a folder or layer, or the file of `__main__` without its suffix."""
+    inside = ROOT.joinpath("gke_ai", *own.split("."))
+    return inside if inside.exists() and not inside.is_symlink() else ROOT.joinpath(*own.split("."))
+
+
 def described(own: str) -> str:
     """What a folder or layer is for: the first sentence of its docstring."""
-    folder = ROOT.joinpath(*own.split("."))
+    folder = place(own)
     inside = folder.glob("*/__init__.py") if own in LAYERS else ()
     for file in (folder / "__init__.py", folder / "__main__.py", folder.with_suffix(".py"), *inside):
         if file.exists() and (text := ast.get_docstring(ast.parse(file.read_text()))):

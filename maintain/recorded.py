@@ -43,8 +43,13 @@ def main() -> None:
 
 def version(root: Path) -> str:
     """The version of a checkout."""
-    match = re.search(r'^PROJECT_VERSION = "(.+)"$', (root / "catalog" / "versions.py").read_text(), re.M)
+    match = re.search(r'^PROJECT_VERSION = "(.+)"$', (package(root) / "catalog" / "versions.py").read_text(), re.M)
     return match[1] if match else NAMELESS
+
+
+def package(root: Path) -> Path:
+    """The folder of what a checkout imports: the root in versions before the package `gke_ai`."""
+    return root / "gke_ai" if (root / "gke_ai").exists() else root
 
 
 def of(root: Path, file: Path) -> str:
@@ -71,7 +76,8 @@ def of(root: Path, file: Path) -> str:
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
         try:
-            run("python", "-m", "ops.emulated", "up", "--stack", STACK, "--config", str(file))
+            module = "gke_ai.ops.emulated" if package(root) != root else "ops.emulated"
+            run("python", "-m", module, "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:

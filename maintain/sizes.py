@@ -7,19 +7,9 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = (
-    "__main__.py",
-    "catalog",
-    "components",
-    "forecast",
-    "gke_ai_outputs",
-    "ops",
-    "policy",
-    "registered",
-    "rehearse",
-    "report",
-    "settings",
-)
+# Files at the root that keep a former name.
+FORMER_NAMES = ("catalog.py", "ops.py", "rehearse.py", "report.py", "settings.py")
+PRODUCT = ("__main__.py", "components", "gke_ai", "gke_ai_outputs", "policy", *FORMER_NAMES)
 EMULATOR = ("emulator",)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from components.base import Component
+from gke_ai.components.base import Component
 from tests.recorder import Record, construct, record
 
 

@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from catalog.model import Model
-from catalog.models import find_model
-from catalog.quantities import GI
-from settings import load
-from settings.model_memory import Load, Place, load_of
+from gke_ai.catalog.model import Model
+from gke_ai.catalog.models import find_model
+from gke_ai.catalog.quantities import GI
+from gke_ai.settings import load
+from gke_ai.settings.model_memory import Load, Place, load_of
 from tests.recorder import PROJECT
 
 _MEMORY_GIB = {"nvidia-h100-80gb": 85_017_493_504 / GI, "nvidia-l4": 22.05, "nvidia-tesla-a100": 39.59}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from components.tenant_policy import ANNOTATIONS, LABELS
 from emulator.go_build import sources
 from emulator.toolchain import KUBERNETES
+from gke_ai.components.tenant_policy import ANNOTATIONS, LABELS
 
 # Folders of the sources with names that the managers read or write, by Go module.
 FOLDERS = {"sigs.k8s.io/kueue": ("apis", "pkg"), "sigs.k8s.io/jobset": ("api", "pkg")}

@@ -23,11 +23,11 @@ from pulumi.runtime import mocks, rpc
 from pulumi.runtime.proto import source_pb2
 from pydantic.alias_generators import to_camel
 
-import settings
-from catalog.zones import is_zone, node_zones
-from components.base import Component
-from components.plugin.inputs import ComponentInputs
-from settings.reading import PREFIX
+from gke_ai import settings
+from gke_ai.catalog.zones import is_zone, node_zones
+from gke_ai.components.base import Component
+from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.settings.reading import PREFIX
 from tests.repository import ROOT as ROOT
 from tests.repository import source
 
@@ -210,11 +210,11 @@ def record(
         hooks.add(hook.name)
         return asyncio.ensure_future(ready_at_once())
 
-    monkeypatch.setattr("components.cluster.wait_for_control_plane", control_plane)
-    monkeypatch.setattr("components.readiness.wait_for", ready_at_once)
-    monkeypatch.setattr("components.model_download.wait_for", ready_at_once)
-    monkeypatch.setattr("components.draining.drain", ready_at_once)
-    monkeypatch.setattr("components.gateway_address.wait_for_address", programmed_at_once)
+    monkeypatch.setattr("gke_ai.components.cluster.wait_for_control_plane", control_plane)
+    monkeypatch.setattr("gke_ai.components.readiness.wait_for", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.model_download.wait_for", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.draining.drain", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.gateway_address.wait_for_address", programmed_at_once)
     # An engine calls hooks. Pulumi's mocks don't support them.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)

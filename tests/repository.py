@@ -13,10 +13,12 @@ ROOT = Path(__file__).resolve().parent.parent
 STACKS = ("Pulumi.prod.yaml", "Pulumi.dev.yaml")
 # The environments as the repository ships them. Users edit those at the root, and tests must hold for them, too.
 ENVIRONMENTS = ROOT / "tests" / "environments"
+# What the package `gke_ai` has from the root.
+LINKS = ("gke_ai/__main__.py", "gke_ai/components")
 
 
 def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
-    """The files of the repository that match a glob.
+    """The files of the repository that match a glob, except LINKS.
 
     Without git, all files that match.
     """
@@ -28,7 +30,16 @@ def tracked(pattern: str, root: Path = ROOT) -> list[Path]:
         for file in root.glob(pattern)
         if not any(part.startswith(".") for part in file.relative_to(root).parts)  # such as .local and .venv
     ]
-    return sorted(file for file in files if file.exists())
+    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+
+
+def copy_to(folder: Path) -> Path:
+    """Copies the repository."""
+    for file in [*tracked("**"), *(ROOT / link for link in LINKS)]:
+        target = folder / file.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target, follow_symlinks=False)
+    return folder
 
 
 def source(name: str, root: Path = ROOT) -> Path:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from catalog.nodes import NodeShape
 from emulator.cluster.nodes import node_object
 from emulator.cluster.records import ClusterRecord
-from ops.snapshot.format import Snapshot, build
+from gke_ai.catalog.nodes import NodeShape
+from gke_ai.ops.snapshot.format import Snapshot, build
 
 Object = dict[str, Any]
 TAKEN = datetime(2026, 11, 22, 10, tzinfo=UTC)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.repository import ROOT
+from tests.repository import ROOT, copy_to
 
 PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.py)\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
 BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M | re.S)
@@ -23,11 +22,11 @@ BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M
 PROBE = """
 import asyncio, json, runpy, sys
 import pytest
-from catalog.engines import ENGINES
+from gke_ai.catalog.engines import ENGINES
 from maintain.pages import settings_page
 from emulator.cluster.programs import known
-from settings import BadConfiguration, load
-from settings.schema import schema
+from gke_ai.settings import BadConfiguration, load
+from gke_ai.settings.schema import schema
 from tests.recorder import PROJECT, run_program
 
 asyncio.set_event_loop(asyncio.new_event_loop())
@@ -160,16 +159,6 @@ def additions(tmp_path_factory: pytest.TempPathFactory) -> Added:
     return Added(files, result_of(PROBE, copy, [good, bad]))
 
 
-def copy_to(folder: Path) -> Path:
-    """Copies the repository."""
-    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
-    for name in names:
-        if name and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
-    return folder
-
-
 def result_of(program: str, copy: Path, given: object) -> Any:
     """What a program prints in a copy of the repository."""
     probe = subprocess.run(
@@ -212,8 +201,8 @@ def changed(text: str, hunk: str, where: str) -> str:
 
 def test_engine_is_added_in_four_files(additions: Added) -> None:
     assert additions.files["adding-an-engine.md"] == {
-        "catalog/engines.py",
-        "settings/model/serving.py",
+        "gke_ai/catalog/engines.py",
+        "gke_ai/settings/model/serving.py",
         "components/sglang.py",
         "components/__init__.py",
     }
@@ -257,8 +246,8 @@ def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> Non
 
 def test_kind_of_pool_is_added_in_four_files(additions: Added) -> None:
     assert additions.files["adding-a-pool-kind.md"] == {
-        "settings/model/pools.py",
-        "settings/model/stack.py",
+        "gke_ai/settings/model/pools.py",
+        "gke_ai/settings/model/stack.py",
         "components/cpu_pool.py",
         "components/__init__.py",
     }
@@ -279,7 +268,7 @@ def test_rules_and_generated_pages_know_the_added_pool(additions: Added) -> None
 
 
 def test_key_is_added_in_one_file(additions: Added) -> None:
-    assert additions.files["adding-a-key.md"] == {"settings/model/serving.py"}
+    assert additions.files["adding-a-key.md"] == {"gke_ai/settings/model/serving.py"}
 
 
 def test_engines_get_the_added_keys(additions: Added) -> None:
@@ -299,16 +288,16 @@ def test_added_keys_cannot_be_set_twice(additions: Added) -> None:
 def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
     assert apply("adding-a-capacity-mode.md", copy) == {
-        "catalog/capacity.py",
-        "settings/model/capacity.py",
+        "gke_ai/catalog/capacity.py",
+        "gke_ai/settings/model/capacity.py",
         "components/node_pool.py",
-        "registered/pools.py",
+        "gke_ai/registered/pools.py",
         "emulator/gcp_plugin/cluster_records.py",
     }
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "capacity": {"mode": "preemptible"}}
     pools = result_of(DEPLOY, copy, ["NodePool", {"cluster": CLUSTER, "gpuPools": [pool]}])
     assert pools["l4"]["nodeConfig"]["preemptible"]
-    read = "import sys, json; from registered.pools import capacity_mode; "
+    read = "import sys, json; from gke_ai.registered.pools import capacity_mode; "
     read += 'print("RESULT" + json.dumps(capacity_mode(json.load(sys.stdin))))'
     assert result_of(read, copy, pools["l4"]) == "preemptible"
 
@@ -316,8 +305,8 @@ def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
 def test_engine_on_tpus_is_added_in_four_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
     assert apply("adding-a-tpu-engine.md", copy) == {
-        "catalog/engines.py",
-        "settings/model/serving.py",
+        "gke_ai/catalog/engines.py",
+        "gke_ai/settings/model/serving.py",
         "components/maxserve.py",
         "components/__init__.py",
     }
@@ -340,7 +329,7 @@ def test_output_is_added_in_two_files(tmp_path: Path) -> None:
 
 def test_machine_types_are_added_in_one_line(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
-    assert apply("adding-a-machine-type.md", copy) == {"catalog/machines.py"}
+    assert apply("adding-a-machine-type.md", copy) == {"gke_ai/catalog/machines.py"}
     (block,) = BLOCK.finditer((ROOT / "docs" / "adding-a-machine-type.md").read_text())
     assert len(re.findall(r"^[+-]", block["content"], re.M)) == 1
     cluster = CLUSTER | {"systemPool": {"machineType": "n1-highmem-4"}}

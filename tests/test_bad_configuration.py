@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from settings import BadConfiguration, Problem, load
+from gke_ai.settings import BadConfiguration, Problem, load
 from tests import repository
 
 PROJECT = "my-project"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from settings import BadConfiguration, load
-from settings.model import Gateway, Route, RoutedServer
-from settings.rules.api_key import api_key_problems
+from gke_ai.settings import BadConfiguration, load
+from gke_ai.settings.model import Gateway, Route, RoutedServer
+from gke_ai.settings.rules.api_key import api_key_problems
 from tests.test_bad_configuration import (
     PROJECT,
     Configuration,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.vllm import RELEASE
-from catalog.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
-from settings.model import LoraAdapter
+from gke_ai.catalog.vllm import RELEASE
+from gke_ai.catalog.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
+from gke_ai.settings.model import LoraAdapter
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 from tests.test_bad_model_cache import good as cached
 from tests.test_model_memory import SHAPE

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from catalog.capacity import MODES
-from catalog.gpus import GPU_TYPES
-from catalog.machines import MACHINES, NOT_BUILT
-from settings import load, model_memory
-from settings.rules.pools import not_built
-from settings.warnings import slow_networks
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.gpus import GPU_TYPES
+from gke_ai.catalog.machines import MACHINES, NOT_BUILT
+from gke_ai.settings import load, model_memory
+from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.warnings import slow_networks
 from tests.test_bad_configuration import (
     PROJECT,
     Configuration,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from settings import BadConfiguration, Problem, load, token_problems
+from gke_ai.settings import BadConfiguration, Problem, load, token_problems
 from tests.recorder import PROJECT, TOKEN, configuration
 from tests.test_bad_configuration import good
 from tests.test_program_graph import STANDARD, refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from settings import load
+from gke_ai.settings import load
 from tests.test_bad_configuration import (
     PROJECT,
     Configuration,

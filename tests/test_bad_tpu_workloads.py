@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from settings import load
+from gke_ai.settings import load
 from tests.test_bad_configuration import (
     PROJECT,
     Configuration,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from settings import load
-from settings.model import TrainingRun
+from gke_ai.settings import load
+from gke_ai.settings.model import TrainingRun
 from tests.test_bad_configuration import (
     PROJECT,
     TOKEN,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.nodes import NodeShape, allocatable
-from catalog.quantities import parse_quantity
-from policy.rules.accelerators import quota_within_capacity
-from registered.stack import RegisteredStack, Resource
-from settings import BadConfiguration, load
-from settings.calibration import Calibration, read
+from gke_ai.catalog.nodes import NodeShape, allocatable
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.policy.rules.accelerators import quota_within_capacity
+from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.settings import BadConfiguration, load
+from gke_ai.settings.calibration import Calibration, read
 from tests.test_bad_configuration import Configuration, good
 
 NODE: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
 def test_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"none\.yaml does not exist") as bad:
         load(calibrated(tmp_path / "none.yaml"), "my-project")
-    assert "python -m ops.verify" in str(bad.value)
+    assert "python -m gke_ai.ops.verify" in str(bad.value)
 
 
 def test_file_reads_as_it_was_written(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""`python -m ops.capacity` on a server of this machine. Its answers are written after Google's reference; both they and
-the requests are compared with Google's API description."""
+"""`python -m gke_ai.ops.capacity` on a server of this machine. Its answers are written after Google's reference; both
+they and the requests are compared with Google's API description."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ import pytest
 import yaml
 
 from emulator.gcp_plugin import rest
-from forecast import model as forecasts
-from forecast.model import Accelerators, Forecast, Nodes
-from ops import advice, capacity
-from ops.doctor import requests
-from ops.stack import Answer, Stop
-from rehearse import command as rehearse
-from rehearse import prepared
-from rehearse.scratch import Scratch
-from rehearse.sources import Configurations
-from report import __main__ as report
-from report import prices
-from settings import calibration
-from settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
+from gke_ai.forecast import model as forecasts
+from gke_ai.forecast.model import Accelerators, Forecast, Nodes
+from gke_ai.ops import advice, capacity
+from gke_ai.ops.doctor import requests
+from gke_ai.ops.stack import Answer, Stop
+from gke_ai.rehearse import command as rehearse
+from gke_ai.rehearse import prepared
+from gke_ai.rehearse.scratch import Scratch
+from gke_ai.rehearse.sources import Configurations
+from gke_ai.report import __main__ as report
+from gke_ai.report import prices
+from gke_ai.settings import calibration
+from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
 from tests.repository import ROOT
 
 PROJECT, TOKEN = "my-project", "not-a-token"
@@ -510,7 +510,7 @@ def test_impossible_figures_are_refused_with_their_path(tmp_path: Path, section:
         calibration.read(file)
     ((where, _, remedy),) = bad.value.mistakes
     assert where == f"{section}[0].{key}"
-    assert "python -m ops.capacity" in remedy
+    assert "python -m gke_ai.ops.capacity" in remedy
 
 
 # ------------------------------------------------------------------------------------------------ report and rehearsal

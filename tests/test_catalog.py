@@ -8,12 +8,12 @@ from itertools import product
 
 import pytest
 
-from catalog import quota, versions, zones
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
-from catalog.daemonsets import NODE_AGENTS, agent_requests
-from catalog.disks import boot_disk_type
-from catalog.engines import ENGINES
-from catalog.machines import (
+from gke_ai.catalog import quota, versions, zones
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
+from gke_ai.catalog.daemonsets import NODE_AGENTS, agent_requests
+from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.machines import (
     ATTACHABLE,
     GPUS,
     MACHINES,
@@ -22,7 +22,7 @@ from catalog.machines import (
     machines_with,
     with_gpus,
 )
-from catalog.nodes import (
+from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR,
     GKE_METADATA_SERVER,
     GPU_TAINT,
@@ -36,8 +36,8 @@ from catalog.nodes import (
     node_taints,
     smallest_machine,
 )
-from catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
-from catalog.workload_identity import pool_name, principal
+from gke_ai.catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
+from gke_ai.catalog.workload_identity import pool_name, principal
 
 GPU_MACHINES = [machine_type for gpu in GPUS for machine_type in machines_with(gpu)]
 

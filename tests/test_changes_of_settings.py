@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from settings import model
+from gke_ai.settings import model
 from tests import planning, recorded
 from tests.planning import operations
 from tests.recorder import Record, run_program

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from components import (
+from gke_ai.components import (
     FinetuneJob,
     GkeCluster,
     GpuNodePool,
@@ -30,11 +30,11 @@ from components import (
     cluster_client,
     readiness,
 )
-from components.base import section_of
-from components.runs import hooks
-from components.server import ModelServer
-from settings import load, model
-from settings.runs import run_name
+from gke_ai.components.base import section_of
+from gke_ai.components.runs import hooks
+from gke_ai.components.server import ModelServer
+from gke_ai.settings import load, model
+from gke_ai.settings.runs import run_name
 from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
@@ -171,7 +171,7 @@ def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Buil
 
 
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from components.kubeconfig import kubeconfig
+    from gke_ai.components.kubeconfig import kubeconfig
 
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}
@@ -768,7 +768,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr("components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("gke_ai.components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     return messages
 
@@ -791,7 +791,7 @@ def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
     loaded: list[str] = []
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
     threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
-    monkeypatch.setattr("components.cluster_client._THREADS", threads)
+    monkeypatch.setattr("gke_ai.components.cluster_client._THREADS", threads)
     cluster_client.load_client.cache_clear()
     for _ in range(2):
         cluster_client.load_client()

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from components import control_plane, polling
+from gke_ai.components import control_plane, polling
 from tests.recorder import configuration, run_program
 
 

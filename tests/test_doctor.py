@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-import settings
-from catalog import apis, features, project_quotas
 from emulator.gcp_plugin import rest
-from ops.doctor import command as doctor
-from ops.doctor import needs, requests
-from ops.doctor.command import Doctor
-from ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
-from ops.stack import Answer, Stop
+from gke_ai import settings
+from gke_ai.catalog import apis, features, project_quotas
+from gke_ai.ops.doctor import command as doctor
+from gke_ai.ops.doctor import needs, requests
+from gke_ai.ops.doctor.command import Doctor
+from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
+from gke_ai.ops.stack import Answer, Stop
 from tests import repository
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"

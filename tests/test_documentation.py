@@ -10,10 +10,10 @@ import jsonschema
 import pytest
 import yaml
 
+from gke_ai.settings.reading import PREFIX, read
+from gke_ai.settings.schema import schema
 from maintain.pages.__main__ import FOLDER, PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS
-from settings.reading import PREFIX, read
-from settings.schema import schema
 from tests import repository
 from tests.recorder import run_program
 from tests.repository import ROOT

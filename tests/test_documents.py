@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.documents import MAX_DEPTH, InvalidDocument, Reader, read, read_file
 from emulator import ready
-from ops import emulated
-from ops.configuration_file import read_configuration
-from ops.snapshot import kueue
-from ops.stack import Answer, Stack, Stop
-from ops.verify.command import named_file
-from rehearse.kustomization import check
-from rehearse.manifests import parse
-from rehearse.simulate.when import run_file
-from report import prices
-from settings import calibration
+from gke_ai.catalog.documents import MAX_DEPTH, InvalidDocument, Reader, read, read_file
+from gke_ai.ops import emulated
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.snapshot import kueue
+from gke_ai.ops.stack import Answer, Stack, Stop
+from gke_ai.ops.verify.command import named_file
+from gke_ai.rehearse.kustomization import check
+from gke_ai.rehearse.manifests import parse
+from gke_ai.rehearse.simulate.when import run_file
+from gke_ai.report import prices
+from gke_ai.settings import calibration
 
 # Nested merges: 10 ** 11 pairs of 775 bytes.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))

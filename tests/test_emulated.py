@@ -11,8 +11,8 @@ import yaml
 
 from emulator import existing, ready
 from emulator.gcp_plugin.store import Store
-from ops import emulated
-from ops.stack import Stack, Stop
+from gke_ai.ops import emulated
+from gke_ai.ops.stack import Stack, Stop
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
-from forecast.model import (
+from gke_ai.forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
+from gke_ai.forecast.model import (
     BadForecast,
     Duration,
     End,
@@ -23,9 +23,9 @@ from forecast.model import (
     parse,
     read,
 )
-from forecast.outcome import outcome
-from forecast.reasons import OVERTAKEN, plain, why_evicted
-from forecast.timeline import Timeline
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.reasons import OVERTAKEN, plain, why_evicted
+from gke_ai.forecast.timeline import Timeline
 from tests.timelines import (
     UNUSED,
     Item,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from catalog.gateways import tenant_api_key
-from components import InferencePool, TgiServer, VllmServer, readiness
-from components.gateway_address import address_of
-from settings.stack import needs
+from gke_ai.catalog.gateways import tenant_api_key
+from gke_ai.components import InferencePool, TgiServer, VllmServer, readiness
+from gke_ai.components.gateway_address import address_of
+from gke_ai.settings.stack import needs
 from tests.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from catalog.disks import BOOT_TYPES, attached_disks, boot_disks
-from catalog.machines import ATTACHABLE, MACHINES
-from catalog.nodes import NodeShape, allocatable, capacity_of
-from catalog.quantities import KI, parse_quantity
-from catalog.tpus import VERSIONS, slice_of, slices
+from gke_ai.catalog.disks import BOOT_TYPES, attached_disks, boot_disks
+from gke_ai.catalog.machines import ATTACHABLE, MACHINES
+from gke_ai.catalog.nodes import NodeShape, allocatable, capacity_of
+from gke_ai.catalog.quantities import KI, parse_quantity
+from gke_ai.catalog.tpus import VERSIONS, slice_of, slices
 
 Row = dict[str, str]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from forecast.clock import UPGRADED
-from forecast.model import Interruption
-from forecast.outcome import outcome
-from forecast.timeline import Timeline
+from gke_ai.forecast.clock import UPGRADED
+from gke_ai.forecast.model import Interruption
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.timeline import Timeline
 from tests.timelines import Item, conditions, deployment, node, owned, pod, replica, timeline, workload
 
 JOB = owned("Job", "finetune", "job-uid")

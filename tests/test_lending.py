@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from components.cluster_queue import cluster_queue
-from ops.queues import quota_rows
-from settings import load, model
+from gke_ai.components.cluster_queue import cluster_queue
+from gke_ai.ops.queues import quota_rows
+from gke_ai.settings import load, model
 from tests.test_bad_configuration import PROJECT
 from tests.test_bad_lending import good
 

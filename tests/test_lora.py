@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from catalog.model_memory import adapters_bytes
-from catalog.models import find_model
+from gke_ai.catalog.model_memory import adapters_bytes
+from gke_ai.catalog.models import find_model
 from tests.recorder import PROJECT, Record, configuration, shared_record
 from tests.test_model_cache import container_of
 

@@ -12,14 +12,14 @@ import pulumi
 import pytest
 from kubernetes import client
 
-from catalog.model_cache import FILL_IMAGE, REFUSED, release_of
-from components import model_download
-from components.model_download import JobClient, wait_for, waits_for
-from components.polling import Pauses
-from ops.downloads import download_rows
+from gke_ai.catalog.model_cache import FILL_IMAGE, REFUSED, release_of
+from gke_ai.components import model_download
+from gke_ai.components.model_download import JobClient, wait_for, waits_for
+from gke_ai.components.polling import Pauses
+from gke_ai.ops.downloads import download_rows
+from gke_ai.settings import model_memory
+from gke_ai.settings.stack import Download
 from programs import fill_bucket, hugging_face
-from settings import model_memory
-from settings.stack import Download
 from tests.recorder import PROJECT, TOKEN, Record, configuration, load_stack, run_program, shared_record, strings
 
 EXAMPLE = "examples/model-cache.yaml"

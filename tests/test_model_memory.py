@@ -9,29 +9,29 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog.advisories import open_in
-from catalog.engines import ENGINES
-from catalog.gpus import GPU_TYPES
-from catalog.machines import GPUS
-from catalog.memory_use import MARGIN
-from catalog.model import Model
-from catalog.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
-from catalog.models import MODELS, find_model
-from catalog.quantities import GI
-from catalog.vllm import RELEASE
-from catalog.vllm_architectures import ARCHITECTURES
-from catalog.vllm_memory import rope_bytes
-from ops.doctor.command import Doctor
-from ops.doctor.visit import ADVICE, UNCHECKED, Finding
-from report.changes import plan
-from report.page import Options, page
-from report.policies import Verdict
-from report.preview import Preview, trimmed
-from settings import load, model_memory
-from settings.model import Nodes, Vllm
-from settings.model_memory import Load, Need, Unchecked, load_of, unchecked
-from settings.stack import Placed
-from settings.tight_models import tight
+from gke_ai.catalog.advisories import open_in
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.gpus import GPU_TYPES
+from gke_ai.catalog.machines import GPUS
+from gke_ai.catalog.memory_use import MARGIN
+from gke_ai.catalog.model import Model
+from gke_ai.catalog.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
+from gke_ai.catalog.models import MODELS, find_model
+from gke_ai.catalog.quantities import GI
+from gke_ai.catalog.vllm import RELEASE
+from gke_ai.catalog.vllm_architectures import ARCHITECTURES
+from gke_ai.catalog.vllm_memory import rope_bytes
+from gke_ai.ops.doctor.command import Doctor
+from gke_ai.ops.doctor.visit import ADVICE, UNCHECKED, Finding
+from gke_ai.report.changes import plan
+from gke_ai.report.page import Options, page
+from gke_ai.report.policies import Verdict
+from gke_ai.report.preview import Preview, trimmed
+from gke_ai.settings import load, model_memory
+from gke_ai.settings.model import Nodes, Vllm
+from gke_ai.settings.model_memory import Load, Need, Unchecked, load_of, unchecked
+from gke_ai.settings.stack import Placed
+from gke_ai.settings.tight_models import tight
 from tests.recorder import PROJECT, run_program
 from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
@@ -718,7 +718,7 @@ def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.Monk
     (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
     assert warning == (
         f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape, "
-        "which python -m ops.model acme/unknown prints."
+        "which python -m gke_ai.ops.model acme/unknown prints."
     )
 
 
@@ -748,7 +748,7 @@ def test_doctor_lists_what_is_not_checked() -> None:
     assert finding.state == UNCHECKED
     assert finding.text == (
         "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
-        "Describe it in gke-ai:serving[0].modelShape, which python -m ops.model acme/unknown prints"
+        "Describe it in gke-ai:serving[0].modelShape, which python -m gke_ai.ops.model acme/unknown prints"
     )
 
 
@@ -775,7 +775,7 @@ def test_pinned_images_have_no_published_advisory() -> None:
     assert [list(open_in(name, engine.image)) for name, engine in ENGINES.items()] == [[]] * len(ENGINES)
 
 
-# By the facts of the pinned release: catalog.vllm
+# By the facts of the pinned release: gke_ai.catalog.vllm
 
 
 def need_of(values: Configuration) -> Need:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog.inference_extension import MODEL_HEADER
+from gke_ai.catalog.inference_extension import MODEL_HEADER
 from tests.recorder import Record, configuration, load_stack, shared_record
 from tests.test_gateway import EXAMPLE, example, plain
 

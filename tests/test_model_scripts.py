@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.ops import model
+from gke_ai.ops.stack import Stop
+from gke_ai.settings import load
 from maintain import vllm_release
-from ops import model
-from ops.stack import Stop
-from settings import load
 from tests.recorder import PROJECT
 from tests.test_model_memory import vllm
 
@@ -135,7 +135,7 @@ def test_printed_shape_is_a_valid_key_of_a_server(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "sliding_window": 4096}))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(INDEX))
-    monkeypatch.setattr("sys.argv", ["ops.model", str(tmp_path)])
+    monkeypatch.setattr("sys.argv", ["gke_ai.ops.model", str(tmp_path)])
     model.main()
     printed = capsys.readouterr().out
     assert printed.endswith("# files with the weights: 16.06 GB\n")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.paths import ROOT
-from ops.needed_tools import needed_tools
+from gke_ai.ops.needed_tools import needed_tools
 from tests import repository
 from tests.recorder import configuration, shared_record
 from tests.test_outputs import CONFIGURATIONS
@@ -38,11 +38,11 @@ def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
 
 
 def test_it_runs_without_a_python_environment() -> None:
-    command = [sys.executable, "-I", "-S", "ops/needed_tools.py", str(repository.source("Pulumi.dev.yaml"))]
+    command = [sys.executable, "-I", "-S", "gke_ai/ops/needed_tools.py", str(repository.source("Pulumi.dev.yaml"))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "stack,helm,jobset,kueue\n"
 
 
 def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
-    command = [sys.executable, "ops/needed_tools.py", "Pulumi.nowhere.yaml"]
+    command = [sys.executable, "gke_ai/ops/needed_tools.py", "Pulumi.nowhere.yaml"]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "stack\n"

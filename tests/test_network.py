@@ -8,20 +8,20 @@ from typing import Any
 import pulumi
 import pytest
 
-import components
-from catalog import apis, identities
-from catalog.addresses import nodes_by_addresses, nodes_by_pods
-from catalog.registries import registry_of
-from catalog.zones import node_zones
-from components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
 from emulator.gcp_plugin.clusters import LocalClusters
 from emulator.gcp_plugin.plugin import RESOURCES
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
 from emulator.plugin import decode, encode
-from settings import ResolvedStack, Settings, load
-from settings.model import Tenant, Vpc
-from settings.stack import needs
+from gke_ai import components
+from gke_ai.catalog import apis, identities
+from gke_ai.catalog.addresses import nodes_by_addresses, nodes_by_pods
+from gke_ai.catalog.registries import registry_of
+from gke_ai.catalog.zones import node_zones
+from gke_ai.components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
+from gke_ai.settings import ResolvedStack, Settings, load
+from gke_ai.settings.model import Tenant, Vpc
+from gke_ai.settings.stack import needs
 from tests.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
 from tests.recorder import Cloud as Mocks
 

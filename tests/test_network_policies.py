@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.inference_extension import PICKER_LABEL
 from tests.network_policies import Pod, Source, allows
 from tests.recorder import shared_record
 from tests.test_gateway import example, of_tenants, plain

@@ -13,10 +13,10 @@ import yaml
 from pulumi.output import UNKNOWN
 from pydantic.alias_generators import to_camel
 
-import components
-from components.plugin.inputs import ComponentInputs
-from settings import model
-from settings.runs import run_name
+from gke_ai import components
+from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.settings import model
+from gke_ai.settings.runs import run_name
 from tests.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"

@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gke_ai.report.svg import PALETTE
 from maintain.pages.pictures import record_loss
 from maintain.pages.pictures.__main__ import FOLDER, pictures
 from maintain.pages.pictures.record import RECORDING
-from report.svg import PALETTE
 
 PICTURES = pictures()
 

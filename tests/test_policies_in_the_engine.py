@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from emulator.tests.harness import Project
-from ops import emulated
-from ops.stack import Stack, Stop
+from gke_ai.ops import emulated
+from gke_ai.ops.stack import Stack, Stop
 from tests.repository import ROOT
 
 TOKEN = "hf_" + "canary" * 5

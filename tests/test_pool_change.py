@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
-from components import GpuNodePool, draining
-from settings import load
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
+from gke_ai.components import GpuNodePool, draining
+from gke_ai.settings import load
 from tests.recorder import Record, Registration
 from tests.test_bad_configuration import (
     PROJECT,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.model import Model
-from catalog.model_memory import kv_cache_bytes, weights_bytes
-from catalog.models import find_model
-from catalog.quantities import GI
-from catalog.vllm import CONCURRENT_BATCHES
-from settings import load, model_memory
-from settings.model_memory import Load, load_of
+from gke_ai.catalog.model import Model
+from gke_ai.catalog.model_memory import kv_cache_bytes, weights_bytes
+from gke_ai.catalog.models import find_model
+from gke_ai.catalog.quantities import GI
+from gke_ai.catalog.vllm import CONCURRENT_BATCHES
+from gke_ai.settings import load, model_memory
+from gke_ai.settings.model_memory import Load, load_of
 from tests.recorder import PROJECT
 from tests.test_model_memory import vllm
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from forecast.comparison import differences as compare
-from forecast.model import Eviction, Forecast, Nodes, Start, Wait
+from gke_ai.forecast.comparison import differences as compare
+from gke_ai.forecast.model import Eviction, Forecast, Nodes, Start, Wait
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.seeds import generate, random_case
 from tests.rehearsal.stack import configuration, problems

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from catalog import vllm
-from catalog.engines import ENGINES
 from emulator.cluster.processes import free_ports
+from gke_ai.catalog import vllm
+from gke_ai.catalog.engines import ENGINES
 from maintain.real_vllm import environment
 from maintain.real_vllm.observing import Process, observed, running
 from maintain.real_vllm.recording import FILE, command, flags, recorded

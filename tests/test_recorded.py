@@ -10,9 +10,9 @@ import pytest
 
 from emulator.kubernetes_plugin import kinds, releases
 from emulator.kubernetes_plugin.omitted import without_omitted
-from settings import load
-from settings.model import FineTune
-from settings.runs import run_name
+from gke_ai.settings import load
+from gke_ai.settings.model import FineTune
+from gke_ai.settings.runs import run_name
 from tests import recorded
 
 RUNS = {"kubernetes:batch/v1:Job", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ops.doctor.registry import digest_of, parts
+from gke_ai.ops.doctor.registry import digest_of, parts
 
 DIGEST = "sha256:" + "a" * 64
 TOKEN = "token-for-everybody"

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from forecast.model import (
+from gke_ai.forecast.model import (
     Accelerators,
     End,
     Eviction,
@@ -28,12 +28,12 @@ from forecast.model import (
     Wait,
     read,
 )
-from forecast.outcome import outcome
-from forecast.timeline import Observation, Timeline
-from rehearse.table import shown
-from report import rehearsal, rehearsal_picture
-from report.page import rehearsal_page
-from report.rehearsal_headline import sentence
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.rehearse.table import shown
+from gke_ai.report import rehearsal, rehearsal_picture
+from gke_ai.report.page import rehearsal_page
+from gke_ai.report.rehearsal_headline import sentence
 from tests.recorder import ROOT
 from tests.timelines import deployment, owned, pod, replica, timeline, waiting, workload
 

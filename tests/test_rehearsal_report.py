@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from forecast.model import (
+from gke_ai.forecast.model import (
     Accelerators,
     Eviction,
     Forecast,
@@ -22,12 +22,12 @@ from forecast.model import (
     Start,
     Wait,
 )
-from ops.stack import Stop
-from report import __main__ as command
-from report import rehearsal, rehearsal_headline, rehearsal_picture
-from report.page import SHORTENED, rehearsed
-from report.prices import Prices
-from report.svg import width
+from gke_ai.ops.stack import Stop
+from gke_ai.report import __main__ as command
+from gke_ai.report import rehearsal, rehearsal_headline, rehearsal_picture
+from gke_ai.report.page import SHORTENED, rehearsed
+from gke_ai.report.prices import Prices
+from gke_ai.report.svg import width
 from tests.recorder import ROOT
 from tests.test_rehearsal_headline import RECORDED
 

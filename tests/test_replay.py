@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from catalog.objects import condition
-from ops.stack import Stop
-from rehearse.simulate import replay as module
-from rehearse.simulate.kueue import Counts
-from rehearse.simulate.objects import Object, second
-from rehearse.simulate.replay import Replay
-from rehearse.simulate.result import day, percentile, queue_day
-from rehearse.simulate.run import Run
-from rehearse.simulate.trace import Submission
+from gke_ai.catalog.objects import condition
+from gke_ai.ops.stack import Stop
+from gke_ai.rehearse.simulate import replay as module
+from gke_ai.rehearse.simulate.kueue import Counts
+from gke_ai.rehearse.simulate.objects import Object, second
+from gke_ai.rehearse.simulate.replay import Replay
+from gke_ai.rehearse.simulate.result import day, percentile, queue_day
+from gke_ai.rehearse.simulate.run import Run
+from gke_ai.rehearse.simulate.trace import Submission
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
 

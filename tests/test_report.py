@@ -13,18 +13,29 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gke_ai.ops.stack import Stop
+from gke_ai.report import __main__ as command
+from gke_ai.report import drawing, graph, prices
+from gke_ai.report.capacity import supplies
+from gke_ai.report.changes import (
+    CREATE,
+    DELETE,
+    LEAVE,
+    REPLACE,
+    UPDATE,
+    Change,
+    Difference,
+    PlannedUpdate,
+    Resource,
+    plan,
+)
+from gke_ai.report.interruptions import OUTAGE, interruptions
+from gke_ai.report.layout import WIDEST, box_height, laid_out
+from gke_ai.report.markdown import block, code
+from gke_ai.report.page import COMMENT_LIMIT, SHORTENED, Options, page
+from gke_ai.report.policies import Verdict, Violation, verdict
+from gke_ai.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from maintain.pages.pictures.examples import resources
-from ops.stack import Stop
-from report import __main__ as command
-from report import drawing, graph, prices
-from report.capacity import supplies
-from report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, Difference, PlannedUpdate, Resource, plan
-from report.interruptions import OUTAGE, interruptions
-from report.layout import WIDEST, box_height, laid_out
-from report.markdown import block, code
-from report.page import COMMENT_LIMIT, SHORTENED, Options, page
-from report.policies import Verdict, Violation, verdict
-from report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from tests import repository
 from tests.recorder import ROOT, configuration, shared_record
 
@@ -52,7 +63,7 @@ def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> 
     source, expected = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
     arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
     command.report(command.parser().parse_args(arguments))
-    renew = f"If the change is intended: emulator/run python -m report --from {source} --output {expected}"
+    renew = f"If the change is intended: emulator/run python -m gke_ai.report --from {source} --output {expected}"
     for suffix in ("md", "svg"):
         assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
 

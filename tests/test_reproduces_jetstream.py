@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.metrics import metrics_of
-from components.server_autoscaling import metric
-from settings.model import ScaledMetric
+from gke_ai.catalog.metrics import metrics_of
+from gke_ai.components.server_autoscaling import metric
+from gke_ai.settings.model import ScaledMetric
 from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 
 SOURCE: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text())

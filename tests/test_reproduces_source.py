@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.quantities import parse_quantity
+from gke_ai.catalog.quantities import parse_quantity
 from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, TOKEN, Record, configuration, run_program
 
 REGION, BUCKET = "us-central1", f"model-bucket-{PROJECT}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.versions import JAX_TPU_IMAGE
+from gke_ai.catalog.versions import JAX_TPU_IMAGE
 from tests.recorder import ROOT, Record, configuration, run_program
 from tests.test_reproduces_source import comparable, identity, kueue_objects_are_v1beta2, merged
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from ops import status
-from policy.rules import accelerators
-from registered.pools import NodeBounds, node_bounds
-from registered.stack import RegisteredStack, Resource
-from registered.types import NODE_POOL
-from registered.values import UNKNOWN
-from report import capacity
-from report.changes import Resource as ReportResource
+from gke_ai.ops import status
+from gke_ai.policy.rules import accelerators
+from gke_ai.registered.pools import NodeBounds, node_bounds
+from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.types import NODE_POOL
+from gke_ai.registered.values import UNKNOWN
+from gke_ai.report import capacity
+from gke_ai.report.changes import Resource as ReportResource
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
 LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from catalog import fuse
-from catalog.checkpoints import Checkpoint
-from ops import checkpoints, logs, runs, status
-from ops.doctor import requests
-from ops.runs import Run
-from ops.stack import Answer, Stack, Stop
+from gke_ai.catalog import fuse
+from gke_ai.catalog.checkpoints import Checkpoint
+from gke_ai.ops import checkpoints, logs, runs, status
+from gke_ai.ops.doctor import requests
+from gke_ai.ops.runs import Run
+from gke_ai.ops.stack import Answer, Stack, Stop
 
 OUTPUT = {"name": "pretrain-1a2b3c", "namespace": "llm", "kind": "JobSet", "runKind": "job"}
 SAVED = {**OUTPUT, "checkpoints": "gs://saved/pretrain-1a2b3c"}

@@ -8,14 +8,14 @@ from typing import Any, get_args
 
 import pytest
 
-from catalog.engines import CURRENT, ENGINES
-from catalog.tpus import GOOGLE_TPU
-from components import ComputeClass, JetStreamServer, WorkloadNamespace
-from components.base import section_of
-from components.server import ModelServer
-from settings import load
-from settings.model import Tgi, Vllm
-from settings.warnings import legacy_engines
+from gke_ai.catalog.engines import CURRENT, ENGINES
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.components import ComputeClass, JetStreamServer, WorkloadNamespace
+from gke_ai.components.base import section_of
+from gke_ai.components.server import ModelServer
+from gke_ai.settings import load
+from gke_ai.settings.model import Tgi, Vllm
+from gke_ai.settings.warnings import legacy_engines
 from tests.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
 from tests.test_bad_serving import good
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
-from catalog.quantities import GI, parse_quantity
-from settings import BadConfiguration, ResolvedStack, Settings, load, reading
-from settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
-from settings.runs import run_name
-from settings.stack import Quota
-from settings.stack.queues import flavors_of
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
+from gke_ai.catalog.quantities import GI, parse_quantity
+from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
+from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
+from gke_ai.settings.runs import run_name
+from gke_ai.settings.stack import Quota
+from gke_ai.settings.stack.queues import flavors_of
 from tests.test_bad_configuration import PROJECT, SECOND_POOL, good, on_autopilot, problems_of
 
 

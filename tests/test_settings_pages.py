@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pydantic import Field
 
+from gke_ai.settings import model
+from gke_ai.settings.model import Section, Settings
+from gke_ai.settings.reading import section_types
+from gke_ai.settings.schema import schema
+from gke_ai.settings.secrets import SECRETS
 from maintain.pages.__main__ import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
-from settings import model
-from settings.model import Section, Settings
-from settings.reading import section_types
-from settings.schema import schema
-from settings.secrets import SECRETS
 
 PAGES = {name: page() for name, page in pages().items()}
 ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from catalog.capacity import MODES
-from catalog.durations import ASSUMPTION
-from catalog.machines import MACHINES
-from rehearse.simulate.capacity import DAY, HOUR, Capacity, read_figures
-from settings.calibration import SpotHistory
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.durations import ASSUMPTION
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.rehearse.simulate.capacity import DAY, HOUR, Capacity, read_figures
+from gke_ai.settings.calibration import SpotHistory
 from tests.repository import ROOT
 
 L4, ZONE = "g2-standard-24", "us-central1-a"

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from catalog.durations import CONTAINER_START, NODE_IDLE, NODE_READY
-from rehearse.simulate import replay as module
-from rehearse.simulate.capacity import Capacity
-from rehearse.simulate.command import queues_of
-from rehearse.simulate.fleet import Group
-from rehearse.simulate.nodes import Nodes
-from rehearse.simulate.objects import Queues
-from rehearse.simulate.replay import MOST_FRUITLESS, Replay
-from rehearse.simulate.result import Day, PoolDay, day, end_of, pool_day
-from rehearse.simulate.run import Run, Span
-from rehearse.simulate.trace import Submission
-from report.prices import Prices
-from settings.calibration import Calibration, Duration, SpotHistory
+from gke_ai.catalog.durations import CONTAINER_START, NODE_IDLE, NODE_READY
+from gke_ai.rehearse.simulate import replay as module
+from gke_ai.rehearse.simulate.capacity import Capacity
+from gke_ai.rehearse.simulate.command import queues_of
+from gke_ai.rehearse.simulate.fleet import Group
+from gke_ai.rehearse.simulate.nodes import Nodes
+from gke_ai.rehearse.simulate.objects import Queues
+from gke_ai.rehearse.simulate.replay import MOST_FRUITLESS, Replay
+from gke_ai.rehearse.simulate.result import Day, PoolDay, day, end_of, pool_day
+from gke_ai.rehearse.simulate.run import Run, Span
+from gke_ai.rehearse.simulate.trace import Submission
+from gke_ai.report.prices import Prices
+from gke_ai.settings.calibration import Calibration, Duration, SpotHistory
 from tests import repository
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.pools import Scripted, configured, gpu_pool, plenty

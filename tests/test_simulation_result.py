@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from forecast.simulation import (
+from gke_ai.forecast.simulation import (
     POOL,
     QUEUE,
     VERSION,
@@ -23,21 +23,21 @@ from forecast.simulation import (
     parse,
     read,
 )
-from forecast.spread import MAX_SEEDS, Difference, difference
-from ops.stack import Stop
-from ops.terminal import new_console
-from rehearse.simulate.command import check, names_of, next_step, parser
-from rehearse.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
-from rehearse.simulate.objects import Queues
-from rehearse.simulate.result import day
-from rehearse.simulate.run import Run
-from rehearse.simulate.unhappiest import SHOWN, unhappiest
-from rehearse.table import simulated as shown
-from report import __main__ as report
-from report import simulation as words
-from report import simulation_picture
-from report.measures import Unit, change, duration, written
-from report.page import simulated
+from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
+from gke_ai.ops.stack import Stop
+from gke_ai.ops.terminal import new_console
+from gke_ai.rehearse.simulate.command import check, names_of, next_step, parser
+from gke_ai.rehearse.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
+from gke_ai.rehearse.simulate.objects import Queues
+from gke_ai.rehearse.simulate.result import day
+from gke_ai.rehearse.simulate.run import Run
+from gke_ai.rehearse.simulate.unhappiest import SHOWN, unhappiest
+from gke_ai.rehearse.table import simulated as shown
+from gke_ai.report import __main__ as report
+from gke_ai.report import simulation as words
+from gke_ai.report import simulation_picture
+from gke_ai.report.measures import Unit, change, duration, written
+from gke_ai.report.page import simulated
 from tests.simulation.theory import configuration, run
 
 A, B = "Pulumi.prod.yaml", "more.yaml"

@@ -32,7 +32,7 @@ def address(page: Path) -> str:
 
 
 def test_pages_outside_docs_are_on_the_site(built: Path) -> None:
-    for page in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README", "report/README"):
+    for page in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README"):
         assert (built / f"{page}.html").exists()
 
 

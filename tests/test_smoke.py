@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from catalog.engines import ENGINES
-from ops import answers, smoke
-from ops.stack import Stack, Stop
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.ops import answers, smoke
+from gke_ai.ops.stack import Stack, Stop
 
 CREDENTIAL = "ya29.canary-credential"
 # What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ops.snapshot import command
-from ops.snapshot.format import Snapshot, build, read
-from ops.snapshot.names import hash_names, stack_names
-from ops.stack import Stack, Stop
+from gke_ai.ops.snapshot import command
+from gke_ai.ops.snapshot.format import Snapshot, build, read
+from gke_ai.ops.snapshot.names import hash_names, stack_names
+from gke_ai.ops.stack import Stack, Stop
 
 KEY = b"k" * 32
 OWN = "gemma"

@@ -20,8 +20,12 @@ HISTORY = {ROOT / "CHANGELOG.md"}
 PLANTED = [
     ("commands", "Run `make chek`.", "make chek"),
     ("commands", "```\nmake up STAK=dev\n```", "up: no variable STAK"),
-    ("commands", "Run `python -m ops.docter`.", "python -m ops.docter"),
-    ("commands", "```\npython -m ops.doctor --stak dev   # lists what is missing\n```", "ops.doctor --stak"),
+    ("commands", "Run `python -m gke_ai.ops.docter`.", "python -m gke_ai.ops.docter"),
+    (
+        "commands",
+        "```\npython -m gke_ai.ops.doctor --stak dev   # lists what is missing\n```",
+        "gke_ai.ops.doctor --stak",
+    ),
     ("commands", "Run `emulator/run capcity spot=0`.", "emulator/run capcity"),
     ("paths", "It is in `catalog/gpu.py`.", "catalog/gpu.py"),
     ("paths", "```\nemulator/run pytest tests/test_setings.py -q\n```", "tests/test_setings.py"),

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ops import status
-from ops.stack import Stack
-from ops.workloads import span
+from gke_ai.ops import status
+from gke_ai.ops.stack import Stack
+from gke_ai.ops.workloads import span
 
 WEEK = "2026-11-18T10:00:00Z"
 

@@ -11,11 +11,11 @@ import pulumi
 import pytest
 import yaml
 
-from components import Tenant, WorkloadNamespace
-from components.tenant import rules
-from components.tenant_policy import GRACE_SECONDS
+from gke_ai.components import Tenant, WorkloadNamespace
+from gke_ai.components.tenant import rules
+from gke_ai.components.tenant_policy import GRACE_SECONDS
 from emulator.kubernetes_plugin.readiness import WaitFor
-from settings import load
+from gke_ai.settings import load
 from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
 from tests.test_bad_configuration import Configuration

@@ -7,9 +7,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog.workload_identity import principal
-from components.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
-from settings import load, model
+from gke_ai.catalog.workload_identity import principal
+from gke_ai.components.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
+from gke_ai.settings import load, model
 from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded

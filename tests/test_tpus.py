@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import pulumi
 import pytest
 
-from catalog.machines import MACHINES
-from catalog.nodes import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
-from catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
-from components import FlexStartTpuPool, TpuNodePool
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.cluster_records import pool_record
 from emulator.gcp_plugin.store import RUNNING
 from emulator.gcp_plugin.store import Record as Stored
 from emulator.plugin import decode, encode
-from settings import Problem, load
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.nodes import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
+from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
+from gke_ai.components import FlexStartTpuPool, TpuNodePool
+from gke_ai.settings import Problem, load
 from tests.recorder import PROJECT, Record, Registration, construct, record, run_program
 from tests.test_bad_configuration import problems_of
 

@@ -12,15 +12,15 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog import checkpoints, features
-from catalog.nodes import RECORDED_NODES
-from components import TrainingJob, run_record
-from components.run_client import RunClient
-from ops.doctor import needs
-from settings import load
-from settings.model import TrainingRun
-from settings.runs import run_name
-from settings.warnings import long_grace_periods
+from gke_ai.catalog import checkpoints, features
+from gke_ai.catalog.nodes import RECORDED_NODES
+from gke_ai.components import TrainingJob, run_record
+from gke_ai.components.run_client import RunClient
+from gke_ai.ops.doctor import needs
+from gke_ai.settings import load
+from gke_ai.settings.model import TrainingRun
+from gke_ai.settings.runs import run_name
+from gke_ai.settings.warnings import long_grace_periods
 from tests.recorder import PROJECT, ROOT, Record, configuration, record, run_program
 from tests.test_bad_training import classed, training
 

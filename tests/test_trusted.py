@@ -16,12 +16,6 @@ import httpx
 import pytest
 import yaml
 
-from catalog.model_cache import ACCOUNT
-from catalog.namespaces import MODEL_CACHE
-from catalog.workload_identity import principal
-from components.model_download import FILES, PROGRAMS
-from components.model_download import pod as download_pod
-from components.training_job import pod as run_pod
 from emulator import paths
 from emulator.cluster import model_cache, trusted
 from emulator.cluster.folder import Folder
@@ -33,9 +27,15 @@ from emulator.folders import Outside
 from emulator.gcp_plugin.storage import BUCKET, BUCKET_IAM_MEMBER
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.program import LocalProgram
-from settings.model import TokenSecret
-from settings.model.training import TrainingRun
-from settings.stack import Download
+from gke_ai.catalog.model_cache import ACCOUNT
+from gke_ai.catalog.namespaces import MODEL_CACHE
+from gke_ai.catalog.workload_identity import principal
+from gke_ai.components.model_download import FILES, PROGRAMS
+from gke_ai.components.model_download import pod as download_pod
+from gke_ai.components.training_job import pod as run_pod
+from gke_ai.settings.model import TokenSecret
+from gke_ai.settings.model.training import TrainingRun
+from gke_ai.settings.stack import Download
 
 Object = dict[str, Any]
 EVIL = b"raise SystemExit('code of the cluster runs')"

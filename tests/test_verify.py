@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import NodeShape
-from catalog.versions import JOBSET_CHART, KUEUE_CHART
-from ops.stack import Answer
-from ops.verify import command as verify
-from ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
-from ops.verify.claims import Verification
-from ops.verify.durations import measure
-from ops.verify.live import REVIEWS, bucket_command, recorded, take
-from registered.pools import node_shape
-from settings import calibration
-from settings.calibration import Calibration, Duration, NodeFigures
+from gke_ai.catalog.nodes import NodeShape
+from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
+from gke_ai.ops.stack import Answer
+from gke_ai.ops.verify import command as verify
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
+from gke_ai.ops.verify.claims import Verification
+from gke_ai.ops.verify.durations import measure
+from gke_ai.ops.verify.live import REVIEWS, bucket_command, recorded, take
+from gke_ai.registered.pools import node_shape
+from gke_ai.settings import calibration
+from gke_ai.settings.calibration import Calibration, Duration, NodeFigures
 
 RECORDED = Path(__file__).parent / "recorded" / "0.2.0"
 TODAY = datetime.date(2026, 11, 21)
@@ -595,7 +595,7 @@ def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, a
 
 def test_webhook_of_jobset_gets_a_jobset() -> None:
     stack = recorded(resources_of("multislice-training"))
-    from ops.verify.live import probes
+    from gke_ai.ops.verify.live import probes
 
     assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
 

@@ -12,12 +12,12 @@ from typing import Any
 import pulumi
 import pytest
 
-from catalog.features import ordered
-from catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
-from components import KueueStack
-from components.kueue import warn_of_crd
-from ops import crds
-from ops.stack import Stack, Stop
+from gke_ai.catalog.features import ordered
+from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
+from gke_ai.components import KueueStack
+from gke_ai.components.kueue import warn_of_crd
+from gke_ai.ops import crds
+from gke_ai.ops.stack import Stack, Stop
 from tests.recorder import Record
 from tests.test_bad_configuration import Mistake, is_reported_alone, put
 
@@ -65,7 +65,7 @@ def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytes
     assert messages == []
     change("0.11.1", "0.12.0")
     assert "from 0.11.1 to 0.12.0" in messages[0]
-    assert "python -m ops.crds" in messages[0]
+    assert "python -m gke_ai.ops.crds" in messages[0]
 
 
 KUEUE_TOO_OLD = Mistake(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from forecast.model import Wait
-from forecast.outcome import outcome
-from forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain
+from gke_ai.forecast.model import Wait
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain
 from tests.timelines import (
     UNUSED,
     Item,

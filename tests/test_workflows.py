@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.versions import PROJECT_VERSION
 from emulator.tests.harness import Project
-from report.page import COMMENT_LIMIT, rehearsal_page
+from gke_ai.catalog.versions import PROJECT_VERSION
+from gke_ai.report.page import COMMENT_LIMIT, rehearsal_page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"
@@ -69,9 +69,9 @@ def test_commands_of_steps_exist_in_this_project() -> None:
 
 
 def test_options_of_the_report_exist() -> None:
-    from report.__main__ import parser
+    from gke_ai.report.__main__ import parser
 
-    (command,) = (step["run"] for step in steps() if "python -m report" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "python -m gke_ai.report" in step.get("run", ""))
     parser().parse_args(command.split()[3:])
 
 
@@ -342,7 +342,7 @@ def test_the_workflow_states_only_inputs_that_the_action_has() -> None:
 
 
 def test_pages_of_all_stacks_fit_into_one_comment() -> None:
-    (command,) = (step["run"] for step in steps() if "python -m report" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "python -m gke_ai.report" in step.get("run", ""))
     of_report = int(command.split("--limit ")[1].split()[0])
     of_rehearsal = inspect.signature(rehearsal_page).parameters["limit"].default
     assert len(STACKS) * (of_report + of_rehearsal) + 500 < COMMENT_LIMIT
@@ -354,7 +354,7 @@ def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> No
     assert "needs.preview.result != 'skipped'" in job["if"]
     assert job["permissions"] == {"actions": "read", "contents": "read"}
     assert "environment" not in job
-    (command,) = (step["run"] for step in steps() if "ops.snapshot" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "gke_ai.ops.snapshot" in step.get("run", ""))
     assert "--hash-names" in command
     (kept,) = (step["with"] for step in steps() if step.get("with", {}).get("name", "").startswith("snapshot-"))
     assert kept["retention-days"] == 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forecast.clock import DELAY
-from forecast.timeline import Observation, Timeline
+from gke_ai.forecast.clock import DELAY
+from gke_ai.forecast.timeline import Observation, Timeline
 
 Item = dict[str, Any]
 LONG_BEFORE = "2026-11-22T09:00:00Z"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pulumi
 from pulumi import ResourceOptions
 
-from catalog.apis import OF_CLUSTERS
-from components import GkeCluster, ProjectApis
-from settings import ResolvedStack
-from settings.stack import needs
-from settings.stack.tenants import security_group
+from gke_ai.catalog.apis import OF_CLUSTERS
+from gke_ai.components import GkeCluster, ProjectApis
+from gke_ai.settings import ResolvedStack
+from gke_ai.settings.stack import needs
+from gke_ai.settings.stack.tenants import security_group
 
 
 class Apis:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-import settings
-from settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, tight_models, warnings
-from settings.secrets import API_KEY, HF_TOKEN, StackSecret
+from gke_ai import settings
+from gke_ai.settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, tight_models, warnings
+from gke_ai.settings.secrets import API_KEY, HF_TOKEN, StackSecret
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pulumi
 
-from components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
-from components.build.outputs import ComponentOutputs, outputs
-from components.identity import project_number
-from components.runs import RunComponent
-from components.server import ModelServer
-from settings import ResolvedStack, model
+from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
+from gke_ai.components.build.outputs import ComponentOutputs, outputs
+from gke_ai.components.identity import project_number
+from gke_ai.components.runs import RunComponent
+from gke_ai.components.server import ModelServer
+from gke_ai.settings import ResolvedStack, model
 
 
 def export(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pulumi
 
-from catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
-from catalog.engines import ENGINES
-from catalog.gateways import MAX_DRAIN_SECONDS
-from components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool, ModelRouter
-from components.build.cluster import Apis, in_cluster
-from components.build.prerequisites import Prerequisites
-from components.server import ModelServer
-from settings import ResolvedStack, model
-from settings.stack.gateway import are_by_model
+from gke_ai.catalog.apis import CERTIFICATE_MANAGER, NETWORK_SERVICES
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.gateways import MAX_DRAIN_SECONDS
+from gke_ai.components import GatewayRoute, GkeCluster, InferenceGateway, InferencePool, ModelRouter
+from gke_ai.components.build.cluster import Apis, in_cluster
+from gke_ai.components.build.prerequisites import Prerequisites
+from gke_ai.components.server import ModelServer
+from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.stack.gateway import are_by_model
 
 
 def create_gateway(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pulumi
 
-from catalog.apis import SECRET_MANAGER
-from catalog.model_cache import ACCOUNT
-from catalog.namespaces import MODEL_CACHE
-from components import GkeCluster, ModelBucket, ModelDownload, WorkloadNamespace
-from components.build.cluster import Apis, in_cluster
-from components.build.queues import secret_manager
-from settings import ResolvedStack
-from settings.stack import Download
+from gke_ai.catalog.apis import SECRET_MANAGER
+from gke_ai.catalog.model_cache import ACCOUNT
+from gke_ai.catalog.namespaces import MODEL_CACHE
+from gke_ai.components import GkeCluster, ModelBucket, ModelDownload, WorkloadNamespace
+from gke_ai.components.build.cluster import Apis, in_cluster
+from gke_ai.components.build.queues import secret_manager
+from gke_ai.settings import ResolvedStack
+from gke_ai.settings.stack import Download
 
 
 def create_downloads(

@@ -11,14 +11,14 @@ from typing import Any
 
 import pulumi
 
-from catalog.identities import DEFAULT_ACCOUNT
-from catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
-from catalog.workload_identity import principal
+from gke_ai.catalog.identities import DEFAULT_ACCOUNT
+from gke_ai.catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
+from gke_ai.catalog.workload_identity import principal
+from gke_ai.settings import ResolvedStack, cold_start
+from gke_ai.settings.model import Bucket, Run, Server
+from gke_ai.settings.runs import checkpoint_folder
+from gke_ai.settings.stack import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
 from gke_ai_outputs.version import VERSION
-from settings import ResolvedStack, cold_start
-from settings.model import Bucket, Run, Server
-from settings.runs import checkpoint_folder
-from settings.stack import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
 
 
 @dataclass(frozen=True)

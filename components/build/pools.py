@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from pulumi import ResourceOptions
 
-from catalog.apis import CONTAINER_FILE_SYSTEM, STORAGE
-from catalog.zones import region_of
-from components import ComputeClass, GkeCluster, ModelBucket, every_component
-from components.base import Component, section_of
-from components.build.cluster import Apis, in_cluster
-from settings import ResolvedStack, model
+from gke_ai.catalog.apis import CONTAINER_FILE_SYSTEM, STORAGE
+from gke_ai.catalog.zones import region_of
+from gke_ai.components import ComputeClass, GkeCluster, ModelBucket, every_component
+from gke_ai.components.base import Component, section_of
+from gke_ai.components.build.cluster import Apis, in_cluster
+from gke_ai.settings import ResolvedStack, model
 
 
 def create_buckets(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, ModelBucket]:

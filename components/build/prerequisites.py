@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pulumi
 
-from components import ComputeClass, ModelDownload, Tenant, WorkloadNamespace
-from components.base import Component
-from settings import model
-from settings.stack import Download, Placed
+from gke_ai.components import ComputeClass, ModelDownload, Tenant, WorkloadNamespace
+from gke_ai.components.base import Component
+from gke_ai.settings import model
+from gke_ai.settings.stack import Download, Placed
 
 
 @dataclass(frozen=True)

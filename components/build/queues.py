@@ -5,9 +5,9 @@ from __future__ import annotations
 import pulumi
 from pulumi import ResourceOptions
 
-from catalog.apis import SECRET_MANAGER
-from catalog.gateways import tenant_api_key
-from components import (
+from gke_ai.catalog.apis import SECRET_MANAGER
+from gke_ai.catalog.gateways import tenant_api_key
+from gke_ai.components import (
     GkeCluster,
     KueueStack,
     ModelBucket,
@@ -17,11 +17,11 @@ from components import (
     Tenant,
     WorkloadNamespace,
 )
-from components.build.cluster import Apis, in_cluster
-from components.build.configuration import Secrets
-from components.tenant_policy import GRACE_SECONDS
-from settings import ResolvedStack, model
-from settings.stack import Queue, needs
+from gke_ai.components.build.cluster import Apis, in_cluster
+from gke_ai.components.build.configuration import Secrets
+from gke_ai.components.tenant_policy import GRACE_SECONDS
+from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.stack import Queue, needs
 
 
 def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None:

@@ -6,12 +6,12 @@ from typing import TypedDict
 
 import pulumi
 
-from components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
-from components.build.cluster import in_cluster
-from components.build.prerequisites import Prerequisites
-from components.runs import RunComponent
-from settings import model
-from settings.stack import Placed
+from gke_ai.components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
+from gke_ai.components.build.cluster import in_cluster
+from gke_ai.components.build.prerequisites import Prerequisites
+from gke_ai.components.runs import RunComponent
+from gke_ai.settings import model
+from gke_ai.settings.stack import Placed
 
 
 def create_runs(

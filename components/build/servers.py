@@ -8,8 +8,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from catalog.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
-from components import (
+from gke_ai.catalog.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
+from gke_ai.components import (
     GkeCluster,
     KueueStack,
     MetricsAdapter,
@@ -17,11 +17,11 @@ from components import (
     SystemMonitoring,
     WorkloadNamespace,
 )
-from components.build.cluster import in_cluster
-from components.build.prerequisites import Prerequisites
-from components.server import ModelServer, component_of
-from settings import ResolvedStack, model
-from settings.stack import Placed, needs
+from gke_ai.components.build.cluster import in_cluster
+from gke_ai.components.build.prerequisites import Prerequisites
+from gke_ai.components.server import ModelServer, component_of
+from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.stack import Placed, needs
 
 
 def create_servers(

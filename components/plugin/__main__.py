@@ -22,11 +22,11 @@ from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition,
 from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
-from catalog.tpus import NoSuchSlice
-from components import every_component
-from components.base import Component
-from components.plugin.inputs import ComponentInputs
-from components.plugin.schema import Types
+from gke_ai.catalog.tpus import NoSuchSlice
+from gke_ai.components import every_component
+from gke_ai.components.base import Component
+from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.components.plugin.schema import Types
 
 NAME = "gke-ai"
 VERSION = "0.0.0"  # the version of a package from source is its commit

@@ -21,10 +21,10 @@ from pulumi.provider.experimental.analyzer import PropertyDefinition
 from pydantic import AfterValidator, Field, ValidationError, create_model
 from pydantic.alias_generators import to_camel
 
-from components.base import Component, section_of
-from components.plugin.schema import REQUIRED, Input, Types, fields_of, tags, type_of_output
-from settings.model import Section
-from settings.problems import nearest
+from gke_ai.components.base import Component, section_of
+from gke_ai.components.plugin.schema import REQUIRED, Input, Types, fields_of, tags, type_of_output
+from gke_ai.settings.model import Section
+from gke_ai.settings.problems import nearest
 
 # Keyword arguments that the package calls otherwise: in Python, `name` is the name of the component.
 INPUT_NAMES = {

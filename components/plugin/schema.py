@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from pulumi.provider.experimental.analyzer import Analyzer, PropertyDefinition, PropertyType, TypeDefinition
 from pydantic.alias_generators import to_camel
 
-from components import NamespaceQueue, NodeFlavor
-from settings import model
-from settings.model import Section
+from gke_ai.components import NamespaceQueue, NodeFlavor
+from gke_ai.settings import model
+from gke_ai.settings.model import Section
 
 # Types that the package calls otherwise than their class, so that programs in other languages need no change.
 TYPE_NAMES: Mapping[type, str] = {
@@ -159,7 +159,7 @@ def names_of(sections: Sequence[type[Section]]) -> str:
 
 
 def union_name(union: Any) -> str:
-    """The name that `settings.model` gives to a union of sections."""
+    """The name that `gke_ai.settings.model` gives to a union of sections."""
     return next(name for name, value in vars(model).items() if without_metadata(value) == union)
 
 

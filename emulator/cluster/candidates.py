@@ -8,10 +8,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from catalog.boot_disks import DEFAULT_GB, autopilot_disk
-from catalog.capacity import MODES, mode_of_priority
-from catalog.machines import MACHINES
-from catalog.nodes import (
+from emulator.cluster import fit
+from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.boot_disks import DEFAULT_GB, autopilot_disk
+from gke_ai.catalog.capacity import MODES, mode_of_priority
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.nodes import (
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_GPU_DRIVER_VERSION,
@@ -20,9 +22,7 @@ from catalog.nodes import (
     NVIDIA_GPU,
     autopilot_machine,
 )
-from catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
-from emulator.cluster import fit
-from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 
 Object = dict[str, Any]
 

@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 
-from catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
 from emulator.cluster import egress, pod_proxy
 from emulator.cluster.api import View, async_client
 from emulator.cluster.controllers import Controllers
@@ -24,6 +23,7 @@ from emulator.cluster.requests import REQUEST_API
 from emulator.cluster.secret_sync import SecretSyncs
 from emulator.cluster.volumes import Volumes
 from emulator.gcp_plugin.store import Store
+from gke_ai.catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
 
 log = logging.getLogger("daemon")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from catalog.quantities import format_quantity, parse_quantity
 from emulator.cluster import node_agents
+from gke_ai.catalog.quantities import format_quantity, parse_quantity
 
 Object = dict[str, Any]
 Amounts = Mapping[str, Fraction]

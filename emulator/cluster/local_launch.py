@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 
-from catalog.workload_identity import principal
 from emulator.cluster import model_cache, processes, trusted
 from emulator.cluster.api import answer, files_of
 from emulator.cluster.folder import Folder
@@ -21,6 +20,7 @@ from emulator.folders import folder_name, inside
 from emulator.gcp_plugin.storage import BUCKET_IAM_MEMBER
 from emulator.gcp_plugin.store import Store, project_number
 from emulator.program import LocalProgram
+from gke_ai.catalog.workload_identity import principal
 
 Object = dict[str, Any]
 

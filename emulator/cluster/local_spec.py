@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from catalog import fuse
+from gke_ai.catalog import fuse
 
 Object = dict[str, Any]
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from catalog.model_cache import ACCOUNT, FILL_IMAGE, MOUNT_PATH, folder_of
-from catalog.namespaces import MODEL_CACHE
 from emulator import paths as state
 from emulator.cluster.local_spec import NotStarted, Paths
 from emulator.folders import inside
+from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, MOUNT_PATH, folder_of
+from gke_ai.catalog.namespaces import MODEL_CACHE
 
 Object = dict[str, Any]
 # The files of this checkout, whatever the ConfigMap of the Job has. Isolated: no variable makes Python run other code.

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from catalog.daemonsets import NODE_AGENTS, AgentNodes, NodeAgent, agent_requests
-from catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
+from gke_ai.catalog.daemonsets import NODE_AGENTS, AgentNodes, NodeAgent, agent_requests
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
 
 Object = dict[str, Any]
 

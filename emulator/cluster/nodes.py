@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from catalog.nodes import (
+from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR_COUNT,
     GKE_NODEPOOL,
     GKE_TPU_TOPOLOGY,
@@ -22,7 +23,6 @@ from catalog.nodes import (
     node_labels,
     node_taints,
 )
-from emulator.cluster.records import ClusterRecord, PoolRecord
 
 Object = dict[str, Any]
 

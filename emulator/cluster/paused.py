@@ -9,13 +9,13 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
-from catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
 from emulator import paths
 from emulator.cluster import etcd, kwok, nodes, processes
 from emulator.cluster.api import Object, client
 from emulator.cluster.control_plane import KEPT, id_of
 from emulator.cluster.folder import Folder, NoSuchCluster, locked
 from emulator.cluster.records import PoolRecord, pool_file, read_pools, write_pool
+from gke_ai.catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
 
 # Addresses for benchmarks (RFC 2544), which neither KWOK nor GKE gives to pods.
 _ADDRESSES = ipaddress.ip_network("198.18.0.0/15")

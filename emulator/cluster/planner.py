@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from catalog.nodes import ZONE
 from emulator.cluster import fit, node_agents, nodes
 from emulator.cluster.candidates import Candidate, candidates
 from emulator.cluster.placement import Placement
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.cluster.requests import QUEUED, consumed_by
+from gke_ai.catalog.nodes import ZONE
 
 Object = dict[str, Any]
 

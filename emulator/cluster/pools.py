@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import httpx
 
-from catalog.nodes import GKE_NODEPOOL, ZONE
 from emulator import capacity, delay
 from emulator.cluster import nodes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import PoolRecord, pool_file, write_pool
 from emulator.polling import poll_until
+from gke_ai.catalog.nodes import GKE_NODEPOOL, ZONE
 
 READY_SECONDS = 60
 _NODES = "/api/v1/nodes"

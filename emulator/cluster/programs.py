@@ -18,9 +18,6 @@ from typing import Any
 
 import yaml
 
-from catalog.engines import ENGINES, Engine
-from catalog.nodes import GKE_TPU_ACCELERATOR
-from catalog.tpus import GOOGLE_TPU, VERSIONS
 from emulator import stubs
 from emulator.cluster import processes
 from emulator.cluster.endpoint_picker import endpoint_picker, model_router
@@ -29,6 +26,9 @@ from emulator.folders import Outside
 from emulator.program import has_name
 from emulator.stubs.load import TOKEN_SECONDS_VARIABLE
 from emulator.stubs.node import CHIPS_FILE
+from gke_ai.catalog.engines import ENGINES, Engine
+from gke_ai.catalog.nodes import GKE_TPU_ACCELERATOR
+from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS
 
 Object = dict[str, Any]
 STUB_VARIABLES = (TOKEN_SECONDS_VARIABLE,)

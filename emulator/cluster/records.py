@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from catalog.nodes import NodeShape
-from catalog.tpus import VERSIONS, slices
 from emulator.folders import folder_name
+from gke_ai.catalog.nodes import NodeShape
+from gke_ai.catalog.tpus import VERSIONS, slices
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class PoolRecord:
 
     `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
     for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
-    `upgrade` are the pool's upgrade settings (`catalog.upgrades.flat`).
+    `upgrade` are the pool's upgrade settings (`gke_ai.catalog.upgrades.flat`).
     """
 
     name: str

@@ -16,10 +16,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from catalog.capacity import MAX_RUN_SECONDS, MODES
 from emulator.cluster import fit, nodes
 from emulator.cluster.placement import Placement
 from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MODES
 
 Object = dict[str, Any]
 

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 import yaml
 
-from catalog.versions import SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
-from catalog.workload_identity import SECRET_ACCESSOR, principal
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
 from emulator.gcp_plugin.store import Store, project_number
+from gke_ai.catalog.versions import SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
+from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from catalog import checkpoints
 from emulator.cluster.local_spec import LOOPBACK, NotStarted, Paths
 from emulator.program import ANY_ARGUMENTS, LocalProgram
+from gke_ai.catalog import checkpoints
 
 Object = dict[str, Any]
 CONFIG_ERROR = "CreateContainerConfigError"

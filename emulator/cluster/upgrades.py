@@ -1,4 +1,4 @@
-"""The plan of a pool's upgrade, by GKE's published rules (catalog/upgrades.py). Pure.
+"""The plan of a pool's upgrade, by GKE's published rules (gke_ai/catalog/upgrades.py). Pure.
 
 GKE's order of nodes is undefined. Here it is that of their zones and names.
 """
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from catalog.nodes import ZONE
-from catalog.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings
 from emulator.cluster.nodes import FOREIGN, HOSTNAME, MACHINE, SUFFIX, address, label, slice_size
+from gke_ai.catalog.nodes import ZONE
+from gke_ai.catalog.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings
 
 Object = dict[str, Any]
 # A node that an upgrade replaces or creates. Meanwhile the autoscaler does not delete it.

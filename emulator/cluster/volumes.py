@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
-from catalog.disks import BOOT_TYPES, PD_STANDARD, attached_disks
-from catalog.nodes import INSTANCE_TYPE, ZONE
 from emulator.cluster import nodes
 from emulator.cluster.api import Refused, View, answer
 from emulator.cluster.local_status import now
+from gke_ai.catalog.disks import BOOT_TYPES, PD_STANDARD, attached_disks
+from gke_ai.catalog.nodes import INSTANCE_TYPE, ZONE
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from catalog import zones
 from emulator.gcp_plugin.principals import member_problems
 from emulator.gcp_plugin.refusals import Problem, Values, one_of, resource_labels, value_at
+from gke_ai.catalog import zones
 
 # https://cloud.google.com/storage/docs/access-control/iam-roles
 BUCKET_ROLES = frozenset(

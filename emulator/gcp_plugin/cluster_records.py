@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from catalog.capacity import mode_of
-from catalog.upgrades import flat
-from catalog.workload_identity import pool_name
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.resource import Properties
 from emulator.gcp_plugin.store import Record
+from gke_ai.catalog.capacity import mode_of
+from gke_ai.catalog.upgrades import flat
+from gke_ai.catalog.workload_identity import pool_name
 
 
 def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import httpx
 
-from catalog.upgrades import BadUpgradeSettings
 from emulator import cluster, upgrade
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.api import Refused as RefusedByApiServer
 from emulator.plugin import Refused
+from gke_ai.catalog.upgrades import BadUpgradeSettings
 
 
 class Clusters(Protocol):

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from catalog import zones
-from catalog.disks import boot_disk_type
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.gcp_plugin.diff import Change
@@ -19,6 +17,8 @@ from emulator.gcp_plugin.refusals import Problem, bad_request, value_at
 from emulator.gcp_plugin.resource import Properties, Resource, match, merged, now
 from emulator.gcp_plugin.store import RUNNING, Record
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
+from gke_ai.catalog import zones
+from gke_ai.catalog.disks import boot_disk_type
 
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from catalog.identities import is_account_id
 from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.principals import member_problems, workload_principal
 from emulator.gcp_plugin.refusals import Problem, bad_request
 from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
+from gke_ai.catalog.identities import is_account_id
 
 SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
 SERVICE_ACCOUNT_IAM_MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network
 
-from catalog import zones
-from catalog.addresses import MAX_AUTHORIZED_NETWORKS
-from catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from catalog.disks import BOOT_TYPES, boot_disks
-from catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
-from catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
-from catalog.workload_identity import pool_name
 from emulator.gcp_plugin.refusals import UNWRITTEN, Problem, Values, bad_request, one_of, resource_labels, value_at
+from gke_ai.catalog import zones
+from gke_ai.catalog.addresses import MAX_AUTHORIZED_NETWORKS
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
+from gke_ai.catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
+from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
+from gke_ai.catalog.workload_identity import pool_name
 
 GKE_VERSION = "1.36.1-gke.1027000"
 """The emulator's only version, on every release channel: that of its Kubernetes binaries."""

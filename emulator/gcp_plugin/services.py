@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from catalog.apis import CONTAINER_FILE_SYSTEM
 from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.refusals import Problem
 from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record
+from gke_ai.catalog.apis import CONTAINER_FILE_SYSTEM
 
 PROJECT_SERVICE = "gcp:projects/service:Service"
 # APIs that have no discovery document: https://cloud.google.com/kubernetes-engine/docs/how-to/image-streaming

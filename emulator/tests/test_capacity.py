@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.capacity import MODES
 from emulator import capacity, delay, paths, program, ready
 from emulator.cluster.records import Damaged
+from gke_ai.catalog.capacity import MODES
 
 
 @pytest.fixture(autouse=True)

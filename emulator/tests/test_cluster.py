@@ -22,14 +22,14 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.nodes import free
-from catalog.versions import KUEUE_VERSION
 from emulator import auth_plugin, capacity, cluster, delay, paths
 from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.control_plane import COMPONENTS, id_of
 from emulator.cluster.folder import Folder, try_lock
 from emulator.cluster.requests import PROVISIONING_REQUEST
+from gke_ai.catalog.nodes import free
+from gke_ai.catalog.versions import KUEUE_VERSION
 
 pytestmark = pytest.mark.cluster
 

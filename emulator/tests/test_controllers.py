@@ -14,8 +14,6 @@ import httpx
 import pytest
 import yaml
 
-from catalog import versions
-from catalog.engines import ENGINES
 from emulator import paths
 from emulator.cluster import processes, programs, scraping
 from emulator.cluster.controllers import ContainerProcess
@@ -24,6 +22,8 @@ from emulator.cluster.programs import Program, known
 from emulator.cluster.records import ClusterRecord
 from emulator.cluster.sandbox import Container, Sandbox
 from emulator.folders import Outside
+from gke_ai.catalog import versions
+from gke_ai.catalog.engines import ENGINES
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from catalog.apis import REASONS
 from emulator import existing
 from emulator.gcp_plugin import rest
 from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
@@ -28,6 +27,7 @@ from emulator.tests.test_gcp_plugin import (
     Values,
     but,
 )
+from gke_ai.catalog.apis import REASONS
 
 NETWORK_ID = f"projects/{PROJECT}/global/networks/ai"
 SUBNETWORK_ID = f"projects/{PROJECT}/regions/us-central1/subnetworks/ai"

@@ -16,13 +16,13 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.workload_identity import principal
 from emulator import cluster, logs, paths, program
 from emulator.cluster import ClusterRecord, PoolRecord, processes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
 from emulator.gcp_plugin.storage import BUCKET, BUCKET_IAM_MEMBER
 from emulator.gcp_plugin.store import Record, Store, project_number
+from gke_ai.catalog.workload_identity import principal
 
 pytestmark = pytest.mark.cluster
 

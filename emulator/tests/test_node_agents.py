@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from catalog.machines import machine
-from catalog.nodes import NodeShape, free
-from catalog.quantities import parse_quantity
 from emulator.cluster import ClusterRecord, fit, node_agents
 from emulator.cluster.nodes import node_object
+from gke_ai.catalog.machines import machine
+from gke_ai.catalog.nodes import NodeShape, free
+from gke_ai.catalog.quantities import parse_quantity
 
 CLUSTER = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
 MACHINES = ["e2-standard-4", "g2-standard-24", "a3-highgpu-8g", "ct5lp-hightpu-4t"]

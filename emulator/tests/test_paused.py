@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE
 from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, etcd, nodes, paused, planner, processes
 from emulator.cluster.__main__ import main
@@ -23,6 +22,7 @@ from emulator.cluster.api import Object, answer, client
 from emulator.cluster.control_plane import COMPONENTS
 from emulator.cluster.folder import Folder
 from emulator.tests.harness import eventually
+from gke_ai.catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE
 
 ZONE = "us-central1-a"
 RECORD = ClusterRecord("paused", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")

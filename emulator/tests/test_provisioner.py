@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from catalog.capacity import MODES
-from catalog.nodes import (
+from emulator.cluster import fit, nodes, planner
+from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.nodes import (
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
@@ -21,10 +23,8 @@ from catalog.nodes import (
     NVIDIA_GPU,
     ZONE,
 )
-from catalog.quantities import parse_quantity
-from catalog.tpus import GOOGLE_TPU
-from emulator.cluster import fit, nodes, planner
-from emulator.cluster.records import ClusterRecord, PoolRecord
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.tpus import GOOGLE_TPU
 
 Object = dict[str, Any]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_NODEPOOL, ZONE
 from emulator.cluster import nodes, requests
 from emulator.cluster.records import PoolRecord
 from emulator.tests.test_provisioner import GPU_POOL, MULTI_HOST, QUEUED, STANDARD, ZONES, l4_pod, nodes_of, tpu_pod
+from gke_ai.catalog.nodes import GKE_NODEPOOL, ZONE
 
 Object = dict[str, Any]
 

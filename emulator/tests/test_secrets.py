@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from catalog.workload_identity import SECRET_ACCESSOR, principal
 from emulator.cluster import secret_sync
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import ClusterRecord
@@ -23,6 +22,7 @@ from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
 from emulator.tests import test_gcp_plugin
 from emulator.tests.test_gcp_plugin import AUTOPILOT, PROJECT, Engine
+from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
 
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
 TOKEN_SYNC = "hf-token-sync"  # a service account that reads it

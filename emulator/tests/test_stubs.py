@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from catalog.engines import ENGINES
 from emulator import stubs
 from emulator.cluster import processes
 from emulator.paths import ROOT
 from emulator.stubs.load import TOKEN_SECONDS_VARIABLE, Load
 from emulator.stubs.node import CHIPS_FILE, discovery
 from emulator.stubs.server import ErrorAnswer, serve
+from gke_ai.catalog.engines import ENGINES
 
 Object = dict[str, Any]
 CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engine", "namespace": "llm", "pod": "p"}}

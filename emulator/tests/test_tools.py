@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
 from emulator import go_build, toolchain
 from emulator.go_build import go_version
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
 from emulator.setup import GROUPS, selected
 from emulator.toolchain import BY_NAME, TOOLS, Edit, Module, Shipped, Tool
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
 
 RUN = str(ROOT / "emulator" / "run")
 # A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.

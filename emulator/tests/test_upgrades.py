@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import ZONE
-from catalog.upgrades import BadUpgradeSettings, UpgradeSettings, flat, read_settings, settings
 from emulator.cluster.upgrades import Window, batches, replacement, soaks, windows
+from gke_ai.catalog.nodes import ZONE
+from gke_ai.catalog.upgrades import BadUpgradeSettings, UpgradeSettings, flat, read_settings, settings
 
 BLUE_GREEN = "BLUE_GREEN"
 

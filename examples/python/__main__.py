@@ -1,7 +1,7 @@
 """A program in Python that composes components: a cluster, a pool of Spot L4 GPUs, Kueue, and a vLLM server in a queue.
 
-A component takes its section of `settings.model`, and as keyword arguments what the cloud or other sections decide. The
-folder of this repository must be on the Python path:
+A component takes its section of `gke_ai.settings.model`, and as keyword arguments what the cloud or other sections
+decide. The folder of this repository must be on the Python path:
 
     pulumi stack init dev && pulumi config set project my-project && pulumi config set --secret hfToken
     PYTHONPATH=../.. pulumi up
@@ -12,7 +12,7 @@ from __future__ import annotations
 import pulumi
 from pulumi import ResourceOptions
 
-from components import (
+from gke_ai.components import (
     GkeCluster,
     GpuNodePool,
     KueueStack,
@@ -21,7 +21,7 @@ from components import (
     VllmServer,
     WorkloadNamespace,
 )
-from settings.model import (
+from gke_ai.settings.model import (
     Autoscaling,
     Cluster,
     ClusterQueue,

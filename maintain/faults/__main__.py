@@ -67,7 +67,7 @@ class Copy:
         for name in filter(None, names.split("\0")):
             if (ROOT / name).exists():  # not a file whose deletion is not committed
                 (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, self.root / name)
+                shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
 
     @contextmanager
     def having(self, fault: Fault) -> Iterator[None]:

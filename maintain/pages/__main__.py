@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from forecast.model import read
+from gke_ai.forecast.model import read
+from gke_ai.report.page import rehearsal_page
+from gke_ai.settings.schema import schema
 from maintain.pages import components_page, costs_page, outputs_page, policies_page, settings_page, write
-from report.page import rehearsal_page
-from settings.schema import schema
 from tests.repository import ROOT
 
 FOLDER = ROOT / "docs"

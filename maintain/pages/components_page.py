@@ -10,11 +10,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic.alias_generators import to_camel
 
-from components import every_component
-from components.base import Component
-from components.plugin.__main__ import Package
-from components.plugin.inputs import ComponentInputs
-from components.plugin.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
+from gke_ai.components import every_component
+from gke_ai.components.base import Component
+from gke_ai.components.plugin.__main__ import Package
+from gke_ai.components.plugin.inputs import ComponentInputs
+from gke_ai.components.plugin.schema import REQUIRED, Input, fields_of, is_section, type_of_output, without_metadata
 from maintain.pages.settings_page import link_to
 
 HEAD = """# Components
@@ -28,10 +28,10 @@ options and keyword arguments:
 VllmServer("chat", Vllm(engine="vllm", name="chat", model="google/gemma-3-4b-it"), opts, kubeconfig=cluster.kubeconfig)
 ```
 
-The section is the class of `settings.model` that also describes the component in the configuration of a stack: the
-[settings](settings/README.md) list its keys. In Python, keys are in snake_case. The section refuses unknown keys and
-wrong values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program is
-[examples/python](../examples/python/__main__.py).
+The section is the class of `gke_ai.settings.model` that also describes the component in the configuration of a stack:
+the [settings](settings/README.md) list its keys. In Python, keys are in snake_case. The section refuses unknown keys
+and wrong values when it is built. The keyword arguments are what the cloud or other sections decide. A complete program
+is [examples/python](../examples/python/__main__.py).
 
 In other languages, through the [package](package.md) `gke-ai`, the keys of the section and the keyword arguments are
 one set of inputs in camelCase.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from report.capacity import Supply, supplies
-from report.changes import Resource
+from gke_ai.report.capacity import Supply, supplies
+from gke_ai.report.changes import Resource
 from tests.recorder import Registration, configuration, run_program
 from tests.repository import configurations, name_of
 
@@ -25,14 +25,14 @@ A capacity mode with "else" is that of a compute class: GKE uses the first one t
 a compute class, a server occupies accelerators while it has replicas, and a run while it runs. A pool of fixed size
 costs the same day and night.
 
-Prices differ by region and change, so this project contains none. With a [price table](../report/README.md#prices),
+Prices differ by region and change, so this project contains none. With a [price table](report.md#prices),
 the report shows the cost of a change per hour, before and after:
 
 ```
 make report STACK=dev PRICES=prices.yaml
 ```
 
-Where the table lacks the price of a Spot node, [`python -m ops.capacity`](capacity.md)
+Where the table lacks the price of a Spot node, [`python -m gke_ai.ops.capacity`](capacity.md)
 can ask Google for its list price.
 
 Not counted: the [cluster fee](https://cloud.google.com/kubernetes-engine/pricing), nodes without accelerators, disks,

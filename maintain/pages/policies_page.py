@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from policy.base import Policy
-from policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
-from policy.rules import accelerators, access, cloud, data, pods
+from gke_ai.policy.base import Policy
+from gke_ai.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
+from gke_ai.policy.rules import accelerators, access, cloud, data, pods
 
 SUBJECTS: tuple[ModuleType, ...] = (accelerators, pods, data, cloud, access)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
-import settings
-from settings.model import Section
-from settings.reading import PREFIX, discriminator, section_types
-from settings.schema import plain
+from gke_ai import settings
+from gke_ai.settings.model import Section
+from gke_ai.settings.reading import PREFIX, discriminator, section_types
+from gke_ai.settings.schema import plain
 from tests import repository
 
 # The examples come from these files.

@@ -1,4 +1,4 @@
-"""`docs/settings/`: a page for each section of a stack's configuration, from the classes of `settings.model`."""
+"""`docs/settings/`: a page for each section of a stack's configuration, from the classes of `gke_ai.settings.model`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
+from gke_ai.settings.model import Section, Settings
+from gke_ai.settings.reading import PREFIX, discriminator, section_types
+from gke_ai.settings.secrets import SECRETS
 from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
-from settings.model import Section, Settings
-from settings.reading import PREFIX, discriminator, section_types
-from settings.secrets import SECRETS
 from tests.repository import name_of, source
 
-NOTE = "<!-- Written by `make docs` from settings/model. -->"
+NOTE = "<!-- Written by `make docs` from gke_ai/settings/model. -->"
 # The example of a page is the one whose length is closest to this, in lines.
 _EXAMPLE_LINES = 10
 # Pages that explain a section, relative to the folder.

@@ -15,7 +15,7 @@ from typing import TextIO
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
-from catalog.versions import PROJECT_VERSION
+from gke_ai.catalog.versions import PROJECT_VERSION
 from tests.repository import ROOT, tracked
 
 HOME = Path("README.md")

@@ -14,14 +14,14 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
-from catalog.engines import ENGINES
-from components import every_component
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.components import every_component
+from gke_ai.settings.model import Section, Settings
+from gke_ai.settings.reading import PREFIX, section_types
+from gke_ai.settings.schema import schema
+from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts
 from maintain.pages.policies_page import SUBJECTS
-from settings.model import Section, Settings
-from settings.reading import PREFIX, section_types
-from settings.schema import schema
-from settings.secrets import SECRETS
 from tests import repository
 from tests.repository import ROOT
 
@@ -100,12 +100,14 @@ def _runs(word: str) -> bool:
 
 def _module(name: str, rest: str) -> Iterator[str]:
     path = ROOT / name.replace(".", "/")
-    if name.partition(".")[0] in FOREIGN_MODULES or name == "ops":
+    if name.partition(".")[0] in FOREIGN_MODULES or name == "gke_ai.ops":
         return
     if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
         yield f"python -m {name}"
         return
-    folders = {name.partition(".")[0], "ops"}  # ops.stack has the options of several commands
+    first, second, *_ = (*name.split("."), "")
+    # gke_ai.ops.stack has the options of several commands.
+    folders = {f"{first}/{second}" if first == "gke_ai" else first, "gke_ai/ops"}
     code = "".join(file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.py"))
     yield from (f"{name} {option}" for option in re.findall(r"--[a-z][a-z-]*", rest) if f'"{option}"' not in code)
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from gke_ai.ops.smoke import Result
 from maintain.real_vllm.asking import (
     ANSWER_SECONDS,
     QUESTIONS,
@@ -26,7 +27,6 @@ from maintain.real_vllm.asking import (
     under_burst,
 )
 from maintain.real_vllm.served import KEY, WITH_FLAG, WITHOUT_FLAG, Served
-from ops.smoke import Result
 
 Object = dict[str, Any]
 Process = subprocess.Popen[bytes]

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from catalog import vllm
-from catalog.engines import ENGINES
+from gke_ai.catalog import vllm
+from gke_ai.catalog.engines import ENGINES
 from maintain.real_vllm.served import Served
 
 FILE = Path(__file__).with_name("recorded.yaml")

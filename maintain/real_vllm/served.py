@@ -12,7 +12,7 @@ from unittest.mock import Mock
 from emulator.cluster.local_spec import variables
 from emulator.cluster.programs import known
 from emulator.cluster.sandbox import Container, Sandbox
-from ops.routes import KeyedRoute, keyed_routes
+from gke_ai.ops.routes import KeyedRoute, keyed_routes
 from tests.recorder import GATEWAY_KEY, Record, configuration, shared_record
 
 EXAMPLE = "examples/inference-gateway.yaml"

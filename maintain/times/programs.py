@@ -18,7 +18,7 @@ PROGRAMS = {
     PLUGINS: "the emulated plugins `gcp` and `kubernetes`, and the plugin for credentials",
     GO_TOOLS: "every other built tool: Kueue, JobSet, KWOK, the controller manager, the scheduler, helm, kubectl, …",
     EMULATOR: "the emulator's daemon and commands",
-    COMMANDS: "the commands of the Makefile: `ops`, `rehearse`, `report`",
+    COMMANDS: "the commands of the Makefile: `gke_ai.ops`, `gke_ai.rehearse`, `gke_ai.report`",
     PODS: "containers of local pods that run Python: stubs of model servers, training programs",
     PYTEST: "pytest itself, with every test that runs in its process",
     OTHER: "shells, envoy, git, and each process that ended before it was seen",
@@ -33,9 +33,7 @@ MODULES = {
     "emulator.kubernetes_plugin": PLUGINS,
     "emulator.auth_plugin": PLUGINS,
     "emulator": EMULATOR,
-    "ops": COMMANDS,
-    "rehearse": COMMANDS,
-    "report": COMMANDS,
+    "gke_ai": COMMANDS,
     "pytest": PYTEST,
 }
 # Verbs of the engine that run a program or change a stack.

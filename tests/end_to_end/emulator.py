@@ -21,7 +21,7 @@ from emulator.tests import harness
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
-from ops.stack import client_of, list_objects, send
+from gke_ai.ops.stack import client_of, list_objects, send
 from tests import repository
 from tests.end_to_end.reading import objects_of_cluster
 
@@ -46,11 +46,11 @@ class Emulator(harness.Emulator):
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
         """Run the command of `make COMMAND`."""
         picked = ["--config", str(config)] if config else []
-        return self.run("python", "-m", "ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
+        return self.run("python", "-m", "gke_ai.ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
 
     def prepare(self, config: Path) -> None:
         """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
-        code = "import pathlib, sys, ops.emulated; ops.emulated.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
+        code = "import pathlib, sys, gke_ai.ops.emulated as run; run.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
         self.run("python", "-c", code, self.stack, str(config))
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
@@ -216,7 +216,9 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
 
 def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
     """Start the command of `make up`."""
-    return emulator.start("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
+    return emulator.start(
+        "python", "-m", "gke_ai.ops.emulated", "up", "--stack", emulator.stack, "--config", str(config)
+    )
 
 
 def engine_of(emulator: Emulator) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from catalog.nodes import NVIDIA_GPU
-from catalog.objects import holds
-from catalog.quota import QUEUE_LABEL
 from emulator.cluster.api import MERGE_PATCH
 from emulator.cluster.jobs import FINISH
 from emulator.tests.harness import eventually
-from rehearse.scratch import Scratch
-from rehearse.simulate.kueue import Counts, Log, started
-from rehearse.simulate.objects import Object, Queues
-from rehearse.simulate.replay import Replay
-from rehearse.simulate.trace import Submission
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.objects import holds
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.rehearse.scratch import Scratch
+from gke_ai.rehearse.simulate.kueue import Counts, Log, started
+from gke_ai.rehearse.simulate.objects import Object, Queues
+from gke_ai.rehearse.simulate.replay import Replay
+from gke_ai.rehearse.simulate.trace import Submission
 from tests.end_to_end.conftest import fresh
 from tests.rehearsal.cluster import QueueCluster, connect, create, set_pools
 from tests.rehearsal.scenario import make

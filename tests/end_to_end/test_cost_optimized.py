@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from catalog.nodes import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
+from gke_ai.catalog.nodes import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
 from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
 
 pytestmark = pytest.mark.cluster

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from emulator.cluster.secret_sync import DUMMY_TOKEN
+from gke_ai.ops.stack import client_of, request
 from maintain.pages.pictures.record import RECORDING, course
-from ops.stack import client_of, request
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
 from tests.end_to_end.test_convergence import section
@@ -81,7 +81,7 @@ def test_first_up_serves_and_trains(platform: Emulator) -> None:
 
 def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
     eventually(lambda: all_running(platform, "llm"), "the run has started")
-    record = "import json; from ops.stack import Stack; from maintain.pages.pictures.record import record"
+    record = "import json; from gke_ai.ops.stack import Stack; from maintain.pages.pictures.record import record"
     output = platform.run("python", "-c", f"{record}; print(json.dumps(record(Stack({platform.stack!r}))))")
     assert course(json.loads(output.splitlines()[-1])) == course(json.loads(RECORDING.read_text())), "record it again"
 

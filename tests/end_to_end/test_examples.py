@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog.versions import JOBSET_API
-from ops.down import JOBSET_CRD
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.ops.down import JOBSET_CRD
 from tests import repository
 from tests.end_to_end.emulator import Emulator, begun, gone, killed_up, recovered, settled
 

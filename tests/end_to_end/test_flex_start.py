@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_NODEPOOL, GKE_TPU_TOPOLOGY
+from gke_ai.catalog.nodes import GKE_NODEPOOL, GKE_TPU_TOPOLOGY
 from tests.end_to_end.emulator import Emulator, begun, eventually, gone, settled
 
 pytestmark = pytest.mark.cluster

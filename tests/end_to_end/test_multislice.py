@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.nodes import GKE_NODEPOOL
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, Found, eventually, gone, settled
 from tests.end_to_end.test_convergence import section

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
 from tests.end_to_end.emulator import Emulator, settled
 from tests.end_to_end.test_convergence import EXAMPLE, changed
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
-from forecast.model import read
-from rehearse.standstill import LEASE
-from report.rehearsal_headline import sentence
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.forecast.model import read
+from gke_ai.rehearse.standstill import LEASE
+from gke_ai.report.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
@@ -39,7 +39,7 @@ def full() -> Iterator[Emulator]:
     with fresh() as emulator:
         versions = {"kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": EARLIER_JOBSET_VERSION}
         config = emulator.configure(EXAMPLE, **queues(**versions))
-        up = ("python", "-m", "ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
+        up = ("python", "-m", "gke_ai.ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
         emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
         eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
         yield emulator
@@ -76,7 +76,17 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     printed = full.make("snapshot")
     snapshot, out = full.state / "snapshot.json", full.state / "out.json"
     snapshot.write_text(printed[printed.index("{") :])
-    rehearse = ("python", "-m", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
+    rehearse = (
+        "python",
+        "-m",
+        "gke_ai.rehearse",
+        "--stack",
+        full.stack,
+        "--upgrade",
+        "kueue,jobset",
+        "--json",
+        str(out),
+    )
     config = full.configure(EXAMPLE, **queues())
     full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))
     forecast = read(out)
@@ -107,7 +117,7 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     config = full.configure(EXAMPLE, **queues())
     output = full.make("preview", config)
     assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
-    assert "python -m ops.crds" in output
+    assert "python -m gke_ai.ops.crds" in output
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {
         "update": ["kubernetes:helm.sh/v3:Release::jobset", "kubernetes:helm.sh/v3:Release::kueue"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from forecast.interruptions import PREEMPTED
-from forecast.model import Forecast, read
+from gke_ai.forecast.interruptions import PREEMPTED
+from gke_ai.forecast.model import Forecast, read
 from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_rehearse import clean
 from tests.recorder import configuration
@@ -27,7 +27,7 @@ def full(emulator: Emulator) -> Path:
 def upgraded(emulator: Emulator, what: str, config: Path) -> tuple[str, Forecast]:
     """What the rehearsal of an upgrade prints, and its result."""
     out = emulator.state / "out.json"
-    command = ("python", "-m", "rehearse", "--stack", "upgraded", "--upgrade", what, "--config", str(config))
+    command = ("python", "-m", "gke_ai.rehearse", "--stack", "upgraded", "--upgrade", what, "--config", str(config))
     return " ".join(emulator.run("--tools", "all", *command, "--json", str(out)).split()), read(out)
 
 

@@ -20,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from catalog.inference_extension import MODEL_HEADER
+from gke_ai.catalog.inference_extension import MODEL_HEADER
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, begun, eventually, gone
 

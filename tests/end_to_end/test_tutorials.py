@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from forecast import model, simulation
-from forecast.comparison import facts
+from gke_ai.forecast import model, simulation
+from gke_ai.forecast.comparison import facts
 from tests import repository
 from tests.end_to_end.emulator import ROOT, Emulator, until_none
 
@@ -110,11 +110,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This checkout, or a copy of it with the environments as shipped, if its users have edited theirs."""
     if all((ROOT / name).read_text() == repository.source(name).read_text() for name in repository.STACKS):
         return ROOT
-    copy = tmp_path_factory.mktemp("checkout")
-    for file in repository.tracked("**"):
-        target = copy / file.relative_to(ROOT)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
+    copy = repository.copy_to(tmp_path_factory.mktemp("checkout"))
     for name in repository.STACKS:
         shutil.copy2(repository.source(name), copy / name)
     return copy

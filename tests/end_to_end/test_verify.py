@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.daemonsets import agent_requests
-from catalog.nodes import GKE_ACCELERATOR
-from catalog.quantities import parse_quantity, readable
-from settings import calibration
+from gke_ai.catalog.daemonsets import agent_requests
+from gke_ai.catalog.nodes import GKE_ACCELERATOR
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.settings import calibration
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from forecast.comparison import facts
+from gke_ai.forecast.comparison import facts
 from tests.end_to_end.conftest import fresh
 from tests.rehearsal import places
 from tests.rehearsal.facts import as_facts

@@ -16,13 +16,13 @@ from typing import Any
 
 import yaml
 
-from catalog.workload_identity import pool_name
 from emulator import paths
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
-from ops import emulated
+from gke_ai.catalog.workload_identity import pool_name
+from gke_ai.ops import emulated
 from tests.recorded import CERTIFICATE, NOWHERE, read
 
 

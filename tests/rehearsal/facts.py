@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from forecast.comparison import Fact
+from gke_ai.forecast.comparison import Fact
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.scenario import Scenario
 

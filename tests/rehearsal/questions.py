@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.quota import QUEUE_LABEL
 from tests.rehearsal.scenario import make
 
 Object = dict[str, Any]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
-from catalog.quota import QUEUE_LABEL
-from catalog.versions import KUEUE_API
-from components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
-from settings.model import Queues
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.settings.model import Queues
 
 Object = dict[str, Any]
 ACCELERATOR = "nvidia-l4"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.nodes import NVIDIA_GPU
 from tests.rehearsal.scenario import Change, Pool, Run, Scenario
 from tests.rehearsal.stack import problems
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import settings
-from catalog.nodes import NVIDIA_GPU
-from settings.reading import PREFIX
+from gke_ai import settings
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.settings.reading import PREFIX
 from tests.rehearsal.scenario import ACCELERATOR, Scenario
 
 Section = dict[str, Any]

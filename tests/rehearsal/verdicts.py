@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from forecast.comparison import Fact, facts, pool_facts
-from forecast.comparison import differences as compare
-from forecast.model import Forecast
+from gke_ai.forecast.comparison import Fact, facts, pool_facts
+from gke_ai.forecast.comparison import differences as compare
+from gke_ai.forecast.model import Forecast
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.seeds import SeededCase
 

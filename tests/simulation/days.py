@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from catalog.nodes import NVIDIA_GPU
-from catalog.versions import KUEUE_API
-from ops.snapshot.format import Snapshot, build
-from rehearse.simulate.run import Run
-from rehearse.simulate.trace import Submission
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.ops.snapshot.format import Snapshot, build
+from gke_ai.rehearse.simulate.run import Run
+from gke_ai.rehearse.simulate.trace import Submission
 from tests.simulation.theory import run as submission
 
 Object = dict[str, Any]

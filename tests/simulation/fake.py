@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from catalog.objects import holds
-from rehearse.simulate.kueue import Counts, Log
+from gke_ai.catalog.objects import holds
+from gke_ai.rehearse.simulate.kueue import Counts, Log
 
 Object = dict[str, Any]
 

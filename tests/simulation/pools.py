@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearse.simulate.capacity import Capacity, CapacityFigures, read_figures
-from rehearse.simulate.objects import Queues
-from settings import ResolvedStack, Settings
+from gke_ai.rehearse.simulate.capacity import Capacity, CapacityFigures, read_figures
+from gke_ai.rehearse.simulate.objects import Queues
+from gke_ai.settings import ResolvedStack, Settings
 
 Object = dict[str, Any]
 ZONE = "us-central1-a"

@@ -9,9 +9,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import settings
-from rehearse.simulate.objects import Queues
-from rehearse.simulate.trace import Submission
+from gke_ai import settings
+from gke_ai.rehearse.simulate.objects import Queues
+from gke_ai.rehearse.simulate.trace import Submission
 
 Object = dict[str, Any]
 SEEDS = 20

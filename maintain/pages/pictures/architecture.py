@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
+from gke_ai.report.drawing import svg
+from gke_ai.report.graph import Box, Child, Graph
+from gke_ai.report.svg import wrapped
 from maintain import import_graph
-from report.drawing import svg
-from report.graph import Box, Child, Graph
-from report.svg import wrapped
+from tests.repository import ROOT
 
 # Less than the width of a column, so that no line is cut.
 TEXT_WIDTH, TEXT_SIZE = 134, 11.5
@@ -24,7 +25,7 @@ def drawn() -> str:
 
 def box(name: str) -> Box:
     """A folder or layer, with the first sentence of its docstring."""
-    title = "__main__.py" if name == "__main__" else f"{name.replace('.', '/')}/"
+    title = "__main__.py" if name == "__main__" else f"{import_graph.place(name).relative_to(ROOT)}/"
     lines = wrapped(import_graph.described(name).replace("`", ""), TEXT_WIDTH, TEXT_SIZE)
     return Box(name, title, kind="", children=tuple(map(Child, lines)))
 

@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from catalog.nodes import NVIDIA_GPU
-from catalog.versions import KUEUE_API
-from ops.stack import Object, Stack, list_objects
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.ops.stack import Object, Stack, list_objects
 from tests.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"

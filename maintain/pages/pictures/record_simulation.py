@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from forecast.simulation import read
+from gke_ai.forecast.simulation import read
 from tests.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "simulation.json"

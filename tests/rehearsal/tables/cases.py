@@ -10,8 +10,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from catalog.versions import KUEUE_API
-from ops.snapshot.format import shift
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.ops.snapshot.format import shift
 from tests.rehearsal.fates import conditions
 from tests.rehearsal.tables.decisions import Decision, admission, is_preempted, preemption
 from tests.rehearsal.tables.refusals import is_refused_queue, is_refused_workload

@@ -17,12 +17,12 @@ from typing import Any
 
 import yaml
 
-from catalog.versions import KUEUE_API
-from components.kueue import NAMESPACE
-from ops.stack import client_of
-from rehearse.ownership import managed_fields
-from rehearse.restore import wait_for_queues, wait_for_webhooks
-from rehearse.scratch import Scratch
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.components.kueue import NAMESPACE
+from gke_ai.ops.stack import client_of
+from gke_ai.rehearse.ownership import managed_fields
+from gke_ai.rehearse.restore import wait_for_queues, wait_for_webhooks
+from gke_ai.rehearse.scratch import Scratch
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, QueueCluster, Refused
 from tests.rehearsal.places import Place

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from catalog.objects import holds
-from forecast.answer import Answer
-from rehearse.manifests import Manifest
+from gke_ai.catalog.objects import holds
+from gke_ai.forecast.answer import Answer
+from gke_ai.rehearse.manifests import Manifest
 from tests.rehearsal.tables.agreement import exceptions
 from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.decisions import Decision

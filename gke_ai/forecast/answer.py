@@ -1,0 +1,169 @@
+"""What Kueue decided about one run that was submitted to a restored cluster, and who is before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fractions import Fraction
+
+from gke_ai.catalog.objects import condition, holds
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.forecast.model import Eviction
+from gke_ai.forecast.names import workload_name
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.queue import flavor_of
+from gke_ai.forecast.reasons import NO_NODE, why_it_waits
+from gke_ai.forecast.timeline import History, Object, Timeline, histories
+
+Amounts = Mapping[str, Fraction]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Another run: its cluster queue, priority and requests. `seconds` is how long it has run."""
+
+    name: str
+    queue: str
+    priority: int
+    requests: Amounts
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What Kueue decides about a run.
+
+    Attributes:
+        run: The run, by the stable name of its object.
+        queue: Its cluster queue.
+        admitted: Whether Kueue admits it.
+        flavors: The flavors that it gets.
+        pods: Its admitted pods, which are fewer than requested after a partial admission.
+        requested: The pods that it requests.
+        preempts: Runs that Kueue evicts for it.
+        waits_for: What it waits for, if Kueue does not admit it.
+        never: Why it would wait in an empty cluster too. Empty: it would start there.
+        no_node: Why no node fits its pods, if Kueue admits it.
+        ahead: Waiting runs that Kueue tries first.
+        holders: Runs that hold quota of its cohort in the flavors that it could have.
+        waits: Seconds until it starts in replays of the queue, in order. Infinite: not at all. Empty: none was asked.
+        workload: Its Workload.
+    """
+
+    run: str
+    queue: str
+    admitted: bool = False
+    flavors: tuple[str, ...] = ()
+    pods: int = 0
+    requested: int = 0
+    preempts: tuple[Eviction, ...] = ()
+    waits_for: str = ""
+    never: str = ""
+    no_node: str = ""
+    ahead: tuple[Run, ...] = ()
+    holders: tuple[Run, ...] = ()
+    waits: tuple[float, ...] = ()
+    workload: Object = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def starts(self) -> bool:
+        """Whether it starts without waiting for another run to end by itself."""
+        return self.admitted or bool(self.preempts)
+
+
+def own_workload(timeline: Timeline, name: str) -> Object | None:
+    """Returns the newest version of the Workload of a run. None if Kueue has created none."""
+    own = _own(timeline, name)
+    return own.last if own else None
+
+
+def is_decided(workload: Object) -> bool:
+    """Whether Kueue has admitted a Workload, or said why not."""
+    return holds(workload, "Admitted") or bool(condition(workload, "QuotaReserved").get("message"))
+
+
+def answer(timeline: Timeline, name: str, queue: str) -> Answer:
+    """Returns what Kueue decided about a run that was submitted when the timeline began."""
+    found = outcome(timeline)
+    own = _own(timeline, name)
+    assert own, name
+    admitted = any(start.workload == name for start in found.starts)
+    last = next((version for _, version in reversed(own.versions) if holds(version, "Admitted")), own.last)
+    assignments = ((last.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
+    return Answer(
+        name,
+        queue,
+        admitted=admitted,
+        flavors=tuple(filter(None, flavor_of(last).split(", "))),
+        pods=sum(int(item.get("count", 1)) for item in assignments),
+        requested=sum(int(item.get("count", 1)) for item in last["spec"]["podSets"]),
+        preempts=tuple(eviction for eviction in found.evictions if eviction.preemptor == name),
+        waits_for="" if admitted else why_it_waits(own.last)[1],
+        no_node=next((wait.text for wait in found.waits if (wait.workload, wait.reason) == (name, NO_NODE)), ""),
+        workload=own.last,
+    )
+
+
+def _own(timeline: Timeline, name: str) -> History | None:
+    workloads = histories(timeline).get("Workload", {}).values()
+    return next((history for history in workloads if history.gone is None and _name(history.last) == name), None)
+
+
+def roots(queues: Iterable[Object], cohorts: Iterable[Object]) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the outermost cohort of each cluster queue and of each cohort. A queue alone has none."""
+    parents = {item["metadata"]["name"]: (item.get("spec") or {}).get("parentName") or "" for item in cohorts}
+
+    def root(cohort: str) -> str:
+        seen = set[str]()
+        while (parent := parents.get(cohort)) and cohort not in seen:
+            seen.add(cohort)
+            cohort = parent
+        return cohort
+
+    of_queues = {item["metadata"]["name"]: root(item["spec"].get("cohortName") or "") for item in queues}
+    return of_queues, {name: root(name) for name in parents}
+
+
+def sharing(queue: str, of_queues: Mapping[str, str]) -> list[str]:
+    """Returns the cluster queues that share quota with one, and itself, from their outermost cohorts."""
+    own = of_queues.get(queue, "")
+    return [name for name, root in of_queues.items() if name == queue or (own and root == own)]
+
+
+def holders(
+    workloads: Iterable[Object], queues: Collection[str], cells: Collection[tuple[str, str]], now: datetime
+) -> Iterator[Run]:
+    """Yields the runs of cluster queues that hold quota of some flavors and resources, the largest first."""
+    found = []
+    for item in workloads:
+        admission = (item.get("status") or {}).get("admission") or {}
+        if admission.get("clusterQueue") not in queues or holds(item, "Finished"):
+            continue
+        used: dict[str, Fraction] = {}
+        for pod_set in admission.get("podSetAssignments") or []:
+            for resource, flavor in (pod_set.get("flavors") or {}).items():
+                if (flavor, resource) in cells:
+                    amount = parse_quantity(str((pod_set.get("resourceUsage") or {}).get(resource, 0)))
+                    used[resource] = used.get(resource, Fraction(0)) + amount
+        if any(used.values()):
+            since = datetime.fromisoformat(condition(item, "QuotaReserved")["lastTransitionTime"])
+            found.append(_run(item, admission["clusterQueue"], used, (now - since).total_seconds()))
+    yield from sorted(found, key=lambda run: (*(-amount for _, amount in sorted(run.requests.items())), run.name))
+
+
+def waiting(item: Object, queue: str) -> Run:
+    """Returns a waiting run with the requests that Kueue counts."""
+    total: dict[str, Fraction] = {}
+    for pod_set in (item.get("status") or {}).get("resourceRequests") or []:
+        for resource, text in (pod_set.get("resources") or {}).items():
+            total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(text))
+    return _run(item, queue, total)
+
+
+def _run(item: Object, queue: str, requests: Amounts, seconds: float = 0.0) -> Run:
+    return Run(_name(item), queue, int(item["spec"].get("priority") or 0), requests, seconds)
+
+
+def _name(item: Object) -> str:
+    return workload_name(item, {})

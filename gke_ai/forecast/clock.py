@@ -1,0 +1,96 @@
+"""Converts the emulator's seconds into those of Google Cloud.
+
+A rehearsal shortens Google's durations, such as the start or the drain of a node, and marks each object that waits.
+While it waits, one second of the emulator is `compression` seconds of Google Cloud. While only Kueue, the scheduler
+and other controllers decide, it is one second, because they are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+
+from gke_ai.catalog.objects import holds
+from gke_ai.forecast.timeline import Histories, History, annotation
+
+# The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
+DELAY = "emulator.gke-ai/ready-after"
+# Its annotation on the nodes of an upgrade (emulator/upgrade.py), and the values while GKE lets time pass.
+UPGRADED = "emulator.gke-ai/upgraded"
+WAITS = ("waits", "soaks")
+# The value when GKE deletes pods that a disruption budget protects.
+FORCED = "forced"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds of Google Cloud by the emulator's seconds, both since the change began.
+
+    `delays` are the times, without overlaps and in order, during which delays run.
+    """
+
+    compression: float = 1.0
+    delays: tuple[tuple[float, float], ...] = ()
+
+    def exactly(self, second: float) -> float:
+        """Returns the time on Google Cloud."""
+        shortened = sum(max(0.0, min(end, second) - max(begin, 0.0)) for begin, end in self.delays)
+        return second + shortened * (self.compression - 1)
+
+    def seconds(self, second: float) -> int:
+        """Returns the time on Google Cloud in whole seconds. Before the change it is 0."""
+        return round(self.exactly(max(second, 0.0)))
+
+
+def clock(histories: Histories, compression: float) -> Clock:
+    """Returns the clock of a rehearsal."""
+    if compression == 1:
+        return Clock()
+    nodes, pods = histories.get("Node", {}).values(), histories.get("Pod", {}).values()
+    spans = [span for node in nodes for span in (*_delay(node, node.first), *_waits(node))]
+    for pod in pods:
+        bound = next((at for at, version in pod.versions if version["spec"].get("nodeName")), None)
+        if bound is not None:
+            spans += _delay(pod, bound)
+    return Clock(compression, tuple(_merged(spans)))
+
+
+def _delay(history: History, begin: float) -> Iterator[tuple[float, float]]:
+    """Yields the time during which an object is held back, until it is ready or gone."""
+    delay = annotation(history.last, DELAY).removesuffix("s")
+    if not delay:
+        return
+    ready = next((at for at, version in history.versions if at >= begin and holds(version, "Ready")), None)
+    ends = [begin + float(delay), *(at for at in (ready, history.gone) if at is not None)]
+    if min(ends) > begin:
+        yield begin, min(ends)
+
+
+def _waits(node: History) -> Iterator[tuple[float, float]]:
+    """Yields the times during which GKE waits for a disruption budget, or lets an upgraded pool soak."""
+    since = None
+    for at, version in node.versions:
+        waits = annotation(version, UPGRADED) in WAITS
+        if waits and since is None:
+            since = at
+        elif not waits and since is not None:
+            yield since, at
+            since = None
+    if since is not None:
+        yield since, inf if node.gone is None else node.gone
+
+
+def _merged(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yields the spans in order, overlapping ones as one."""
+    begin = end = None
+    for next_begin, next_end in sorted(spans):
+        if begin is None or end is None:
+            begin, end = next_begin, next_end
+        elif next_begin <= end:
+            end = max(end, next_end)
+        else:
+            yield begin, end
+            begin, end = next_begin, next_end
+    if begin is not None and end is not None:
+        yield begin, end

@@ -1,0 +1,116 @@
+"""Compares two outcomes of the same change: a forecast, and what happened. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gke_ai.forecast.model import Forecast
+
+EVICTED, STARTS, WAITS = "evicted", "starts", "waits"
+
+
+class Fact(NamedTuple):
+    """What happens to a workload. `outcome` is evicted, starts, waits, Succeeded, Failed or Deleted."""
+
+    workload: str
+    outcome: str
+    preemptor: str = ""
+    flavor: str = ""
+
+    def __str__(self) -> str:
+        by = f" by {self.preemptor}" if self.preemptor else ""
+        return f"{self.workload} {self.outcome}{by}{f' in {self.flavor}' if self.flavor else ''}"
+
+
+class PoolFact(NamedTuple):
+    """What happens to the nodes of a pool."""
+
+    pool: str
+    capacity: str
+    machine: str
+    came: int
+    went: int
+    after: int
+
+
+def facts(forecast: Forecast) -> Counter[Fact]:
+    """Returns what happens to workloads, with the number of replicas of servers."""
+    result: Counter[Fact] = Counter()
+    for eviction in forecast.evictions:
+        result[Fact(eviction.workload, EVICTED, eviction.preemptor, eviction.flavor)] += eviction.count
+    for start in forecast.starts:
+        result[Fact(start.workload, STARTS, flavor=start.flavor)] += start.count
+    for wait in forecast.waits:
+        result[Fact(wait.workload, WAITS)] += wait.count
+    for end in forecast.ends:
+        result[Fact(end.workload, end.how)] += end.count
+    return result
+
+
+def pool_facts(forecast: Forecast) -> frozenset[PoolFact]:
+    """Returns what happens to the pools whose nodes change."""
+    return frozenset(
+        PoolFact(pool.pool, pool.capacity, pool.machine, pool.came, pool.went, pool.after)
+        for pool in forecast.nodes
+        if pool.came or pool.went
+    )
+
+
+AS_FORECAST, OTHERWISE, NOT_SEEN, NOT_FORECAST = "as forecast", "otherwise", "not seen", "not forecast"
+
+
+@dataclass(frozen=True, order=True)
+class Line:
+    """The comparison for one workload or pool: what was forecast, and what happened.
+
+    `verdict` is `as forecast`, `otherwise`, `not seen` (forecast, and nothing happened) or `not forecast`.
+    """
+
+    name: str
+    verdict: str
+    forecast: tuple[str, ...]
+    happened: tuple[str, ...]
+
+
+def compare(forecast: Forecast, happened: Forecast) -> list[Line]:
+    """Returns a line for each workload and pool that changes in either, sorted by name."""
+    return sorted([*_workloads(forecast, happened), *_pools(forecast, happened)])
+
+
+def differences(forecast: Forecast, happened: Forecast) -> list[Line]:
+    """Returns the lines whose verdict is not `as forecast`."""
+    return [line for line in compare(forecast, happened) if line.verdict != AS_FORECAST]
+
+
+def _workloads(forecast: Forecast, happened: Forecast) -> Iterator[Line]:
+    sides = facts(forecast), facts(happened)
+    for name in {fact.workload for side in sides for fact in side}:
+        ours, theirs = ({fact: count for fact, count in side.items() if fact.workload == name} for side in sides)
+        yield Line(name, _verdict(ours, theirs), tuple(_texts(ours)), tuple(_texts(theirs)))
+
+
+def _pools(forecast: Forecast, happened: Forecast) -> Iterator[Line]:
+    sides = pool_facts(forecast), pool_facts(happened)
+    for key in {fact[:3] for side in sides for fact in side}:
+        ours, theirs = ({fact for fact in side if fact[:3] == key} for side in sides)
+        texts = [
+            tuple(f"{fact.came} come, {fact.went} go, {fact.after} after" for fact in side) for side in (ours, theirs)
+        ]
+        yield Line(f"pool {key[0]} ({key[1]})", _verdict(ours, theirs), *texts)
+
+
+def _texts(side: dict[Fact, int]) -> Iterator[str]:
+    for fact, count in sorted(side.items()):
+        text = str(fact).removeprefix(f"{fact.workload} ")
+        yield f"{text} ({count} replicas)" if count > 1 else text
+
+
+def _verdict(ours: object, theirs: object) -> str:
+    if ours == theirs:
+        return AS_FORECAST
+    if not theirs:
+        return NOT_SEEN
+    return OTHERWISE if ours else NOT_FORECAST

@@ -1,0 +1,160 @@
+"""Kueue's and the scheduler's reasons in plain words.
+
+Messages of Kueue 0.18: https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/flavorassigner/flavorassigner.go
+and https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/preemption/preemption.go
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.objects import condition
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.forecast.timeline import Object
+
+NO_NODE = "NoNode"
+ADMISSION_CHECKS = "AdmissionChecks"
+PENDING, INADMISSIBLE = "Pending", "Inadmissible"
+UNPROCESSED = "Kueue has not processed it"
+# What Kueue says of a workload that it considered after another one, in the same cycle:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/scheduler/scheduler.go
+_OVERTAKEN = "Workload no longer fits after processing another workload"
+OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
+_UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")
+_NEVER = re.compile(
+    r"insufficient quota for (\S+) in flavor (\S+?), previously considered pod\w+ requests \((\S+?)\) "
+    r"\+ current pod\w+ request \((\S+?)\) > maximum capacity \((\S+?)\)"
+)
+_EXCLUDED = re.compile(
+    r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
+)
+_LOST = re.compile(r"(LocalQueue|ClusterQueue) (\S*) (?:doesn't exist|not found)")
+_NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
+_POD_SET = "couldn't assign flavors to pod set "
+_UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
+_PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
+_NAMES = {NVIDIA_GPU: "GPUs", GOOGLE_TPU: "TPU chips"}
+# Why Kueue preempts, by the reason of the condition Preempted.
+CAUSES: Mapping[str, str] = {
+    "InClusterQueue": "it has a lower priority in the same cluster queue",
+    "InCohortReclamation": "the cohort takes back the quota that it borrows",
+    "InCohortFairSharing": "fair sharing in the cohort",
+    "InCohortReclaimWhileBorrowing": "the cohort takes back quota, also for a workload that borrows",
+}
+# Why Kueue evicts, by the reason of the condition Evicted.
+EVICTIONS: Mapping[str, str] = {
+    "Preempted": "preempted",
+    "PodsReadyTimeout": "its pods were not ready in time",
+    "AdmissionCheck": "an admission check took back its approval",
+    "ClusterQueueStopped": "its cluster queue is stopped",
+    "LocalQueueStopped": "its local queue is stopped",
+    "NodeFailures": "its nodes failed",
+    "Deactivated": "it was deactivated",
+    "FlavorMigration": "it moves to a better flavor",
+}
+
+
+def why_it_waits(workload: Object) -> tuple[str, str]:
+    """Returns the reason of a workload that is not admitted: Kueue's word, and plain words."""
+    kind, text = stated_reason(workload)
+    return kind, text or UNPROCESSED
+
+
+def stated_reason(workload: Object) -> tuple[str, str]:
+    """Returns what Kueue itself says of a workload that is not admitted: its word, and plain words.
+
+    The words are empty if Kueue has not said why: it considers only the first of equal workloads, and after an eviction
+    it repeats what happened.
+    """
+    reserved = condition(workload, "QuotaReserved")
+    if reserved.get("status") == "True":
+        checks = (workload.get("status") or {}).get("admissionChecks") or []
+        waiting = [
+            f"{check['name']} ({check.get('message') or check['state']})"
+            for check in checks
+            if check["state"] != "Ready"
+        ]
+        return ADMISSION_CHECKS, f"admission checks: {', '.join(waiting) or 'Kueue has not started them'}"
+    message = message_of(workload)
+    if message == condition(workload, "Evicted").get("message", ""):
+        message = ""
+    return str(reserved.get("reason") or PENDING), plain(message)
+
+
+def message_of(workload: Object) -> str:
+    """Returns what Kueue says of a workload without quota."""
+    return str(condition(workload, "QuotaReserved").get("message", ""))
+
+
+def never_starts(message: str, groups: Collection[Collection[str]]) -> bool:
+    """Whether a message of Kueue says that a workload can't start however much of the quota is free.
+
+    `groups` are the flavors of each resource group of the cluster queue. One of them has no flavor for the workload.
+    """
+    if _LOST.search(message) or message == _NAMESPACE:
+        return True
+    for pod_set in message.split(_POD_SET)[1:]:
+        # Beside other pod sets it may be too large for a flavor only because Kueue gave them that one, of several.
+        never = {
+            flavor
+            for _, flavor, _, request, most in _NEVER.findall(pod_set)
+            if parse_quantity(request) > parse_quantity(most) or any(tuple(group) == (flavor,) for group in groups)
+        }
+        never |= {flavor for names in _EXCLUDED.findall(pod_set) for flavor in names if flavor}
+        if _UNAVAILABLE.search(pod_set) or any(group and never >= {*group} for group in groups):
+            return True
+    return False
+
+
+def plain(message: str) -> str:
+    """Returns a message of Kueue in plain words; an unknown message without uids."""
+    missing: dict[str, list[str]] = {}
+    for resource, flavor, more in _UNUSED.findall(message):
+        missing.setdefault(flavor, []).append(_amount(resource, more, "more"))
+    texts = [f"{', '.join(dict.fromkeys(amounts))} in flavor {flavor}" for flavor, amounts in missing.items()]
+    texts += [
+        f"{'' if others == '0' else f'{_number(resource, others)} + '}{_amount(resource, request)} in flavor {flavor}, "
+        f"which never has more than {_number(resource, most)}"
+        for resource, flavor, others, request, most in _NEVER.findall(message)
+    ]
+    texts += [f"a quota for {resource}, which its cluster queue lacks" for resource in _UNAVAILABLE.findall(message)]
+    texts += [f"{kind} {name}, which does not exist" for kind, name in _LOST.findall(message)]
+    if texts:
+        return ", ".join(dict.fromkeys(texts))
+    if message == _NAMESPACE:
+        return "a cluster queue that admits workloads of its namespace"
+    if message == _OVERTAKEN:
+        return OVERTAKEN
+    return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
+
+
+def preemptor_of(workload: Object) -> tuple[str, str]:
+    """Returns the uids of the Workload that preempts, and of its Job or pod."""
+    match = _PREEMPTOR.search(str(condition(workload, "Preempted").get("message", "")))
+    return (match[1], match[2]) if match else ("", "")
+
+
+def why_evicted(reason: str, cause: str, preemptor: str) -> str:
+    """Returns why Kueue evicts a workload, in plain words."""
+    text = EVICTIONS.get(reason.split("DueTo")[0], reason)
+    if preemptor:
+        text += f" by {preemptor}"
+    return f"{text}: {CAUSES.get(cause, cause)}" if cause else text
+
+
+def _amount(resource: str, quantity: str, more: str = "") -> str:
+    number = _number(resource, quantity)
+    name = _NAMES.get(resource, resource)
+    if number == "1":
+        name = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}.get(resource, name)
+    return " ".join(filter(None, [number, more, name]))
+
+
+def _number(resource: str, quantity: str) -> str:
+    try:
+        return readable(resource, parse_quantity(quantity))
+    except ValueError:
+        return quantity

@@ -1,0 +1,246 @@
+"""Workloads that wait at the end: for what, whether they waited before, and which can never start."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from gke_ai.catalog.objects import condition, label
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.forecast.cluster import ended, is_of_interest, workload_of
+from gke_ai.forecast.model import Wait
+from gke_ai.forecast.names import is_server_name, pod_name
+from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, together
+from gke_ai.forecast.reasons import (
+    ADMISSION_CHECKS,
+    INADMISSIBLE,
+    NO_NODE,
+    OVERTAKEN,
+    PENDING,
+    UNPROCESSED,
+    message_of,
+    never_starts,
+    stated_reason,
+)
+from gke_ai.forecast.timeline import Histories, History, Object
+
+# What Kueue compares to find equal workloads, besides containers:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/util/pod/pod.go, SpecShape
+_SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
+STRICT = "StrictFIFO"
+
+
+class Reason(NamedTuple):
+    """Why a workload waits: Kueue's word, plain words, and whether it can never start."""
+
+    kind: str
+    text: str
+    never: bool = False
+
+
+def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
+    """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
+    found = (*together(_for_quota(histories, queued)), *_for_nodes(histories, owners))
+    return tuple(sorted(found))
+
+
+# --------------------------------------------------------------------------------------------------------------- quota
+@dataclass(frozen=True)
+class _Moment:
+    """The workloads that wait at a time, by uid with their names, and the queues: None if they were not observed."""
+
+    waiting: Mapping[str, tuple[str, Object]]
+    local: Mapping[tuple[str, str], Object] | None
+    queues: Mapping[str, Object] | None
+
+    def reason(self, uid: str) -> Reason:
+        """Returns why a workload waits."""
+        workload = self.waiting[uid][1]
+        kind, text = stated_reason(workload)
+        if kind == ADMISSION_CHECKS:
+            return Reason(kind, text)
+        if lost := self._lost(workload):
+            return lost
+        if text and text != OVERTAKEN:
+            return Reason(kind, text, self._never(workload))
+        return self._of_another(workload) or Reason(PENDING, text or UNPROCESSED)
+
+    def _lost(self, workload: Object) -> Reason | None:
+        """Why the queues of a workload admit nothing, whatever Kueue said of it before."""
+        name = queue_of(workload)
+        if self.local is None or self.queues is None or not name:
+            return None
+        local = self.local.get((workload["metadata"]["namespace"], name))
+        if local is None:
+            return Reason(INADMISSIBLE, f"LocalQueue {name}, which does not exist", never=True)
+        if _is_stopped(local):
+            return Reason(INADMISSIBLE, f"LocalQueue {name}, which is stopped")
+        name = str(local["spec"].get("clusterQueue", ""))
+        queue = self.queues.get(name)
+        if queue is None:
+            return Reason(INADMISSIBLE, f"ClusterQueue {name}, which does not exist", never=True)
+        if _is_stopped(queue):
+            return Reason(INADMISSIBLE, f"ClusterQueue {name}, which is stopped")
+        active = condition(queue, "Active")
+        if active.get("status") == "False":
+            message = str(active.get("message", "")).rstrip(".")
+            return Reason(INADMISSIBLE, f"ClusterQueue {name}: {message}", never=True)
+        return None
+
+    def _never(self, workload: Object) -> bool:
+        """Whether Kueue says so. It may still start with fewer pods if it allows that."""
+        if any(pod_set.get("minCount") for pod_set in workload["spec"].get("podSets") or []):
+            return False
+        groups = (self._queue(workload) or {"spec": {}})["spec"].get("resourceGroups") or []
+        flavors = [[flavor["name"] for flavor in group.get("flavors") or []] for group in groups]
+        return never_starts(message_of(workload), flavors)
+
+    def _queue(self, workload: Object) -> Object | None:
+        """The cluster queue of a workload."""
+        local = (self.local or {}).get((workload["metadata"]["namespace"], queue_of(workload)))
+        return (self.queues or {}).get(str(local["spec"].get("clusterQueue", ""))) if local else None
+
+    @cached_property
+    def _stated(self) -> Mapping[str, list[tuple[str, Object]]]:
+        """The workloads of which Kueue says what they wait for, by cluster queue, in its order."""
+        stated: dict[str, list[tuple[str, Object]]] = defaultdict(list)
+        for name, workload in sorted(self.waiting.values(), key=lambda item: (_order(item[1]), item[0])):
+            queue = self._queue(workload)
+            if queue is not None and stated_reason(workload)[1] not in ("", OVERTAKEN):
+                stated[queue["metadata"]["name"]].append((name, workload))
+        return stated
+
+    @cached_property
+    def _equal(self) -> Mapping[tuple[str, str], Object]:
+        """The first of these workloads, by cluster queue and shape."""
+        return {
+            (queue, _shape(workload)): workload
+            for queue, stated in self._stated.items()
+            for _, workload in reversed(stated)
+        }
+
+    def _of_another(self, workload: Object) -> Reason | None:
+        """The reason of an equal workload, or of the first one in a queue that keeps its order."""
+        queue = self._queue(workload)
+        if queue is None:
+            return None
+        name = str(queue["metadata"]["name"])
+        if queue["spec"].get("queueingStrategy") == STRICT:
+            first, other = next(iter(self._stated.get(name, [])), ("", workload))
+            if _order(other) >= _order(workload):
+                return None
+            text = f"{first}, which is before it in ClusterQueue {name} ({STRICT})"
+            return Reason(PENDING, text, self._never(other))
+        equal = self._equal.get((name, _shape(workload)))
+        return Reason(*stated_reason(equal), self._never(equal)) if equal else None
+
+
+def _is_stopped(queue: Object) -> bool:
+    return str(queue["spec"].get("stopPolicy", "None")) != "None"
+
+
+def _order(workload: Object) -> tuple[int, str]:
+    """The place of a workload in its queue: by priority, then by age."""
+    return -priority_of(workload), str(workload["metadata"].get("creationTimestamp", ""))
+
+
+def _shape(workload: Object) -> str:
+    """What makes workloads equal for Kueue's scheduler: pkg/workload/workload.go, computeSchedulingHash."""
+    pod_sets = []
+    for pod_set in workload["spec"].get("podSets") or []:
+        spec = (pod_set.get("template") or {}).get("spec") or {}
+        containers = [
+            [
+                ((container.get("resources") or {}).get("requests"), container.get("ports"))
+                for container in spec.get(key) or []
+            ]
+            for key in ("initContainers", "containers")
+        ]
+        shape = {key: spec.get(key) for key in _SHAPE}
+        counts = [pod_set.get(key) for key in ("name", "count", "minCount", "topologyRequest")]
+        pod_sets.append([counts, containers, shape])
+    return json.dumps([priority_of(workload), pod_sets], sort_keys=True)
+
+
+def _moment(histories: Histories, queued: Queue, version: Callable[[History], Object | None]) -> _Moment:
+    def present(kind: str) -> Iterator[Object]:
+        return (item for item in map(version, histories.get(kind, {}).values()) if item)
+
+    waiting = {}
+    for uid, (name, history) in queued.workloads.items():
+        if (workload := version(history)) and is_queued(workload):
+            waiting[uid] = name, workload
+    local = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in present("LocalQueue")}
+    queues = {item["metadata"]["name"]: item for item in present("ClusterQueue")}
+    return _Moment(
+        waiting, local if "LocalQueue" in histories else None, queues if "ClusterQueue" in histories else None
+    )
+
+
+def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]]:
+    before = _moment(histories, queued, lambda history: history.before)
+    after = _moment(histories, queued, lambda history: history.last if history.gone is None else None)
+    for uid, (name, workload) in after.waiting.items():
+        if workload["metadata"].get("deletionTimestamp"):
+            continue
+        reason = after.reason(uid)
+        earlier = before.reason(uid) if uid in before.waiting else None
+        same = earlier is not None and earlier.kind == reason.kind and (earlier.never or not reason.never)
+        yield (
+            uid,
+            Wait(
+                name,
+                queue_of(workload),
+                priority_of(workload),
+                reason.kind,
+                reason.text,
+                before=same,
+                never=reason.never,
+                otherwise=earlier is not None and not same,
+            ),
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------- nodes
+def _for_nodes(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+    """Yields the workloads whose pods no node fits at the end, with the reason of the autoscaler or the scheduler."""
+    waiting: dict[tuple[str, bool], list[Object]] = defaultdict(list)
+    for history in histories.get("Pod", {}).values():
+        if history.gone is None and lacks_node(history.last) and is_of_interest(history.last, owners):
+            waited_before = history.before is not None and lacks_node(history.before)
+            waiting[pod_name(history.last), waited_before].append(history.last)
+    events = [history.last for history in histories.get("Event", {}).values()]
+    for (name, waited_before), pods in waiting.items():
+        owner = workload_of(pods[0], owners)
+        yield Wait(
+            name,
+            queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL),
+            priority_of(owner.last if owner else pods[0]),
+            NO_NODE,
+            f"a node: {_why_no_node(pods, events)}",
+            waited_before,
+            len(pods) if is_server_name(name) else 1,
+        )
+
+
+def lacks_node(pod: Object) -> bool:
+    """Whether no node fits a pod."""
+    scheduled = condition(pod, "PodScheduled")
+    return (
+        not pod["metadata"].get("deletionTimestamp") and not ended(pod) and scheduled.get("reason") == "Unschedulable"
+    )
+
+
+def _why_no_node(pods: list[Object], events: list[Object]) -> str:
+    """The autoscaler's newest reason for one of the pods, else the scheduler's."""
+    uids = {pod["metadata"]["uid"] for pod in pods}
+    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
+    refused = [event for event in own if event.get("reason") == "NotTriggerScaleUp"]
+    if refused:
+        newest = max(refused, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
+        return str(newest.get("message", "")).removeprefix("pod didn't trigger scale-up: ")
+    return str(condition(pods[0], "PodScheduled").get("message", ""))

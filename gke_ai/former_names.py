@@ -1,0 +1,61 @@
+"""Names of before the package `gke_ai`: in a checkout, they work for one more release, with a notice.
+
+`settings.model` is then the module `gke_ai.settings.model` itself, not a copy of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+
+
+def stand_for(name: str, running_as: str) -> None:
+    """Makes a former name mean its module in `gke_ai`, or runs that if `python -m` names it. Prints one notice."""
+    if not any(isinstance(finder, _FormerNames) for finder in sys.meta_path):
+        print(f"`{name}` is now `gke_ai.{name}`. The former name works until the next release.", file=sys.stderr)
+        sys.meta_path.insert(0, _FormerNames())
+    if running_as == "__main__":
+        runpy.run_module(f"gke_ai.{name}", run_name="__main__", alter_sys=True)
+    else:
+        sys.modules[name] = importlib.import_module(f"gke_ai.{name}")
+
+
+class _FormerNames(MetaPathFinder):
+    """Finds the modules of the packages that have a former name."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package = sys.modules.get(fullname.partition(".")[0])
+        if "." not in fullname or package is None or package.__name__ != f"gke_ai.{fullname.partition('.')[0]}":
+            return None
+        current = importlib.util.find_spec(f"gke_ai.{fullname}")
+        is_package = current is not None and current.submodule_search_locations is not None
+        return ModuleSpec(fullname, _Current(current), is_package=is_package) if current else None
+
+
+class _Current(InspectLoader):
+    """Gives the module of today in place of a new one."""
+
+    def __init__(self, current: ModuleSpec) -> None:
+        self._current = current
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return importlib.import_module(self._current.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._current  # the import has replaced it
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        assert isinstance(self._current.loader, InspectLoader)
+        return self._current.loader.get_code(self._current.name)
+
+    def get_source(self, fullname: str) -> str | None:
+        assert isinstance(self._current.loader, InspectLoader)
+        return self._current.loader.get_source(self._current.name)

@@ -1,0 +1,60 @@
+"""The HorizontalPodAutoscalers of a stack, for the status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gke_ai.catalog.objects import condition
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.ops.stack import Object
+
+
+def autoscaler_rows(autoscalers: Iterable[Object]) -> Iterator[tuple[str, ...]]:
+    """Yields a row per metric of an autoscaler: value, target, and why it does not scale."""
+    for autoscaler in autoscalers:
+        metadata, spec, status = autoscaler["metadata"], autoscaler["spec"], autoscaler.get("status", {})
+        values = {metric_of(metric)[0]: metric_of(metric)[1] for metric in status.get("currentMetrics") or []}
+        scaled = spec["scaleTargetRef"]["name"]
+        replicas, wanted = status.get("currentReplicas", 0), status.get("desiredReplicas", 0)
+        for metric in spec["metrics"]:
+            name, target = metric_of(metric)
+            yield (
+                f"{metadata['namespace']}/{metadata['name']}",
+                scaled,
+                name,
+                f"{values.get(name, 'unknown')} / {target}",
+                str(replicas) if replicas == wanted else f"{replicas} → {wanted}",
+                f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']}",
+                hindrance(autoscaler),
+            )
+
+
+def metric_of(metric: Object) -> tuple[str, str]:
+    """Returns the name of an autoscaler's metric, and its target or (in a status) its value."""
+    source = metric.get(metric["type"][:1].lower() + metric["type"][1:]) or {}
+    amount = source.get("target") or source.get("current") or {}
+    for form in ("averageValue", "value"):
+        if form in amount:
+            return named(source), figure(amount[form])
+    percent = amount.get("averageUtilization")
+    return named(source), "unknown" if percent is None else f"{percent} %"
+
+
+def named(source: Object) -> str:
+    """Returns the name of a metric: its own, or for cpu and memory that of the resource."""
+    return str(source.get("metric", {}).get("name") or source.get("name", ""))
+
+
+def figure(quantity: str) -> str:
+    """Formats the value of a metric."""
+    value = parse_quantity(quantity)
+    return readable("memory", value) if value >= 2**20 else f"{float(value):.4g}"
+
+
+def hindrance(autoscaler: Object) -> str:
+    """Returns why an autoscaler cannot scale as its metrics require, or an empty text."""
+    for condition_type, hinders in (("AbleToScale", "False"), ("ScalingActive", "False"), ("ScalingLimited", "True")):
+        status_condition = condition(autoscaler, condition_type)
+        if status_condition.get("status") == hinders:
+            return f"{status_condition.get('reason', '')}: {status_condition.get('message', '')}"
+    return ""

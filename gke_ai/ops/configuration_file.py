@@ -1,0 +1,42 @@
+"""Reads a configuration file that may be a stranger's, as Pulumi does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
+from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.settings import calibration
+from gke_ai.settings.calibration import Calibration
+
+
+def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, Any]:
+    """Returns the content of a configuration file. Stops if it has no keys, is too large, or is not YAML."""
+    documents = read_documents(path, reader)
+    content = documents[0] if documents and documents[0] is not None else {}
+    if not isinstance(content, dict):
+        raise Stop(f"{path} is not a configuration: it has no keys.")
+    if len(documents) > 1:
+        raise Stop(f"{path} has {len(documents)} documents. Leave one.")
+    return content
+
+
+def read_documents(path: Path, reader: Reader) -> list[Any]:
+    """Returns the documents of a file. Stops if it is too large, or not YAML."""
+    try:
+        return read_file(path, reader)
+    except InvalidDocument as invalid:
+        raise Stop(f"{path} {invalid}") from None
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Returns the figures that a configuration file names, if any. Stops if they are invalid."""
+    file = (read_configuration(path).get("config") or {}).get("gke-ai:calibration")
+    if not isinstance(file, str):
+        return Calibration()
+    try:
+        return calibration.read(ROOT / file)
+    except calibration.BadCalibration as bad:
+        where, cause, remedy = bad.mistakes[0]
+        raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None

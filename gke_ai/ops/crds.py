@@ -1,0 +1,88 @@
+"""`python -m gke_ai.ops.crds --stack …`: upgrades JobSet's CRD to the version that the next `up` installs.
+
+Helm installs the CRDs in a chart's folder `crds/`, and never upgrades them:
+https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import yaml
+
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
+from gke_ai.ops.down import jobset_release
+from gke_ai.ops.stack import Stack, Stop, arguments, run
+from gke_ai.ops.terminal import PlainConsole
+
+# Name of this field manager in `managedFields`.
+MANAGER = "gke-ai"
+console = PlainConsole(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Applies the CRD of JobSet's chart, before an `up` that installs another version of JobSet."""
+    crds(arguments(main.__doc__ or ""))
+
+
+def crds(stack: Stack, chart: str | None = None) -> None:
+    """Applies the CRDs of JobSet's chart, in the version of the stack's configuration.
+
+    `chart` is the location of the chart. Default: its registry.
+    """
+    api = stack.api()
+    if not jobset_release(stack.resources) or api is None:
+        raise Stop(f"{stack.name} has no release of JobSet: there is no CRD to upgrade.")
+    version = wanted(stack)
+    for crd in of_chart(chart or JOBSET_CHART, version):
+        name = crd["metadata"]["name"]
+        apply(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", crd)
+        console.print(f"CRD {name} now has the version of JobSet {version}. Next: {stack.next('up')}")
+
+
+def wanted(stack: Stack) -> str:
+    """Returns JobSet's version from the configuration, else the pinned version."""
+    done = stack.pulumi("config", "--json", configured=True, quiet=True)
+    if done.returncode:
+        raise Stop(done.stderr.strip())
+    queues = json.loads(done.stdout).get("gke-ai:queues", {})
+    stated: str | None = (queues.get("objectValue") or {}).get("jobsetVersion")
+    return stated or JOBSET_VERSION
+
+
+def of_chart(chart: str, version: str) -> list[dict[str, Any]]:
+    """Returns the CRDs of a chart, as `helm show crds` prints them."""
+    helm = shutil.which("helm")
+    if helm is None:
+        raise Stop(
+            "helm is not on PATH; it reads the CRDs of the chart. Install it: https://helm.sh/docs/intro/install/"
+        )
+    done = subprocess.run([helm, "show", "crds", chart, "--version", version], capture_output=True, text=True)
+    if done.returncode:
+        raise Stop(f"Helm cannot read the chart {chart} {version}: {done.stderr.strip()}")
+    return [crd for crd in yaml.safe_load_all(done.stdout) if crd]
+
+
+def apply(api: Any, path: str, body: dict[str, Any]) -> None:
+    """Applies an object by server-side apply. Fields of other managers stay."""
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    header = {"Content-Type": "application/apply-patch+yaml", "Accept": "application/json"}
+    query = [("fieldManager", MANAGER), ("force", "true")]
+    try:
+        request = api.param_serialize("PATCH", path, None, query, header, body, auth_settings=["BearerToken"])
+        answer = api.call_api(*request, _request_timeout=60)
+        answer.read()
+        api.response_deserialize(answer, {"200": "object", "201": "object"})
+    except ApiException as error:
+        raise Stop(f"The cluster refuses {path}: {error.reason} {error.body or ''}".strip()) from None
+    except HTTPError as error:
+        raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
+
+
+if __name__ == "__main__":
+    run(main)

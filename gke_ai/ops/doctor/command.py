@@ -1,0 +1,159 @@
+"""`make doctor STACK=…`: lists what is missing before a first `up` on Google Cloud, with the command that fixes it.
+
+It runs the tools of this machine, and calls Google's APIs with the application default credentials, which Pulumi's
+provider also uses. It changes nothing. Every request goes through `call`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from gke_ai import settings
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.doctor.cluster import ClusterChecks
+from gke_ai.ops.doctor.data import DataChecks
+from gke_ai.ops.doctor.images import ImageChecks
+from gke_ai.ops.doctor.machine import MachineChecks
+from gke_ai.ops.doctor.project import ProjectChecks
+from gke_ai.ops.doctor.requests import call
+from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
+from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.terminal import new_console
+from gke_ai.settings import BadConfiguration
+from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
+
+PREFIX = "gke-ai:"
+
+
+@dataclass
+class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataChecks):
+    """All checks of a stack before its first `up`."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yields all findings, those of this machine first."""
+        yield from self._all(
+            *(self.pulumi, self.plugins, self.login, self.python),
+            *(self.hugging_face, self.gateway_api_key, self.models, self.advisories, self.images, self.kubectl),
+        )
+        tools = [*self._all(self.gcloud)]
+        yield from tools
+        if any(finding.state == MISSING for finding in tools):
+            yield Finding(UNCHECKED, "Google Cloud", "install gcloud first")
+            return
+        yield from self._all(self.auth_plugin, self.account)
+        findings = [*self._all(self.credentials)]
+        yield from findings
+        if any(finding.state == MISSING for finding in findings):
+            yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
+            return
+        findings = [*self._all(self.project_exists)]
+        yield from findings
+        if any(finding.state != GOOD for finding in findings):
+            yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")
+            return
+        yield from self._all(
+            *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
+            *(
+                self.machines,
+                self.versions,
+                self.cluster_features,
+                self.network,
+                self.proxy_subnetwork,
+                self.nat,
+                self.node_account,
+                self.buckets,
+                self.secret,
+                self.channels,
+            ),
+        )
+
+    def _all(self, *checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+        for check in checks:
+            subject = check.__name__.replace("_", " ")
+            try:
+                findings = list(check())
+            except NotCheckedError as reason:
+                yield Finding(UNCHECKED, subject, str(reason))
+            else:
+                yield from findings or [Finding(GOOD, subject)]
+
+
+def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
+    """Prints what is missing. The exit code is 1 if something is missing."""
+    parser = argparse.ArgumentParser(prog="gke_ai.ops.doctor", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
+    parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
+    options = parser.parse_args(argv)
+    stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
+    doctor = doctor_for(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
+    raise SystemExit(report_findings(list(doctor.examine()), stack))
+
+
+def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
+    """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
+    if not file.exists():
+        raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
+    config: dict[str, Any] = read_configuration(file).get("config") or {}
+    project = str(config.get("gcp:project") or "")
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    try:
+        # A missing token is a finding, not an error of the configuration.
+        loaded = settings.load(
+            values,
+            project,
+            token_given=True,
+            region=str(config.get("gcp:region") or ""),
+            token_problems=[
+                *settings.token_problems(*secret_of(values, HF_TOKEN.key), os.environ.get(HF_TOKEN.variable)),
+                *settings.api_key_problems(*secret_of(values, API_KEY.key), os.environ.get(API_KEY.variable)),
+            ],
+        )
+    except BadConfiguration as bad:
+        raise Stop(str(bad)) from None
+    token_given, key_given = (secret.key in values or bool(os.environ.get(secret.variable)) for secret in SECRETS)
+    return Doctor(stack, project, loaded, token_given, call, key_given)
+
+
+def secret_of(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
+    """Returns a secret in the file, or its ciphertext, and whether Pulumi encrypted it."""
+    stated = values.get(key)
+    if isinstance(stated, Mapping) and "secure" in stated:
+        return "".join(str(stated["secure"]).split()), True
+    return (None if stated is None else str(stated)), False
+
+
+def report_findings(findings: Sequence[Finding], stack: str) -> int:
+    """Prints the findings. Returns 1 if something is missing, else 0."""
+    console = new_console()
+    shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
+    unchecked = [finding for finding in findings if finding.state == UNCHECKED]
+    missing = sum(finding.state == MISSING for finding in findings)
+    if shown:
+        table = Table()
+        for column in ("", "", "what is missing"):
+            table.add_column(column, overflow="fold")
+        for number, finding in enumerate(shown, 1):
+            advice = " (advice)" if finding.state == ADVICE else ""
+            table.add_row(str(number), Text(finding.subject + advice), Text(finding.text))
+        console.print(table)
+        console.print("Commands that fix it:")
+        for number, finding in enumerate(shown, 1):
+            # Unwrapped, so that it can be copied.
+            console.print(Text(f"{number:3}  {finding.command}"), soft_wrap=True)
+    for finding in unchecked:
+        console.print(Text(f"not checked: {finding.subject}: {finding.text}"), soft_wrap=True)
+        if finding.command:
+            console.print(Text(f"     {finding.command}"), soft_wrap=True)
+    good = sum(finding.state == GOOD for finding in findings)
+    console.print(f"{missing} missing, {len(unchecked)} not checked, {good} passed.")
+    if not missing:
+        console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)
+    return 1 if missing else 0

@@ -1,0 +1,64 @@
+"""Checks of buckets, of the token in Secret Manager, and of notification channels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import quote
+
+from gke_ai.ops.doctor.visit import MISSING, Finding, NotCheckedError, Visit, refusal, switched_off
+
+
+@dataclass
+class DataChecks(Visit):
+    """Checks of what the stack reads, adopts and notifies."""
+
+    def buckets(self) -> Iterator[Finding]:
+        """The names of new buckets are free, and buckets to adopt exist."""
+        for bucket in self.settings.buckets:
+            answer = self.answer(f"storage.googleapis.com/storage/v1/b/{quote(bucket.name, safe='')}")
+            if switched_off(answer) or answer.code not in (200, 403, 404):
+                raise NotCheckedError(refusal(answer, "storage.googleapis.com"))
+            if answer.code == 403:
+                text = f"{bucket.name} belongs to another project: bucket names are globally unique"
+                yield Finding(MISSING, "bucket", text, self._config(f"--path '{bucket.at('name')}' ANOTHER-NAME"))
+            elif answer.code == 404 and bucket.adopt:
+                text = f"there is no bucket {bucket.name} to adopt"
+                yield Finding(MISSING, "bucket", text, self._config(f"--path '{bucket.at('adopt')}' false"))
+            elif answer.code == 200 and not bucket.adopt and bucket.name not in self._recorded:
+                text = f"bucket {bucket.name} exists already, and the stack would create it"
+                yield Finding(MISSING, "bucket", text, self._config(f"--path '{bucket.at('adopt')}' true"))
+
+    @cached_property
+    def _recorded(self) -> set[str]:
+        """Names of the buckets in the state of the stack."""
+        answer = self.call(f"pulumi stack export --stack {self.stack}")
+        deployment = answer.body.get("deployment") if isinstance(answer.body, dict) and not answer.code else None
+        return {
+            str(resource.get("id"))
+            for resource in (deployment or {}).get("resources", [])
+            if resource["type"] == "gcp:storage/bucket:Bucket"
+        }
+
+    def secret(self) -> Iterator[Finding]:
+        """The secret with the token exists in Secret Manager, if the configuration names one."""
+        named = self.settings.hf_token_secret
+        if named is None:
+            return
+        path = named if named.startswith("projects/") else f"projects/{self.project}/secrets/{named}"
+        _, project, _, name = path.split("/")
+        where = f"{name} --project {project} --data-file=-  # type the token, then Ctrl-D twice"
+        if self.google(f"secretmanager.googleapis.com/v1/{path}") is None:
+            text = f"there is no secret {name} in {project}"
+            yield Finding(MISSING, "Secret Manager", text, f"gcloud secrets create {where}")
+        elif (self.google(f"secretmanager.googleapis.com/v1/{path}/versions/latest") or {}).get("state") != "ENABLED":
+            text = f"secret {name} has no enabled version"
+            yield Finding(MISSING, "Secret Manager", text, f"gcloud secrets versions add {where}")
+
+    def channels(self) -> Iterator[Finding]:
+        """Notification channels exist."""
+        for channel in self.settings.monitoring.channels if self.settings.monitoring else []:
+            if self.google(f"monitoring.googleapis.com/v3/{channel}") is None:
+                command = f"gcloud beta monitoring channels list --project {self.project} --format='value(name)'"
+                yield Finding(MISSING, "notification channel", f"there is no {channel}", command)

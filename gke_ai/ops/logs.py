@@ -1,0 +1,93 @@
+"""`python -m gke_ai.ops.logs RUN`: prints the logs of a run's pods, its restarts and its newest checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gke_ai.catalog import fuse
+from gke_ai.ops import runs
+from gke_ai.ops.runs import INDEX_LABEL, Run
+from gke_ai.ops.stack import Object, Stack, Stop, add_stack, list_objects, on_emulator, run, send
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+LINES = 100  # of each container, by default
+SECONDS = 60
+
+
+def main() -> None:
+    """Prints the logs of a run's pods in their order, its restarts, and its newest complete checkpoint."""
+    parser = argparse.ArgumentParser(prog="gke_ai.ops.logs", description=main.__doc__)
+    parser.add_argument("run", help="name of the run, with or without its namespace")
+    add_stack(parser)
+    parser.add_argument("--lines", type=int, default=LINES, help=f"last lines of each pod. Default: {LINES}")
+    options = parser.parse_args()
+    show(Stack(options.stack), options.run, options.lines)
+
+
+def show(stack: Stack, name: str, lines: int = LINES) -> None:
+    """Prints the logs of the run `name`."""
+    api, found = runs.read(stack)
+    for line in report(api, runs.find(stack, found, name), lines):
+        print(line)
+
+
+def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
+    """Yields the log lines, each with the name of its pod, and then a summary of the run."""
+    pods = list_objects(api, f"/api/v1/namespaces/{found.namespace}/pods", labelSelector=found.selector)
+    for pod in sorted(pods, key=order):
+        for container in pod["spec"]["containers"]:
+            if container["name"] != fuse.SIDECAR:
+                yield from of_container(api, pod, container["name"], lines)
+    newest, step = runs.saved(found)
+    running = f"{found.running(pods)} of {found.wanted_pods} pods run"
+    yield f"{found.kind} {found}: {found.state}, {running}, {found.restarts} restarts"
+    yield f"newest complete checkpoint: {newest}" + (f", step {step}" if step != "–" else "")
+    if not pods:
+        yield "It has no pods now. " + of_deleted_pods(found)
+
+
+def order(pod: Object) -> tuple[int, str]:
+    """The number of a pod in its Job, then its name."""
+    labels = pod["metadata"].get("labels") or {}
+    return int(labels.get(INDEX_LABEL, 0)), pod["metadata"]["name"]
+
+
+def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Iterator[str]:
+    """Yields the last log lines of a container, each with the name of its pod."""
+    name = pod["metadata"]["name"]
+    try:
+        text = read(api, pod, container, lines)
+    except Stop as stop:
+        yield f"{name}: no log: {stop}"
+        return
+    for line in text.splitlines():
+        yield f"{name}: {line}"
+
+
+def read(api: ApiClient, pod: Object, container: str, lines: int) -> str:
+    """Returns the last log lines of a container."""
+    metadata = pod["metadata"]
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    answer = send(api, "GET", path, {"container": container, "tailLines": str(lines)}, seconds=SECONDS)
+    if not answer.code:
+        raise Stop(f"the cluster does not answer ({answer.error})")
+    if answer.code != 200:
+        raise Stop("a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {answer.code})")
+    return str(answer.body)
+
+
+def of_deleted_pods(found: Run) -> str:
+    """Where the logs of deleted pods are."""
+    if on_emulator():
+        return f"Logs of deleted pods:  emulator/run logs {found.name} -n {found.namespace}"
+    # https://docs.cloud.google.com/logging/docs/view/logging-query-language
+    query = f'resource.labels.namespace_name="{found.namespace}" resource.labels.pod_name:"{found.name}"'
+    return f"Logs of deleted pods:  gcloud logging read 'resource.type=\"k8s_container\" {query}'"
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,237 @@
+"""`python -m gke_ai.ops.runs list`, or `remove RUN`: lists the runs of a stack, and removes finished ones."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.ops import checkpoints
+from gke_ai.ops.stack import Object, Stack, Stop, add_stack, list_objects, request
+from gke_ai.ops.stack import run as run_command
+from gke_ai.ops.terminal import new_console
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
+JOB_LABEL = "batch.kubernetes.io/job-name"
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+# A column of tables of runs. It wraps, because it may have the reason why a bucket can't be read.
+SAVED = "newest checkpoint"
+PATHS: Mapping[str, tuple[str, str]] = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs")}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a stack: its Job or JobSet in the cluster.
+
+    Attributes:
+        name: Name of the Job or JobSet.
+        namespace: Its namespace.
+        kind: `Job` or `JobSet`.
+        run_kind: Kind in the configuration: `job`, `fineTune`, `multislice` or `tpuBatch`; empty for an earlier run.
+        checkpoints: `gs://` directory of its checkpoints; empty if it is not known.
+        item: The object in the cluster; None if it is gone.
+    """
+
+    name: str
+    namespace: str
+    kind: str
+    run_kind: str = ""
+    checkpoints: str = ""
+    item: Object | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether the latest update of the stack contained the run. Replaced runs stay in the cluster without it."""
+        return bool(self.run_kind)
+
+    @property
+    def path(self) -> str:
+        """API path of the Job or JobSet."""
+        base, plural = PATHS[self.kind]
+        return f"{base}/namespaces/{self.namespace}/{plural}/{self.name}"
+
+    @property
+    def selector(self) -> str:
+        """Label selector of its pods."""
+        return f"{JOBSET_LABEL if self.kind == 'JobSet' else JOB_LABEL}={self.name}"
+
+    def owns(self, pod: Object) -> bool:
+        """Whether this is a pod of the run."""
+        metadata = pod["metadata"]
+        label, _, name = self.selector.partition("=")
+        return metadata["namespace"] == self.namespace and (metadata.get("labels") or {}).get(label) == name
+
+    def running(self, pods: Iterable[Object]) -> int:
+        """Returns how many of these pods are the run's and are running."""
+        return sum(self.owns(pod) and pod.get("status", {}).get("phase") == "Running" for pod in pods)
+
+    @property
+    def end(self) -> str:
+        """`Completed` or `Failed` for a run that has ended; otherwise an empty text."""
+        status: Mapping[str, Any] = (self.item or {}).get("status") or {}
+        if self.kind == "JobSet":
+            return str(status.get("terminalState") or "")
+        true = {condition["type"] for condition in status.get("conditions") or [] if condition["status"] == "True"}
+        return "Completed" if "Complete" in true else "Failed" if "Failed" in true else ""
+
+    @property
+    def state(self) -> str:
+        """State in one word."""
+        if self.item is None:
+            return "Gone"
+        return self.end or ("Suspended" if self.item["spec"].get("suspend") else "Started")
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of a JobSet that count towards `maxRestarts`; failed pods of a Job.
+
+        JobSet also counts restarts that do not, such as those after a preemption or with exit status 75.
+        """
+        status: Mapping[str, Any] = (self.item or {}).get("status") or {}
+        return int(status.get("restartsCountTowardsMax" if self.kind == "JobSet" else "failed") or 0)
+
+    @property
+    def wanted_pods(self) -> int:
+        """Number of pods that run together."""
+        spec: Mapping[str, Any] = (self.item or {}).get("spec") or {}
+        if self.kind == "Job":
+            return int(spec.get("parallelism") or 1)
+        return sum(
+            int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism") or 1)
+            for job in spec.get("replicatedJobs") or []
+        )
+
+
+def main() -> None:
+    """Lists the runs of a stack, or removes one that has ended."""
+    parser = argparse.ArgumentParser(prog="gke_ai.ops.runs", description=main.__doc__)
+    add_stack(parser)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="list the runs")
+    removal = commands.add_parser("remove", help="delete the Job or JobSet of a run that has ended")
+    removal.add_argument("run", help="name of the run, with or without its namespace")
+    options = parser.parse_args()
+    stack = Stack(options.stack)
+    if options.command == "list":
+        show(stack)
+    else:
+        remove(stack, options.run)
+
+
+def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -> list[Run]:
+    """Returns the runs in a stack's outputs, and earlier ones that are still in the stack's own namespaces.
+
+    `items` are the Jobs and JobSets of the cluster by kind.
+    """
+    jobs = outputs.get("jobs") or []
+    objects = {
+        (kind, item["metadata"]["namespace"], item["metadata"]["name"]): item
+        for kind, objects_of_kind in items.items()
+        for item in objects_of_kind
+        if not item["metadata"].get("ownerReferences")  # a child Job is part of its JobSet
+    }
+    configured = [
+        Run(
+            job["name"],
+            job["namespace"],
+            job["kind"],
+            job.get("runKind") or "run",
+            job.get("checkpoints") or "",
+            objects.pop((job["kind"], job["namespace"], job["name"]), None),
+        )
+        for job in jobs
+    ]
+    # A tenant's Jobs are no runs of the stack.
+    tenants = {tenant["namespace"] for tenant in outputs.get("tenants") or []}
+    namespaces = {run.namespace for run in configured} | set(outputs.get("namespaces") or []) - tenants
+    earlier = [
+        Run(name, namespace, kind, item=item)
+        for (kind, namespace, name), item in objects.items()
+        if namespace in namespaces
+    ]
+    return [*configured, *sorted(earlier, key=str)]
+
+
+def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
+    """Returns a client of the stack's cluster, and the runs."""
+    api = stack.cluster()
+    items = {kind: list_objects(api, f"{base}/{plural}") for kind, (base, plural) in PATHS.items()}
+    return api, runs_of(stack.recorded_outputs, items)
+
+
+def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
+    """Returns the run with this name, or the only one whose name begins so."""
+    exact = [run for run in runs if name in (run.name, str(run))]
+    matching = exact or [run for run in runs if run.name.startswith(name) or str(run).startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(map(str, matching or runs)) or "none"
+    problem = f"{name} is the beginning of several names" if matching else f"{stack.name} has no run {name}"
+    raise Stop(f"{problem}. Runs: {names}")
+
+
+def saved(run: Run) -> tuple[str, str]:
+    """Returns the name and the step of a run's newest complete checkpoint, or words in their place."""
+    if not run.checkpoints:
+        return "–", "–"
+    try:
+        newest = checkpoints.newest(run.checkpoints)
+    except checkpoints.Unreadable as reason:
+        return f"unknown: {reason}", "–"
+    return (newest.name, str(newest.step)) if newest else ("none", "–")
+
+
+def show(stack: Stack) -> None:
+    """Prints the runs of a stack."""
+    _, runs = read(stack)
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", "kind", "state", "restarts", SAVED, "step", "in the configuration"):
+        table.add_column(column, no_wrap=column != SAVED)
+    for run in runs:
+        configured = "yes" if run.is_configured else "no"
+        table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), configured)
+    new_console().print(table if runs else f"{stack.name} has no runs.")
+
+
+def remove(stack: Stack, name: str) -> None:
+    """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
+    api, runs = read(stack)
+    run = find(stack, runs, name)
+    if run.item is None:
+        raise Stop(f"The {run.kind} {run} is already gone.{forget(stack, run)}")
+    if not run.end:
+        raise Stop(f"The run {run} has not ended (state: {run.state}). Only a run that has ended can be removed.")
+    if run.is_configured and run.run_kind != "job":
+        # No record keeps the next update from creating such a run again.
+        raise Stop(
+            f"The run {run} is in the configuration. After a refresh, the next update would run it again. Remove it "
+            f"from the configuration first, and run {stack.next('up')}: its {run.kind} stays until you remove it."
+        )
+    answer = request(api, "DELETE", run.path, {"propagationPolicy": "Background"})
+    if answer.code not in (200, 202):
+        raise Stop(f"The cluster refuses to delete the {run.kind} {run}: {answer.reason}")
+    print(f"Removed the {run.kind} {run}.{forget(stack, run)}")
+
+
+def forget(stack: Stack, run: Run) -> str:
+    """Returns what to do about a removed run that is still in the configuration."""
+    if not run.is_configured:
+        return ""
+    return (
+        f" Remove it from gke-ai:training too. Otherwise, after a refresh, {stack.next('up')} stops: it would have to "
+        "create the run a second time."
+    )
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,363 @@
+"""`make status STACK=…`: shows what runs, what waits and why, and suggests next steps."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+from rich.text import Text
+
+from gke_ai.catalog import nodes as labels
+from gke_ai.catalog.objects import condition, holds, label
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from gke_ai.ops.autoscalers import autoscaler_rows
+from gke_ai.ops.downloads import cold_starts, download_rows
+from gke_ai.ops.gateways import gateway_rows
+from gke_ai.ops.queues import queues_and_workloads, quota_rows
+from gke_ai.ops.runs import SAVED, Run, runs_of, saved
+from gke_ai.ops.stack import Object, Stack, add_stack, kubectl, list_objects, on_emulator, run
+from gke_ai.ops.terminal import new_console
+from gke_ai.ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
+from gke_ai.registered.pools import node_bounds
+from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from gke_ai.registered.workloads import ACCELERATORS, accelerator_requests
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+KUEUE = f"/apis/{KUEUE_API}"
+JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
+# Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
+AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
+NOT_SCALED_UP = "NotTriggerScaleUp"
+AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+# Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
+ROWS = 20
+
+
+@dataclass
+class ClusterObjects:
+    """The objects of a cluster that the status shows, and the inputs of the stack's node pools."""
+
+    nodes: Sequence[Object] = field(default_factory=list)
+    pods: Sequence[Object] = field(default_factory=list)
+    deployments: Sequence[Object] = field(default_factory=list)
+    cluster_queues: Sequence[Object] = field(default_factory=list)
+    workloads: Sequence[Object] = field(default_factory=list)
+    jobsets: Sequence[Object] = field(default_factory=list)
+    autoscalers: Sequence[Object] = field(default_factory=list)
+    gateways: Sequence[Object] = field(default_factory=list)
+    routes: Sequence[Object] = field(default_factory=list)
+    events: Sequence[Object] = field(default_factory=list)
+    pools: list[Mapping[str, Any]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    cold_starts: Mapping[str, str] = field(default_factory=dict)
+    jobs: Sequence[Object] = field(default_factory=list)
+    requests: Sequence[Object] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the status lists in full: everything, or what is in a namespace or waits in a local queue."""
+
+    everything: bool = False
+    namespace: str = ""
+    queue: str = ""
+
+    @property
+    def rows(self) -> int | None:
+        """The maximum length of a table."""
+        return None if self.everything or self.namespace or self.queue else ROWS
+
+    def of(self, snapshot: ClusterObjects) -> ClusterObjects:
+        """Returns the objects that are selected. Nodes and cluster queues have no namespace, so all of them are."""
+        selected: dict[str, Any] = {}
+        if self.namespace:
+            for name in ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs"):
+                items: Sequence[Object] = getattr(snapshot, name)
+                selected[name] = [item for item in items if item["metadata"]["namespace"] == self.namespace]
+        if self.queue:
+            items = selected.get("workloads", snapshot.workloads)
+            selected["workloads"] = [item for item in items if item["spec"].get("queueName") == self.queue]
+        return replace(snapshot, **selected)
+
+
+SUMMARY = Selection()
+
+
+def main() -> None:
+    """Prints pools and nodes, queues with used quota, workloads, runs, servers and autoscalers, and why each waits."""
+    parser = argparse.ArgumentParser(prog="gke_ai.ops.status", description=main.__doc__)
+    add_stack(parser)
+    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
+    add_selection(parser)
+    options = parser.parse_args()
+    show(Stack(options.stack, options.config_file), selection_of(options))
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that select what the status lists in full."""
+    parser.add_argument("--all", action="store_true", help=f"list everything. Default: at most {ROWS} rows of a table")
+    parser.add_argument("--namespace", default="", help="list only what is in this namespace, in full")
+    parser.add_argument("--queue", default="", help="list only workloads of this local queue, in full")
+
+
+def selection_of(options: argparse.Namespace) -> Selection:
+    """Returns the selection of the options."""
+    return Selection(options.all, options.namespace, options.queue)
+
+
+def show(stack: Stack, selection: Selection = SUMMARY) -> None:
+    """Prints the status of `stack`."""
+    api = stack.cluster()
+    console = new_console()
+    for part in report(stack, take(stack, api), selection):
+        console.print()
+        console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
+
+
+def take(stack: Stack, api: ApiClient) -> ClusterObjects:
+    """Reads the cluster's objects of the kinds that the stack has. A missing kind has no objects."""
+    has = {resource["type"] for resource in stack.resources}
+    pods = list_objects(api, "/api/v1/pods")
+    jobs = list_objects(api, "/apis/batch/v1/jobs")
+    jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
+    cluster_queues, workloads = queues_and_workloads(api)
+    return ClusterObjects(
+        nodes=list_objects(api, "/api/v1/nodes"),
+        pods=pods,
+        deployments=list_objects(api, "/apis/apps/v1/deployments"),
+        cluster_queues=cluster_queues,
+        workloads=workloads,
+        jobsets=jobsets,
+        autoscalers=list_objects(api, AUTOSCALERS) if HORIZONTAL_POD_AUTOSCALER in has else [],
+        gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
+        routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
+        events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if any(map(waiting, pods)) else [],
+        pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
+        jobs=jobs,
+        cold_starts=cold_starts(stack.recorded_outputs),
+        requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if any_checks(workloads) else [],
+        runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
+    )
+
+
+def any_checks(workloads: Iterable[Object]) -> bool:
+    """Whether a workload has an admission check."""
+    return any((workload.get("status") or {}).get("admissionChecks") for workload in workloads)
+
+
+def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMARY) -> list[Table | Text]:
+    """Returns the status: the tables that have rows, and the next steps."""
+    whole, snapshot, rows = snapshot, selection.of(snapshot), selection.rows
+    parts: list[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]] = [
+        ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
+        ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
+        workloads_part(snapshot, rows),
+        ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
+        ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
+        ("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
+        ("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
+        (
+            "Autoscalers",
+            ("autoscaler", "scales", "metric", "now / target", "replicas", "bounds", "why"),
+            autoscaler_rows(snapshot.autoscalers),
+        ),
+        (
+            "Gateways",
+            ("gateway", "address", "host", "share of requests", "why"),
+            gateway_rows(snapshot.gateways, snapshot.routes),
+        ),
+        ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
+    ]
+    listed = [(title, columns, list(part)) for title, columns, part in parts]
+    shortened = rows is not None and (len(snapshot.workloads) > rows or any(len(part) > rows for *_, part in listed))
+    steps = "".join(f"\n→ {step}" for step in next_steps(stack, whole, shortened))
+    tables = [table(title, columns, part, rows) for title, columns, part in listed if part]
+    return [*tables, Text.assemble(("Next", "bold"), steps)]
+
+
+def workloads_part(
+    snapshot: ClusterObjects, rows: int | None
+) -> tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]:
+    """Returns title, columns and rows: a row per workload, or per queue if there are more workloads than rows."""
+    requests = held_requests(snapshot)
+    if rows is not None and len(snapshot.workloads) > rows:
+        columns: tuple[str, ...] = ("queue", "admitted", "waiting", "evicted", "finished", "longest wait", "why")
+        return "Workloads by queue", columns, queue_rows(snapshot.workloads, requests, datetime.now(UTC))
+    columns = ("workload", "queue", "priority", "state", "why")
+    return "Workloads", columns, workload_rows(snapshot.workloads, requests)
+
+
+def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
+    """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
+    pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
+    return requests_of(snapshot.requests, pools)
+
+
+def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], limit: int | None) -> Table:
+    """Returns a table with at most `limit` rows. Its title says if there are more."""
+    more = f" (the first {limit} of {len(rows)})" if limit is not None and len(rows) > limit else ""
+    shown = Table(title=title + more, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column, no_wrap=column not in ("why", SAVED))  # names must not wrap; reasons may
+    for row in rows[:limit]:
+        shown.add_row(*row)
+    return shown
+
+
+def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per pool: its nodes, its maximum size, and the accelerators that pods use."""
+    own = {pool["name"]: pool for pool in snapshot.pools}
+    pools: dict[str, list[Object]] = defaultdict(list)
+    for node in snapshot.nodes:
+        pools[label(node, labels.GKE_NODEPOOL) or "no pool"].append(node)
+    used: Counter[str] = Counter()
+    for pod in snapshot.pods:
+        if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
+            used[node_name] += accelerators_of(pod)
+    for name in sorted(pools.keys() | own.keys()):
+        at_most = f", at most {bound}" if (bound := max_nodes(own.get(name, {}))) else ""
+        members = pools.get(name)
+        if not members:
+            machine = own[name].get("nodeConfig", {}).get("machineType", "")
+            yield name, machine, "", f"empty{at_most}", "–"
+            continue
+        first = members[0]
+        ready = sum(1 for node in members if holds(node, "Ready"))
+        total = sum(
+            int(node["status"].get("allocatable", {}).get(resource, 0)) for node in members for resource in ACCELERATORS
+        )
+        taken = sum(used[node["metadata"]["name"]] for node in members)
+        yield (
+            name,
+            label(first, labels.INSTANCE_TYPE),
+            label(first, labels.GKE_PROVISIONING),
+            f"{ready} of {len(members)}{at_most}",
+            f"{taken} of {total}" if total else "–",
+        )
+
+
+def max_nodes(pool: Mapping[str, Any]) -> int:
+    """Returns the maximum size of an autoscaled pool, from its inputs; 0 without autoscaling."""
+    bounds = node_bounds(pool)
+    return bounds.maximum if bounds.autoscaled else 0
+
+
+def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
+    for found in snapshot.runs:
+        running = f"{found.running(snapshot.pods)} of {found.wanted_pods}"
+        yield (str(found), running, str(found.restarts), *saved(found), found.state)
+
+
+def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
+    requests = held_requests(snapshot)
+    held = {owner(workload): state_of(workload, requests) for workload in snapshot.workloads}
+    for jobset in snapshot.jobsets:
+        metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
+        wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
+        ready = sum(job.get("ready", 0) for job in status.get("replicatedJobsStatus") or [])
+        ended = status.get("terminalState", "")
+        kueue, why = held.get(f"{metadata['namespace']}/jobset/{metadata['name']}", ("Waiting", ""))
+        if ended:
+            state, why = ended, condition(jobset, ended).get("message", "")
+        elif spec.get("suspend"):
+            state = kueue
+        elif ready == wanted:
+            state, why = "Running", ""
+        else:
+            state, why = "Starting", "not all of its pods run yet; the table Pending pods says why"
+        yield (
+            f"{metadata['namespace']}/{metadata['name']}",
+            f"{ready} of {wanted}",
+            f"{status.get('restartsCountTowardsMax', 0)} of {spec.get('failurePolicy', {}).get('maxRestarts', 0)}",
+            state,
+            why,
+        )
+
+
+def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per Deployment with a queue or accelerators: its replicas, and how long one reads its model."""
+    for deployment in snapshot.deployments:
+        template = deployment["spec"]["template"]
+        if not label(template, QUEUE_LABEL) and not accelerators_of(template):
+            continue
+        wanted = deployment["spec"].get("replicas", 1)
+        ready = deployment.get("status", {}).get("readyReplicas", 0)
+        name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+        yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
+
+
+def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per pending pod: gated by its queue, or without a node that fits."""
+    for pod in filter(waiting, snapshot.pods):
+        scheduled = condition(pod, "PodScheduled")
+        why = scheduled.get("message", "")
+        if scheduled["reason"] == "SchedulingGated":
+            why = "its queue has not admitted it; the table Workloads says why"
+        elif event := latest_event(pod, snapshot.events):
+            why = f"{event['message']} ({why})"
+        yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
+
+
+def waiting(pod: Object) -> bool:
+    """Whether a pod has no node, and the scheduler has said why."""
+    return (
+        not ended(pod) and not pod["spec"].get("nodeName") and condition(pod, "PodScheduled").get("status") == "False"
+    )
+
+
+def latest_event(pod: Object, events: Sequence[Object]) -> Object | None:
+    """Returns the latest event about a pod."""
+    own = [event for event in events if event["involvedObject"].get("uid") == pod["metadata"].get("uid")]
+    return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+
+
+def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Iterator[str]:
+    """Yields suggestions for next steps."""
+    if shortened:
+        every, queue = (" ALL=1", " QUEUE=NAME") if on_emulator() else (" --all", " --queue NAME")
+        yield f"list everything, or the workloads of a queue:  {stack.next('status')}{every}  or {queue.strip()}"
+    states = [state_of(workload, {})[0] for workload in snapshot.workloads]
+    server = next(
+        (deployment for deployment in snapshot.deployments if label(deployment["spec"]["template"], QUEUE_LABEL)), None
+    )
+    if server:
+        metadata = server["metadata"]
+        scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        replicas = server["spec"].get("replicas", 1)
+        if any(state.startswith("Evicted") for state in states):
+            yield f"a workload was evicted; free quota, so that it resumes:  {scale}{max(replicas - 1, 1)}"
+        elif "Waiting" in states:
+            yield f"a workload waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
+        elif "Admitted" in states:
+            yield f"see serving preempt training:  {scale}{replicas + 1}"
+    if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
+        yield "show and change the available capacity:  emulator/run capacity"
+    if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
+        yield f"send requests to the servers:  {stack.next('smoke')}"
+    yield f"show the status again:  {stack.next('status')}"
+    yield f"delete the stack:  {stack.next('down')}"
+
+
+def ended(pod: Object) -> bool:
+    """Whether a pod has run to its end."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def accelerators_of(pod: Object) -> int:
+    """Returns the GPUs or TPU chips that a pod or pod template requests."""
+    return sum(accelerator_requests(pod["spec"]).values())
+
+
+if __name__ == "__main__":
+    run(main)

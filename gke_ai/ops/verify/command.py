@@ -1,0 +1,145 @@
+"""`python -m gke_ai.ops.verify --stack STACK`: compares the claims of a stack with its live cluster, and measures it.
+
+It changes nothing in the cluster: creates are dry runs. It writes its measurements to a calibration file. The program
+plans with that file if `gke-ai:calibration` names it. The exit code is 1 if a claim fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.stack import ROOT, Stack, Stop, add_stack
+from gke_ai.ops.terminal import new_console
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
+from gke_ai.ops.verify.claims import Verification
+from gke_ai.ops.verify.durations import measure
+from gke_ai.ops.verify.live import Call, caller, recorded, take
+from gke_ai.settings import calibration
+from gke_ai.settings.calibration import Calibration
+
+KEY = "gke-ai:calibration"
+LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
+STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Compares the claims with the cluster, prints the result, and writes the calibration file."""
+    parser = argparse.ArgumentParser(prog="gke_ai.ops.verify", description=(__doc__ or "").partition("\n\n")[0])
+    add_stack(parser)
+    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
+    parser.add_argument(
+        "--output", type=Path, help=f"calibration file. Default: that of {KEY}, or calibration/<stack>.yaml"
+    )
+    options = parser.parse_args(argv)
+    sys.exit(verify(Stack(options.stack, options.config_file), options.output))
+
+
+def verify(stack: Stack, output: Path | None = None) -> int:
+    """Verifies `stack` against its cluster. Returns the exit code."""
+    api = stack.cluster()
+    return compare(stack.name, stack.resources, caller(api), named_file(stack), output)
+
+
+def named_file(stack: Stack) -> Path | None:
+    """Returns the calibration file that the configuration of the stack names."""
+    file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
+    content = read_configuration(file) if file.exists() else {}
+    name = (content.get("config") or {}).get(KEY)
+    return ROOT / str(name) if name else None
+
+
+def compare(
+    name: str, resources: Sequence[Any], call: Call, named: Path | None, output: Path | None, today: Any = None
+) -> int:
+    """Compares recorded resources with the cluster behind `call`, prints the result, and writes the calibration
+    file."""
+    relied_on = read(named) if named else Calibration()
+    stack = recorded(resources)
+    live = take(stack, call)
+    checks = Verification(stack, live, relied_on).checks()
+    measured = measure(stack, live, resources, today or datetime.date.today())
+    console = new_console(LOG_WIDTH)
+    for part in shown(checks, measured):
+        console.print()
+        console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
+    file = output or named or ROOT / "calibration" / f"{name}.yaml"
+    console.print(Text(f"\n{write(file, measured)}"), soft_wrap=True)
+    if named is None and output is None:
+        command = f"pulumi config set --stack {name} {KEY} {file.relative_to(ROOT)}"
+        console.print(Text(f"→ commit it, and plan with it:  {command}"), soft_wrap=True)
+    return 1 if any(check.state == FAIL for check in checks) else 0
+
+
+def read(file: Path) -> Calibration:
+    """Returns the calibration in a file. Stops if it is invalid."""
+    try:
+        return calibration.read(file)
+    except calibration.BadCalibration as bad:
+        lines = [f"{KEY}: {where}{': ' if where else ''}{cause}. {remedy}." for where, cause, remedy in bad.mistakes]
+        raise Stop("\n".join(lines)) from None
+
+
+def write(file: Path, measured: Calibration) -> str:
+    """Adds the measurements to the file. Returns a summary of the file."""
+    before = read(file) if file.exists() else Calibration()
+    merged = before.merged(measured)
+    if merged == Calibration():
+        return "There is no figure yet: no calibration file was written."
+    if merged != before:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(merged.written())
+    from_google = len([*merged.spot, *merged.spot_prices, *merged.windows])
+    more = f", {from_google} figures of Google" if from_google else ""
+    return f"{file}: {len(merged.nodes)} node types, {len(merged.durations)} durations{more}."
+
+
+def shown(checks: list[Check], measured: Calibration) -> list[Table | Text]:
+    """Returns the claims, the durations, and the next steps for claims that did not pass."""
+    parts: list[Table | Text] = [claims_table(checks)]
+    if measured.durations:
+        parts.append(durations_table(measured))
+    steps = [check for check in checks if check.step and check.state != PASS]
+    if steps:
+        # Each step once, with all of its subjects.
+        subjects: dict[tuple[str, str], list[str]] = {}
+        for check in steps:
+            subjects.setdefault((check.state, check.step), []).append(check.subject)
+        lines = [f"\n→ {state}: {', '.join(dict.fromkeys(of))}:  {step}" for (state, step), of in subjects.items()]
+        parts.append(Text.assemble(("Next", "bold"), *lines))
+    counts = [f"{sum(check.state == state for check in checks)} {state}" for state in STYLES]
+    parts.append(Text(", ".join(counts) + "."))
+    return parts
+
+
+def claims_table(checks: list[Check]) -> Table:
+    """Returns a table with a row per claim; failed claims come first."""
+    table = Table(title="Claims", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in ("result", "claim", "of", "the stack relies on", "the cluster has"):
+        table.add_column(column, no_wrap=column in ("result", "claim"), overflow="fold")
+    order = list(STYLES)
+    order.remove(FAIL)
+    for check in sorted(checks, key=lambda check: [FAIL, *order].index(check.state)):
+        cells = (check.claim, check.subject, check.relied_on, check.found)
+        table.add_row(Text(check.state, style=STYLES[check.state]), *(Text(cell) for cell in cells))
+    return table
+
+
+def durations_table(measured: Calibration) -> Table:
+    """Returns a table with a row per observed step."""
+    table = Table(title="Durations", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in ("step", "of", "median", "longest", "observed"):
+        table.add_column(column, overflow="fold")
+    for duration in measured.durations:
+        table.add_row(
+            duration.step, Text(duration.of), f"{duration.seconds} s", f"{duration.max_seconds} s", str(duration.count)
+        )
+    return table

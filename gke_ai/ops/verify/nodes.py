@@ -1,0 +1,213 @@
+"""Nodes that a stack relies on: those of its pools and compute classes, and those that GKE chooses for its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from gke_ai.catalog.capacity import MODES, Taint
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.nodes import (
+    COMPUTE_CLASS,
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    INSTANCE_TYPE,
+    NVIDIA_GPU,
+    ZONE,
+    NodeShape,
+)
+from gke_ai.catalog.objects import holds, label
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.ops.stack import Object
+from gke_ai.ops.status import ended
+from gke_ai.registered.pools import node_shape
+from gke_ai.registered.stack import RegisteredStack, Resource, resource_request, selects
+from gke_ai.registered.types import NODE_POOL
+from gke_ai.registered.values import items, mapping, value
+from gke_ai.registered.workloads import class_choice
+from gke_ai.settings.calibration import MEASURED
+
+# Effects of taints in the API of node pools: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig#effect
+EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+DRIVERS = {"LATEST": "latest", "INSTALLATION_DISABLED": "disabled"}
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of a pool, of a compute class, or of GKE's choice, and the expected shape of each.
+
+    The stack describes the nodes of `whole` groups in full; of other groups it describes only the accelerators.
+    `shows` says what creates a node of an empty group.
+    """
+
+    title: str
+    nodes: list[Object]
+    shape: Callable[[Object], NodeShape | None]
+    shows: str
+    whole: bool = True
+    declared: tuple[Taint, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
+
+    def shaped(self) -> Iterator[tuple[Object, NodeShape]]:
+        """Yields the ready nodes whose machine type is in the catalog, each with its expected shape."""
+        for node in self.nodes:
+            shape = self.shape(node)
+            if shape is not None and is_ready(node):
+                yield node, shape
+
+    def unknown(self) -> list[str]:
+        """Returns the machine types of nodes that are not in the catalog."""
+        return sorted({label(node, INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
+
+
+def groups(stack: RegisteredStack, nodes: list[Object]) -> list[NodeGroup]:
+    """Returns the groups of pools, of compute classes, and of accelerator nodes that GKE chose."""
+    node_groups = [_pool(pool, nodes) for pool in stack.of_type(NODE_POOL)]
+    node_groups += [_class(compute_class, nodes) for compute_class in stack.of_kind("ComputeClass")]
+    taken = {id(node) for group in node_groups for node in group.nodes}
+    wanted = sorted({accelerator for pod in stack.pods if (accelerator := _accelerator(pod.spec))})
+    named = {shape.gpu or MACHINES[shape.machine_type].tpu for shape in _recorded_shapes(stack)}
+    for accelerator in wanted:
+        own = [node for node in nodes if id(node) not in taken and _machine_accelerator(node) == accelerator]
+        if own or accelerator not in named:
+            shows = "a pod that requests one, or that its queue admits"
+            node_groups.append(NodeGroup(f"nodes with {accelerator}", own, shape_of, shows, whole=False))
+    return node_groups
+
+
+def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
+    own = [node for node in nodes if label(node, GKE_NODEPOOL) == pool.object_name]
+    recorded = node_shape(pool)
+    accelerator = next(iter(items(pool.props, "nodeConfig", "guestAccelerators")), {})
+    driver = str(value(accelerator, "gpuDriverInstallationConfig", "gpuDriverVersion"))
+
+    def shape(node: Object) -> NodeShape | None:
+        if recorded is None:
+            return None
+        return replace(recorded, zone=label(node, ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
+
+    # GKE always sets the taints of accelerators, also if the pool does not declare them.
+    declared = [
+        Taint(
+            str(taint.get("key")),
+            str(taint.get("value", "")),
+            EFFECTS.get(str(taint.get("effect")), str(taint.get("effect"))),
+        )
+        for taint in items(pool.props, "nodeConfig", "taints")
+    ]
+    shows = f"a node of the pool: a pod for it, or a minimum above 0 for a while (pool {pool.object_name})"
+    return NodeGroup(f"pool {pool.object_name}", own, shape, shows, declared=tuple(declared))
+
+
+def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
+    name = compute_class.object_name
+    own = [node for node in nodes if label(node, COMPUTE_CLASS) == name]
+    choices = tuple(_node_choice(priority) for priority in items(compute_class.props, "spec", "priorities"))
+
+    def shape(node: Object) -> NodeShape | None:
+        base = shape_of(node)
+        return replace(base, compute_class=name) if base else None
+
+    shows = f"a pod that selects {COMPUTE_CLASS}={name}"
+    return NodeGroup(f"compute class {name}", own, shape, shows, whole=False, choices=choices)
+
+
+def _node_choice(priority: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns machine type and capacity mode of a priority, as far as labels of its nodes show them."""
+    machine_type, mode = class_choice(priority)
+    return str(machine_type), mode if MODES[mode].labels else "onDemand"
+
+
+def shape_of(node: Object) -> NodeShape | None:
+    """Returns the shape of a node by its machine type; None if the machine type is not in the catalog."""
+    machine = MACHINES.get(label(node, INSTANCE_TYPE))
+    if machine is None:
+        return None
+    gpu, gpus = machine.gpu, machine.gpus
+    if gpu is None and (capacity := int(value(node, "status", "capacity", NVIDIA_GPU) or 0)):
+        gpu, gpus = label(node, GKE_ACCELERATOR), capacity  # attached to an N1
+    modes = [mode for mode in MODES.values() if mode.labels and selects(mode.labels, node["metadata"]["labels"])]
+    return NodeShape(
+        pool=label(node, GKE_NODEPOOL),
+        machine_type=machine.name,
+        gpu=gpu,
+        gpus=gpus,
+        driver="default",
+        capacity=modes[0].name if modes else "onDemand",
+        zone=label(node, ZONE),
+        disk_gb=100,
+        labels={},
+        workload_identity=True,
+        topology=label(node, GKE_TPU_TOPOLOGY) or None,
+    )
+
+
+def is_ready(node: Object) -> bool:
+    """Whether pods can run on a node."""
+    return holds(node, "Ready")
+
+
+def _accelerator(spec: Mapping[str, Any]) -> str:
+    """Returns the accelerator that a pod selects; an empty text if it selects none, or a compute class."""
+    selector = mapping(spec, "nodeSelector")
+    named = selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR)
+    return str(named) if named and COMPUTE_CLASS not in selector else ""
+
+
+def _machine_accelerator(node: Object) -> str:
+    machine = MACHINES.get(label(node, INSTANCE_TYPE))
+    own = (machine.gpu or machine.tpu) if machine else None
+    return own or label(node, GKE_ACCELERATOR)
+
+
+def _recorded_shapes(stack: RegisteredStack) -> list[NodeShape]:
+    return [shape for pool in stack.of_type(NODE_POOL) if (shape := node_shape(pool))]
+
+
+def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
+    """Parses quantities by resource."""
+    return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
+
+
+def allocatable_of(node: Object) -> Mapping[str, Any]:
+    """Returns what a node has for pods, including those of DaemonSets."""
+    return mapping(node, "status", "allocatable")
+
+
+def daemon_requests(pods: list[Object]) -> dict[str, dict[str, Fraction]]:
+    """Returns the requests of DaemonSet pods, by node and resource."""
+    by_node: dict[str, dict[str, Fraction]] = {}
+    for pod in pods:
+        owners = pod["metadata"].get("ownerReferences") or []
+        node_name = pod["spec"].get("nodeName")
+        if not node_name or ended(pod) or not any(owner["kind"] == "DaemonSet" for owner in owners):
+            continue
+        total = by_node.setdefault(node_name, {})
+        sidecars = [
+            container
+            for container in items(pod, "spec", "initContainers")
+            if container.get("restartPolicy") == "Always"
+        ]
+        for container in [*items(pod, "spec", "containers"), *sidecars]:
+            for resource in MEASURED:
+                if request := resource_request(container, resource):
+                    total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(request))
+    return by_node
+
+
+def requests_on(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) -> Mapping[str, Fraction]:
+    """Returns the requests on a node, from requests by node and resource."""
+    return requests.get(node["metadata"]["name"], {})
+
+
+def free_of(node: Object, requests: Mapping[str, Mapping[str, Fraction]]) -> dict[str, Fraction]:
+    """Returns what a node has for pods of workloads: its allocatable less the requests of DaemonSets."""
+    taken = requests_on(node, requests)
+    return {
+        resource: amount - taken.get(resource, Fraction(0))
+        for resource, amount in amounts(allocatable_of(node)).items()
+    }

@@ -1,0 +1,63 @@
+"""Workloads and queues: replicas, accelerator requests, choices of compute classes, nominal quota."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from gke_ai.catalog.capacity import mode_of_priority
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.registered.stack import resource_request
+from gke_ai.registered.values import Hidden, items, mapping, number, value
+
+ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
+
+
+def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """Returns the minimum and maximum replicas of a server, by its autoscaler or its own number."""
+    kind, name = value(server, "kind") or "Deployment", value(server, "metadata", "name")
+    for autoscaler in autoscalers:
+        target = mapping(autoscaler, "spec", "scaleTargetRef")
+        same_namespace = value(autoscaler, "metadata", "namespace") == value(server, "metadata", "namespace")
+        if same_namespace and (target.get("kind", kind), target.get("name")) == (kind, name):
+            spec = mapping(autoscaler, "spec")
+            return number(spec.get("minReplicas")) or 1, number(spec.get("maxReplicas")) or 1
+    stated = value(server, "spec", "replicas")
+    count = 1 if stated is None or isinstance(stated, Hidden) else number(stated) or 0
+    return count, count
+
+
+def accelerator_requests(pod: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the accelerators that a pod with this spec requests, by resource."""
+    total: dict[str, int] = {}
+    for container in items(pod, "containers"):
+        for resource in ACCELERATORS:
+            if count := int(amount(resource_request(container, resource))):
+                total[resource] = total.get(resource, 0) + count
+    return total
+
+
+def class_choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
+    """Returns machine type and capacity mode of one priority of a ComputeClass."""
+    return priority.get("machineType"), mode_of_priority(priority)
+
+
+def nominal_quotas(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:
+    """Returns the nominal quota of a ClusterQueue by flavor and resource."""
+    return {
+        (str(flavor.get("name")), str(resource.get("name"))): amount(resource.get("nominalQuota"))
+        for group in items(queue, "spec", "resourceGroups")
+        for flavor in items(group, "flavors")
+        for resource in items(flavor, "resources")
+    }
+
+
+def amount(quantity: object) -> Fraction:
+    """Parses a Kubernetes quantity; 0 if it is missing or hidden."""
+    try:
+        return parse_quantity(str(number(quantity) if isinstance(quantity, float) else quantity))
+    except ValueError:
+        return Fraction(0)

@@ -1,0 +1,140 @@
+"""What controllers still owe: objects for which one will act, although nothing has changed for a while. Pure.
+
+It counts the pods that exist against what a spec wants. A status is late: a Job says `active: 4` while two of its pods
+have failed and wait for the backoff of the Job controller.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from gke_ai.catalog.objects import holds, label
+from gke_ai.forecast.clock import DELAY, UPGRADED, WAITS
+from gke_ai.forecast.names import owner_of, pod_name
+from gke_ai.forecast.timeline import Object, annotation
+
+# The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
+LEAVING = "emulator.gke-ai/leaving"
+_JOB_CONTROLLER = "kubernetes.io/job-controller"
+_RESTART = "jobset.sigs.k8s.io/restart-attempt"
+# https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_webhook.go
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_REVISION = "controller-revision-hash"
+Present = Mapping[str, Iterable[Object]]
+
+
+def owed(present: Present, now: datetime) -> list[str]:
+    """Returns the objects for which a controller will still act, as kubectl names them."""
+    owners: dict[str, list[Object]] = defaultdict(list)
+    for kind in ("Pod", "Job"):
+        for item in present.get(kind, ()):
+            owners[str(owner_of(item).get("uid", ""))].append(item)
+            if kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet":
+                owners[pod_name(item)].append(item)
+    return sorted(
+        f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
+        for kind, items in present.items()
+        for item in items
+        if _is_owed(kind, item, owners, now)
+    )
+
+
+def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: datetime) -> bool:
+    metadata = item["metadata"]
+    if kind == "Pod":  # the kubelet, or the pod garbage collector, ends it
+        return bool(metadata.get("deletionTimestamp"))
+    if metadata.get("deletionTimestamp"):
+        return False
+    if kind == "Node":
+        starts = bool(annotation(item, DELAY)) and not holds(item, "Ready")
+        return starts or bool(annotation(item, LEAVING)) or annotation(item, UPGRADED) in WAITS
+    if kind == "Workload":  # Kueue queues it again at this time
+        again = ((item.get("status") or {}).get("requeueState") or {}).get("requeueAt")
+        return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now
+    children = owners.get(str(metadata.get("uid")), [])
+    if kind == "Job":
+        return _job(item, children)
+    if kind == "JobSet":
+        return _job_set(item, children)
+    if kind == "StatefulSet":
+        return not _is_seen(item) or _stateful_set(item, children)
+    if kind == "Deployment":
+        pods = owners.get(f"{metadata.get('namespace')}/deployment/{metadata['name']}", [])
+        return not _is_seen(item) or len(_living(pods)) < _replicas(item)
+    return False
+
+
+def _is_seen(item: Object) -> bool:
+    """Whether the controller has seen the newest spec."""
+    seen = int((item.get("status") or {}).get("observedGeneration") or 0)
+    return seen >= int(item["metadata"].get("generation") or 0)
+
+
+def _replicas(item: Object) -> int:
+    return int((item.get("spec") or {}).get("replicas", 1))
+
+
+def _living(pods: Iterable[Object]) -> list[Object]:
+    """The pods that have not ended. Kubernetes replaces the others."""
+    return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+
+
+def _job(job: Object, pods: list[Object]) -> bool:
+    """Whether the Job controller will create or delete pods, for example after its backoff of 10 s to 10 minutes."""
+    spec = job.get("spec") or {}
+    if holds(job, "Complete") or holds(job, "Failed") or spec.get("managedBy", _JOB_CONTROLLER) != _JOB_CONTROLLER:
+        return False
+    living = _living(pods)
+    if annotation(job, _EXCLUSIVE) and any(not pod["spec"].get("nodeName") for pod in living):
+        return False  # JobSet refuses the other pods of a slice until the first one has a node, maybe forever
+    return len(living) != (0 if spec.get("suspend") else _wanted(spec, job.get("status") or {}))
+
+
+def _wanted(spec: Object, status: Object) -> int:
+    """How many pods of a Job should run."""
+    parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
+    succeeded = int(status.get("succeeded") or 0)
+    if completions is None:  # a work queue: no more pods once one has succeeded
+        return 0 if succeeded else parallelism
+    return max(0, min(parallelism, int(completions) - succeeded - _indexes(str(status.get("failedIndexes") or ""))))
+
+
+def _indexes(text: str) -> int:
+    """How many indexes a text such as `1,3-5` names."""
+    spans = (span.partition("-") for span in filter(None, text.split(",")))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+
+
+def _job_set(job_set: Object, jobs: list[Object]) -> bool:
+    """Whether JobSet will create or delete Jobs, as after a restart of all."""
+    spec, status = job_set.get("spec") or {}, job_set.get("status") or {}
+    if holds(job_set, "Completed") or holds(job_set, "Failed"):
+        return False
+    attempt = str(status.get("restarts") or 0)
+    if any(job["metadata"].get("deletionTimestamp") or label(job, _RESTART) not in ("", attempt) for job in jobs):
+        return True
+    replicated = spec.get("replicatedJobs") or []
+    in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    if in_order or any(entry.get("dependsOn") for entry in replicated):
+        return False  # a Job may wait for others that never start
+    return not spec.get("suspend") and len(jobs) < sum(int(entry.get("replicas", 1)) for entry in replicated)
+
+
+def _stateful_set(item: Object, pods: list[Object]) -> bool:
+    """Whether its controller will create, delete or replace pods. By default it waits until all others are Ready."""
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    living, wanted = _living(pods), _replicas(item)
+    if len(living) != len(pods) or len(living) > wanted:
+        return True
+    if spec.get("podManagementPolicy") != "Parallel" and not all(holds(pod, "Ready") for pod in living):
+        return False
+    strategy = spec.get("updateStrategy") or {}
+    newest = str(status.get("updateRevision") or "")
+    old = [pod for pod in living if newest and label(pod, _REVISION) not in ("", newest)]
+    partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
+    replaces = (
+        strategy.get("type") != "OnDelete" and all(holds(pod, "Ready") for pod in living) and len(old) > partition
+    )
+    return len(living) < wanted or replaces

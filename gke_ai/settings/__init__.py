@@ -1,0 +1,106 @@
+"""The configuration of a stack as typed, checked settings. All mistakes are reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from gke_ai.settings import calibration
+from gke_ai.settings.model import Settings
+from gke_ai.settings.problems import BadConfiguration, Problem
+from gke_ai.settings.reading import PREFIX, read
+from gke_ai.settings.rules import check
+from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
+from gke_ai.settings.rules.provider import project_problems, region_problems
+from gke_ai.settings.rules.token import token_problems
+from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
+from gke_ai.settings.stack import ResolvedStack
+
+__all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
+
+
+def load(
+    values: Mapping[str, object],
+    project: str,
+    token_given: bool = True,
+    region: str = "",
+    token_problems: Iterable[Problem] = (),
+    api_key_given: bool = True,
+) -> ResolvedStack:
+    """Parses, resolves and checks the configuration of a stack.
+
+    Raises BadConfiguration with every problem. Its messages never quote a token.
+
+    Args:
+        values: The `gke-ai:` keys of the configuration without that prefix, parsed.
+        project: The id of the Google Cloud project. It replaces `{project}` in any text.
+        token_given: Whether a Hugging Face token is set. The token itself is never passed to this package.
+        region: The provider's default region.
+        token_problems: Problems of the token and of the API key, by `token` and `api_key` in
+            `gke_ai.settings.rules`.
+        api_key_given: Whether an API key of the gateway is set.
+    """
+    wrong_project = list(project_problems(project))
+    # Without a valid project, check names with a substitute.
+    project_id = "project-id" if wrong_project else project
+    secrets = {secret.key for secret in SECRETS}
+    sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in secrets}
+    settings, problems = read(sections)
+    problems += wrong_project
+    problems += region_problems(region)
+    problems += token_problems
+    problems += _calibrate(settings)
+    problems += _token_problems(ResolvedStack(settings), HF_TOKEN.key in values, token_given)
+    if not settings.unresolved.overlaps(f"{PREFIX}gateway"):
+        problems += missing_api_key(settings.gateway, API_KEY.key in values, api_key_given)
+    problems += check(settings)
+    if problems:
+        order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
+        raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
+    return ResolvedStack(settings)
+
+
+def _calibrate(settings: Settings) -> Iterator[Problem]:
+    """Reads the calibration file of the settings, and reports its mistakes."""
+    if settings.calibration is None:
+        return
+    try:
+        settings._measured = calibration.read(Path(settings.calibration))
+    except calibration.BadCalibration as bad:
+        for where, cause, remedy in bad.mistakes:
+            yield Problem(f"{PREFIX}calibration", f"{where}: {cause}" if where else cause, remedy)
+
+
+def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool) -> Iterator[Problem]:
+    """Reports a token that is set twice, or that is missing."""
+    settings = stack.settings
+    named = settings.hf_token_secret is not None or settings.unresolved.overlaps(f"{PREFIX}hfTokenSecret")
+    if named and token_stated:
+        yield Problem(
+            f"{PREFIX}hfTokenSecret",
+            "hfTokenSecret and hfToken are both set, and a Secret holds one token",
+            "Remove one of them: pulumi config rm gke-ai:hfToken",
+        )
+    needed = stack.token_workloads or settings.unresolved.overlaps(f"{PREFIX}serving")
+    if needed and not named and not token_given:
+        yield Problem(
+            f"{PREFIX}hfToken",
+            "no Hugging Face token is set, and servers and runs need one to download their models",
+            "Run pulumi config set --secret gke-ai:hfToken, set the variable HF_TOKEN, or name a secret of Secret "
+            "Manager in gke-ai:hfTokenSecret",
+        )
+
+
+def _substitute(value: object, project: str) -> object:
+    if isinstance(value, str):
+        return value.replace("{project}", project)
+    if isinstance(value, list):
+        return [_substitute(item, project) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _substitute(item, project) for key, item in value.items()}
+    return value
+
+
+def _section_index(path: str, order: list[str]) -> int:
+    section = path.split(".")[0].split("[")[0]
+    return order.index(section) if section in order else -1

@@ -1,0 +1,131 @@
+"""The keys of a stack's configuration: one class per section, one field per key, one module per subject.
+
+Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A section holds what the user wants.
+`catalog` holds what Google Cloud offers, and `gke_ai.settings.rules` checks that keys match each other.
+"""
+
+from gke_ai.settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
+from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
+from gke_ai.settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
+from gke_ai.settings.model.capacity import Capacity, FlexStart, OnDemand, QueuedFlexStart, Reservation, Spot
+from gke_ai.settings.model.cluster import (
+    Cluster,
+    Maintenance,
+    MaintenanceExclusion,
+    MaintenanceWindow,
+    Moment,
+    SystemPool,
+    Vpc,
+)
+from gke_ai.settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
+from gke_ai.settings.model.gateway import Gateway, Route, RoutedServer
+from gke_ai.settings.model.lora import LoraAdapter
+from gke_ai.settings.model.model_cache import ModelCache
+from gke_ai.settings.model.model_shape import ModelShape
+from gke_ai.settings.model.nodes import Nodes
+from gke_ai.settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
+from gke_ai.settings.model.queues import (
+    ClusterQueue,
+    Flavor,
+    FlavorQuota,
+    LocalQueue,
+    Preemption,
+    PriorityClass,
+    Queues,
+)
+from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBatch, TpuRun
+from gke_ai.settings.model.server import ScratchVolume, Server
+from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
+from gke_ai.settings.model.stack import Monitoring, Settings, Tenant, Unresolved, Waiver
+from gke_ai.settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
+from gke_ai.settings.model.workloads import (
+    GpuWorkload,
+    Resources,
+    SingleSliceWorkload,
+    TokenSecret,
+    TpuWorkload,
+    Workload,
+)
+
+__all__ = [
+    "AnyServer",
+    "Autoscaler",
+    "Autoscaling",
+    "Bucket",
+    "BucketMount",
+    "BucketVolume",
+    "Capacity",
+    "Cidr",
+    "ClassCapacity",
+    "ClassFlexStart",
+    "Cluster",
+    "ClusterQueue",
+    "ComputeClass",
+    "Dataset",
+    "DnsLabel",
+    "ExistingDeployment",
+    "FineTune",
+    "Flavor",
+    "FlavorQuota",
+    "FlexStart",
+    "FuseVolume",
+    "Gateway",
+    "GkeName",
+    "GpuPool",
+    "GpuServer",
+    "GpuWorkload",
+    "Grant",
+    "JetStream",
+    "Labels",
+    "LocalQueue",
+    "LoraAdapter",
+    "Maintenance",
+    "MaintenanceExclusion",
+    "MaintenanceWindow",
+    "ModelCache",
+    "ModelShape",
+    "Moment",
+    "Monitoring",
+    "Multislice",
+    "Nodes",
+    "OnDemand",
+    "Pool",
+    "Preemption",
+    "Priority",
+    "PriorityClass",
+    "Quantity",
+    "QueuedFlexStart",
+    "Queues",
+    "Request",
+    "Reservation",
+    "Resources",
+    "Route",
+    "RoutedServer",
+    "Run",
+    "RunCheckpoints",
+    "ScaledMetric",
+    "ScratchVolume",
+    "Section",
+    "Server",
+    "Settings",
+    "SingleSliceWorkload",
+    "Spot",
+    "SystemPool",
+    "Tenant",
+    "Tgi",
+    "TokenSecret",
+    "TpuBatch",
+    "TpuPool",
+    "TpuRun",
+    "TpuServer",
+    "TpuSlice",
+    "TpuWorkload",
+    "TrainingRun",
+    "Unresolved",
+    "Version",
+    "Vllm",
+    "VllmTpu",
+    "Vpc",
+    "Waiver",
+    "Workload",
+]

@@ -1,0 +1,96 @@
+"""Capacity modes of a node pool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES
+from gke_ai.settings.model.base import Section
+
+
+class CapacityMode(Section):
+    """Base of the capacity modes."""
+
+    if TYPE_CHECKING:
+        mode: str  # each mode has its own key, with one value
+
+    @property
+    def elastic(self) -> bool:
+        """Whether nodes start from zero, and only the autoscaler sizes the pool."""
+        return MODES[self.mode].elastic
+
+    @property
+    def queued_seconds(self) -> int | None:
+        """Maximum lifetime of a node with queued provisioning, in seconds; None for other modes."""
+        return None
+
+    @property
+    def reservation_name(self) -> str | None:
+        """Name of the reservation; None for other modes."""
+        return None
+
+
+class OnDemand(CapacityMode):
+    """Standard capacity: nodes stay until they are deleted."""
+
+    noun: ClassVar[str] = "onDemand capacity"
+
+    mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
+
+
+class Spot(CapacityMode):
+    """Spot capacity: cheap, and Google takes it back with 30 seconds' notice."""
+
+    noun: ClassVar[str] = "spot capacity"
+
+    mode: Literal["spot"] = Field(description="Spot capacity.")
+
+
+class Reservation(CapacityMode):
+    """Capacity of a reservation."""
+
+    noun: ClassVar[str] = "reservation capacity"
+
+    mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
+    reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
+
+    @property
+    def reservation_name(self) -> str | None:
+        return self.reservation
+
+
+class FlexStart(CapacityMode):
+    """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
+
+    noun: ClassVar[str] = "flexStart capacity"
+
+    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="Maximum lifetime of a node, in seconds.",
+    )
+
+
+class QueuedFlexStart(CapacityMode):
+    """Flex-start with queued provisioning: all nodes of a request start together, through Kueue."""
+
+    noun: ClassVar[str] = "queuedFlexStart capacity"
+
+    mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
+    max_run_duration_seconds: int = Field(
+        default=MAX_RUN_SECONDS,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="Maximum lifetime of a node, in seconds.",
+    )
+
+    @property
+    def queued_seconds(self) -> int | None:
+        return self.max_run_duration_seconds
+
+
+Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]

@@ -1,0 +1,63 @@
+"""Compute classes: capacity in order of preference."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from gke_ai.settings.model.base import DnsLabel, Section
+from gke_ai.settings.model.capacity import CapacityMode, OnDemand, Reservation, Spot
+
+
+class ClassFlexStart(CapacityMode):
+    """Flex-start as a priority of a compute class. GKE can replace a node before its time ends."""
+
+    noun: ClassVar[str] = "flexStart capacity"
+
+    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
+    max_run_duration_seconds: int | None = Field(
+        default=None,
+        ge=MIN_RUN_SECONDS,
+        le=MAX_RUN_SECONDS,
+        description="Maximum lifetime of a node, in seconds. Default: GKE's maximum.",
+    )
+    recycle_lead_time_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_RUN_SECONDS,
+        description="Time before the end of a node's life at which GKE creates its replacement, in seconds.",
+    )
+
+
+ClassCapacity = Annotated[OnDemand | Spot | Reservation | ClassFlexStart, Field(discriminator="mode")]
+
+
+class Priority(Section):
+    """One choice of a compute class: a machine type and its capacity."""
+
+    noun: ClassVar[str] = "a priority of a compute class"
+
+    machine_type: str = Field(description="Machine type of the nodes.")
+    capacity: ClassCapacity = Field(default=OnDemand(), description="How Google provides the machine.")
+    driver: Literal["default", "latest"] | None = Field(
+        default=None, description="NVIDIA driver. Default: GKE chooses.", examples=["latest"]
+    )
+
+
+class ComputeClass(Section):
+    """A GKE ComputeClass: choices in order of preference. GKE takes the first available one."""
+
+    noun: ClassVar[str] = "a compute class"
+
+    name: DnsLabel = Field(description="Name of the class. Workloads select it by this name.")
+    priorities: list[Priority] = Field(min_length=1, description="Choices, in order of preference.")
+    when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = Field(
+        default="DoNotScaleUp",
+        description="Behavior of GKE if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any "
+        "machine type.",
+    )
+    auto_create_pools: bool = Field(
+        default=True, description="Let GKE create the node pools. If false, they must exist."
+    )

@@ -1,0 +1,49 @@
+"""LoRA adapters: small sets of weights that change what a model answers, on top of the model of a server."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from gke_ai.catalog.vllm import LORA_RANKS
+from gke_ai.settings.model.base import Section
+from gke_ai.settings.model.model_cache import ModelCache
+
+
+class LoraAdapter(Section):
+    """A LoRA adapter of a server. Clients name it as the `model` of their requests."""
+
+    noun: ClassVar[str] = "a LoRA adapter"
+
+    name: str = Field(description="Name of the adapter, which clients write as `model`.", examples=["sql"])
+    source: str = Field(
+        description="Id of the adapter on Hugging Face, or its folder in the bucket of `modelCache`, as a gs:// URI.",
+        examples=["my-team/gemma-3-4b-sql"],
+    )
+    revision: str = Field(
+        default="main",
+        description="Commit, tag or branch on Hugging Face. It needs `modelCache`. The first download decides which "
+        "commit a branch means.",
+        examples=["0cb88a4f764b7a12671c53f0838cd831a0843b95"],
+    )
+    rank: int = Field(
+        default=16,
+        ge=1,
+        le=LORA_RANKS[-1],
+        description="Rank of the adapter: `r` in its `adapter_config.json`.",
+        examples=[8],
+    )
+
+    @property
+    def of_bucket(self) -> bool:
+        """Whether the source is a folder of a bucket."""
+        return self.source.startswith("gs://")
+
+    def location(self, cache: ModelCache | None) -> str:
+        """Where a replica finds the adapter: its id, or its folder in the bucket."""
+        if cache is None:
+            return self.source
+        if self.of_bucket:
+            return cache.mounted(self.source.removeprefix(f"gs://{cache.bucket}/").rstrip("/"))
+        return cache.location(self.source, self.revision)

@@ -1,0 +1,316 @@
+"""Model servers: one class per engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from gke_ai.catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
+from gke_ai.catalog.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
+from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
+from gke_ai.catalog.vllm import LORA_RANKS
+from gke_ai.settings.model.base import DnsLabel
+from gke_ai.settings.model.lora import LoraAdapter
+from gke_ai.settings.model.nodes import Nodes
+from gke_ai.settings.model.server import EngineName, Server, is_flag, yaml_key
+from gke_ai.settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
+
+
+def legacy(engine: str) -> str:
+    """The description of a legacy engine, with what to use instead."""
+    row = ENGINES[engine]
+    return f"{row.title}. Legacy: {row.legacy}. Use `{CURRENT[row.accelerator]}` instead."
+
+
+class GpuServer(Server, GpuWorkload):
+    """A server on GPUs for a model from Hugging Face."""
+
+    accelerators_key: ClassVar[str] = "gpus"
+    shares_memory: ClassVar[bool] = True
+
+    model: str = Field(description="Model id on Hugging Face.")
+    gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
+    quantize: str | None = Field(default=None, description="Quantization method, as the engine names it.")
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context "
+        "length, with TGI what the GPU memory allows.",
+        examples=[16384],
+    )
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        return {"model": self.model}
+
+    @property
+    def quantization(self) -> str | None:
+        return self.quantize
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_model_len
+
+    @property
+    def size_key(self) -> str:
+        return "gpus"
+
+    def shards(self, nodes: Nodes) -> int:
+        return self.gpus
+
+    def accelerators_per_pod(self, nodes: Nodes) -> int:
+        return self.gpus
+
+
+class FlagArguments(Server):
+    """A server whose engine is configured by flags."""
+
+    arguments: list[str] = Field(
+        default=[], description="Additional arguments of the engine.", examples=[["--max-num-seqs=64"]]
+    )
+
+    @property
+    def further_arguments(self) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for index, text in enumerate(self.arguments):
+            if is_flag(text):
+                name, equals, value = text.lstrip("-").partition("=")
+                following = self.arguments[index + 1] if index + 1 < len(self.arguments) else ""
+                values[name.replace("_", "-")] = value if equals or is_flag(following) else following
+        return values
+
+    @property
+    def argument_texts(self) -> list[tuple[str, str]]:
+        return [(text.partition("=")[0].lstrip("-").replace("_", "-"), text) for text in self.arguments]
+
+    def argument_name(self, name: str) -> str:
+        return f"--{name}"
+
+    @property
+    def served_model(self) -> str:
+        return self.further_arguments.get("served-model-name") or super().served_model
+
+
+class FlagServer(FlagArguments, GpuServer):
+    """A server on GPUs whose engine is configured by flags."""
+
+
+class Vllm(FlagServer):
+    """vLLM on GPUs. The default engine."""
+
+    noun: ClassVar[str] = "a vLLM server"
+
+    engine: Literal["vllm"] = Field(default="vllm", description="vLLM.")
+    lora_adapters: list[LoraAdapter] = Field(
+        default=[], description="LoRA adapters that the server answers for, besides its model."
+    )
+    max_loras: int | None = Field(
+        default=None,
+        ge=1,
+        description="Adapters whose requests run at once. Each GPU reserves memory for them. Default: all of "
+        "`loraAdapters`.",
+        examples=[4],
+    )
+    data_parallel: Annotated[int | None, EngineName("--data-parallel-size")] = Field(
+        default=None,
+        ge=1,
+        description="Copies of the attention among which `gpus` are divided. They share the experts of a model. "
+        "Default: 1.",
+        examples=[8],
+    )
+
+    @property
+    def data_ranks(self) -> int:
+        return self.data_parallel or 1
+
+    def shards(self, nodes: Nodes) -> int:
+        return self.tensor_parallel
+
+    @property
+    def tensor_parallel(self) -> int:
+        """GPUs that share each layer."""
+        return max(self.gpus // self.data_ranks, 1)
+
+    def _value(self, key: str) -> object:
+        return self.tensor_parallel if key == "gpus" else super()._value(key)
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        sources = ((index, adapter) for index, adapter in enumerate(self.lora_adapters) if not adapter.of_bucket)
+        return {**super().hub_ids, **{f"loraAdapters[{index}].source": adapter.source for index, adapter in sources}}
+
+    @property
+    def cache_flags(self) -> list[str]:
+        streams = self.model_cache is not None and not self.model_cache.how.mounts
+        return [*super().cache_flags, *([SHARED_READING] if streams and self.streamer_processes > 1 else [])]
+
+    @property
+    def streamer_processes(self) -> int:
+        shares = (release_of(self.images[0]) or (0,)) >= SHARED_READING_SINCE
+        stated = SHARED_READING.lstrip("-").partition("=")[0] in self.further_arguments
+        return self.tensor_parallel if shares and not stated else 1
+
+    @property
+    def adapters(self) -> Sequence[LoraAdapter]:
+        return self.lora_adapters
+
+    @property
+    def adapter_slots(self) -> int:
+        return len(self.adapters) if self.max_loras is None else self.max_loras
+
+    @property
+    def adapter_rank(self) -> int:
+        largest = max((adapter.rank for adapter in self.adapters), default=0)
+        return next(rank for rank in LORA_RANKS if rank >= largest) if largest else 0
+
+    @property
+    def adapter_flags(self) -> list[str]:
+        if not self.adapters:
+            return []
+        modules = [f"{adapter.name}={adapter.location(self.model_cache)}" for adapter in self.adapters]
+        return [
+            *("--lora-modules", *modules),
+            "--enable-lora",
+            f"--max-lora-rank={self.adapter_rank}",
+            f"--max-loras={self.adapter_slots}",
+            # All of them stay in the memory of the machine.
+            f"--max-cpu-loras={len(self.adapters)}",
+        ]
+
+
+class TpuServer(Server, SingleSliceWorkload):
+    """A server on a single-host TPU slice, whose devices share the model."""
+
+    @property
+    def size_key(self) -> str:
+        return "pool" if self.pool else "tpu"
+
+    def shards(self, nodes: Nodes) -> int:
+        return self.slice_on(nodes).devices
+
+
+class VllmTpu(FlagArguments, TpuServer):
+    """vLLM on a single-host TPU slice. The devices of the slice share the model (tensor parallelism)."""
+
+    noun: ClassVar[str] = "a vLLM server on TPUs"
+    shares_memory: ClassVar[bool] = True
+
+    engine: Literal["vllm-tpu"] = Field(description="vLLM on TPUs.")
+    model: str = Field(description="Model id on Hugging Face.", examples=["meta-llama/Llama-3.1-8B-Instruct"])
+    max_model_len: int | None = Field(
+        default=None,
+        ge=1,
+        description="Longest sequence, prompt and answer together, in tokens. Default: the model's context length.",
+        examples=[4096],
+    )
+    xla_cache: Annotated[str | None, EngineName("VLLM_XLA_CACHE_PATH")] = Field(
+        default=None,
+        description="Folder for compiled programs. On the scratch volume, they survive a restart of the container. "
+        "Default: a folder of the container.",
+        examples=["/tmp/xla-cache"],
+    )
+    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+
+    @property
+    def hub_token(self) -> TokenSecret | None:
+        return self.token_secret
+
+    @property
+    def hub_ids(self) -> Mapping[str, str]:
+        return {"model": self.model}
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_model_len
+
+
+class Tgi(GpuServer):
+    """Text Generation Inference. Legacy: use vLLM instead."""
+
+    noun: ClassVar[str] = "a TGI server"
+
+    engine: Literal["tgi"] = Field(description=legacy("tgi"), json_schema_extra={"deprecated": True})
+    port_variable: str = Field(
+        default="PORT", description="Environment variable with the port that the image listens on."
+    )
+
+    @property
+    def engine_names(self) -> dict[str, str]:
+        return {"port": self.port_variable, **super().engine_names}
+
+
+class JetStream(TpuServer):
+    """JetStream with MaxText on a single-host TPU slice: the model server and its HTTP front end. Legacy: use vLLM on
+    TPUs instead."""
+
+    noun: ClassVar[str] = "a JetStream server"
+    length_key: ClassVar[str] = "maxTargetLength"
+
+    engine: Literal["jetstream"] = Field(description=legacy("jetstream"), json_schema_extra={"deprecated": True})
+    container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
+    model: Annotated[str, EngineName("model_name")] = Field(description="Model name in MaxText, for example gemma-7b.")
+    tokenizer: Annotated[str, EngineName("tokenizer_path")] = Field(
+        default="assets/tokenizer.gemma", description="Path of the tokenizer in the image."
+    )
+    checkpoint: Annotated[str, EngineName("load_parameters_path")] = Field(
+        description="gs:// URI of the converted checkpoint."
+    )
+    batch_size: Annotated[int, EngineName("per_device_batch_size")] = Field(
+        default=4, ge=1, description="Decoding slots per chip."
+    )
+    max_prefill_length: Annotated[int, EngineName("max_prefill_predict_length")] = Field(
+        default=1024, ge=1, description="Maximum length of a prompt, in tokens."
+    )
+    max_target_length: Annotated[int, EngineName("max_target_length")] = Field(
+        default=2048, ge=1, description="Maximum length of prompt and answer together, in tokens."
+    )
+    http_image: str | None = Field(
+        default=None,
+        description="Image of the HTTP front end. Default: the pinned image.",
+        examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
+    )
+    metrics_port: Annotated[int, EngineName("prometheus_port")] = Field(
+        default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="Port of the server's metrics."
+    )
+    arguments: dict[str, str] = Field(
+        default={},
+        description="Additional MaxText settings by name, for example `ici_tensor_parallelism`.",
+        examples=[{"ici_tensor_parallelism": "1"}],
+    )
+
+    @property
+    def images(self) -> list[str]:
+        return [*super().images, self.http_image or JETSTREAM_HTTP_IMAGE]
+
+    @property
+    def further_request(self) -> Mapping[str, str]:
+        return JETSTREAM_HTTP_REQUEST
+
+    @property
+    def set_variables(self) -> Mapping[str, str]:
+        return {}  # MaxText takes all settings as arguments
+
+    @property
+    def set_arguments(self) -> Mapping[str, str]:
+        return {name: yaml_key(JetStream, key) for key, name in self.engine_names.items()}
+
+    @property
+    def further_arguments(self) -> dict[str, str]:
+        return self.arguments
+
+    @property
+    def max_length(self) -> int | None:
+        return self.max_target_length
+
+    @property
+    def sequences(self) -> int:
+        return self.batch_size
+
+    def running_limit(self, nodes: Nodes) -> int | None:
+        return self.batch_size * self.slice_on(nodes).devices
+
+
+# A server of any engine. The first is the default.
+AnyServer = Vllm | VllmTpu | Tgi | JetStream

@@ -1,0 +1,141 @@
+"""Rules that keys must meet together. A rule is a function from settings to problems.
+
+Rules run on all parsed sections. The first rules find an unknown location, impossible pools and unknown slices.
+`check` sets these aside as unresolved, so that later rules neither fail on them nor report references to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gke_ai.settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unresolved
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules import (
+    api_key,
+    autoscaling,
+    buckets,
+    cluster,
+    cohorts,
+    compute_classes,
+    fit,
+    flavors,
+    gateway,
+    gpu_workloads,
+    lora,
+    maintenance,
+    model_cache,
+    model_memory,
+    monitoring,
+    network,
+    pools,
+    queues,
+    serving,
+    tenants,
+    token,
+    tpu_pools,
+    tpu_workloads,
+    training_jobs,
+    versions,
+    workloads,
+)
+from gke_ai.settings.rules.common import Rule
+from gke_ai.settings.stack import ResolvedStack
+
+# In the order in which their problems are found. `check` sorts them by section.
+MODULES = (
+    token,
+    cluster,
+    maintenance,
+    network,
+    buckets,
+    pools,
+    tpu_pools,
+    flavors,
+    queues,
+    cohorts,
+    versions,
+    compute_classes,
+    workloads,
+    gpu_workloads,
+    tpu_workloads,
+    training_jobs,
+    serving,
+    model_cache,
+    lora,
+    fit,
+    model_memory,
+    autoscaling,
+    gateway,
+    api_key,
+    tenants,
+    monitoring,
+)
+RULES = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
+
+
+# What makes the nodes of a pool impossible, by the kind of pool. By default: an unknown machine type.
+MACHINE_RULES: Mapping[type[Pool], Callable[[Any], Iterator[Problem]]] = {
+    GpuPool: pools.machine_has_the_gpus,
+    TpuPool: tpu_pools.slice_of_pool_exists,
+}
+
+
+def check(settings: Settings) -> list[Problem]:
+    """All problems of the settings, in the order of the rules."""
+    wrong_location = list(cluster.location_exists(settings.cluster, settings.unresolved))
+    if wrong_location:
+        with_default = settings.cluster.model_copy(update={"location": Cluster().location})
+        settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=with_default)
+    problems = list(wrong_location)
+    for pool in settings.pools:
+        machine_exists = MACHINE_RULES.get(type(pool), pools.machine_is_known)
+        zones = pools.zones_are_of_the_region(pool, settings.cluster, settings.unresolved)
+        impossible = [*machine_exists(pool), *zones]
+        if impossible:
+            problems += impossible
+            settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, settings))
+    problems += Rule(tpu_pools.workloads_have_a_slice).check(ResolvedStack(settings))
+    stack = ResolvedStack(_without_unknown_slices(settings))
+    for rule in RULES:
+        problems += rule.check(stack)
+    return problems
+
+
+def _lists_without(pool: Pool, settings: Settings) -> dict[str, list[object]]:
+    """The list of the settings with the pool, by its key, without the pool."""
+    lists = {key: value for key, value in settings if isinstance(value, list)}
+    return {
+        key: [other for other in items if other is not pool]
+        for key, items in lists.items()
+        if any(item is pool for item in items)
+    }
+
+
+def _without_unknown_slices(settings: Settings) -> Settings:
+    """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
+    without_slice = [placed.section for placed in ResolvedStack(settings).tpu_workloads if not placed.has_slice]
+    for section in ("serving", "training", "batch"):
+        items = getattr(settings, section)
+        unknown = [item for item in items if item in without_slice]
+        if unknown:
+            left = [item for item in items if item not in unknown]
+            paths, names = {item.at("tpu") for item in unknown}, {item.name for item in unknown}
+            settings = _set_aside(settings, paths, names, **{section: left})
+    flavors = settings.queues.flavors if settings.queues else []
+    unknown_flavors = [
+        flavor for flavor in flavors if flavor.tpu is not None and any(tpu_pools.slice_exists(flavor, flavor.tpu))
+    ]
+    if settings.queues and unknown_flavors:
+        reduced = settings.queues.model_copy(
+            update={"flavors": [flavor for flavor in flavors if flavor not in unknown_flavors]}
+        )
+        paths, names = {flavor.at("tpu") for flavor in unknown_flavors}, {flavor.name for flavor in unknown_flavors}
+        settings = _set_aside(settings, paths, names, queues=reduced)
+    return settings
+
+
+def _set_aside(settings: Settings, paths: set[str], names: set[str], **left: object) -> Settings:
+    reduced = settings.model_copy(update=left)
+    reduced._unresolved = Unresolved(settings.unresolved.paths | paths, settings.unresolved.names | names)
+    return reduced

@@ -1,0 +1,147 @@
+"""Rules of compute classes, and of the workloads that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS
+from gke_ai.catalog.machines import MACHINES, NOT_BUILT
+from gke_ai.settings.model import ClassFlexStart, Cluster, ComputeClass, FineTune, GpuServer, TrainingRun, Unresolved
+from gke_ai.settings.problems import Problem, nearest, unknown
+from gke_ai.settings.rules.common import each, needs, repeated, rule
+from gke_ai.settings.rules.pools import RESERVATION, not_built, offered
+from gke_ai.settings.stack import Placed
+
+# Prefixes that GKE reserves for its own classes:
+# https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes
+_RESERVED = ("autopilot", "gke")
+
+
+@rule
+def names_are_unique_and_free(compute_classes: list[ComputeClass]) -> Iterator[Problem]:
+    """Class names are unique, and GKE does not reserve them."""
+    named = ((compute_class, "name", compute_class.name) for compute_class in compute_classes)
+    yield from repeated(named, "compute class", "the second could not be created")
+    for compute_class in compute_classes:
+        if compute_class.name.startswith(_RESERVED):
+            cause = f"GKE reserves the name {compute_class.name} for its own classes. It would refuse the class"
+            yield Problem(
+                compute_class.at("name"), cause, f"Choose a name that does not begin with {' or '.join(_RESERVED)}"
+            )
+
+
+@each("compute_classes")
+def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
+    """Each choice names a known machine type without TPUs, and a driver only for a machine with GPUs."""
+    for index, priority in enumerate(compute_class.priorities):
+        path = compute_class.at(f"priorities[{index}]")
+        machine_type = MACHINES.get(priority.machine_type)
+        if machine_type is None:
+            cause = f"{priority.machine_type} is not a machine type of the catalog. GKE would create no node"
+            candidates = [name for name, other in MACHINES.items() if other.tpu is None]
+            yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
+        elif machine_type.tpu is not None:
+            # GKE has them, by `tpu` of a priority: https://github.com/GoogleCloudPlatform/compute-class-api (types.go).
+            cause = f"{machine_type.name} has TPUs, and this program does not write TPUs into compute classes yet. "
+            cause += "GKE would create no node"
+            remedy = "Use a pool of gke-ai:tpuPools, tpu of a workload where GKE manages the nodes, or another machine"
+            yield Problem(f"{path}.machineType", cause, remedy)
+        elif machine_type.name in NOT_BUILT:
+            yield not_built(f"{path}.machineType", machine_type)
+        elif priority.driver is not None and machine_type.gpu is None:
+            cause = f"{machine_type.name} has no GPU, and driver is for GPUs. GKE would refuse the class"
+            yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
+
+
+@each("compute_classes")
+def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
+    """Google offers the machine of each choice in its capacity mode."""
+    for index, priority in enumerate(compute_class.priorities):
+        machine_type = MACHINES.get(priority.machine_type)
+        if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
+            path = compute_class.at(f"priorities[{index}].capacity.mode")
+            yield from offered(path, machine_type, priority.capacity.mode)
+
+
+@each("compute_classes")
+def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
+    """No choice repeats an earlier one."""
+    for index, priority in enumerate(compute_class.priorities):
+        if priority in compute_class.priorities[:index]:
+            first = compute_class.priorities.index(priority)
+            cause = f"it is the same choice as priorities[{first}]. GKE would try the same capacity again"
+            yield Problem(
+                compute_class.at(f"priorities[{index}]"), cause, "Remove it, or change its machine type or capacity"
+            )
+
+
+@each("compute_classes")
+def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[Problem]:
+    """The lead time for recycling a flex-start node is shorter than its lifetime."""
+    for index, priority in enumerate(compute_class.priorities):
+        capacity = priority.capacity
+        if not isinstance(capacity, ClassFlexStart) or capacity.recycle_lead_time_seconds is None:
+            continue
+        lives = capacity.max_run_duration_seconds or MAX_RUN_SECONDS
+        if capacity.recycle_lead_time_seconds >= lives:
+            yield Problem(
+                compute_class.at(f"priorities[{index}].capacity.recycleLeadTimeSeconds"),
+                f"a node lives for {lives} seconds, and its recycling would begin "
+                f"{capacity.recycle_lead_time_seconds} seconds before its end. Each node would be replaced at once",
+                f"Set it below {lives}, for example 3600",
+            )
+
+
+@each("compute_classes")
+def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
+    """A reservation is a valid name, or its full path in another project."""
+    for index, priority in enumerate(compute_class.priorities):
+        name = priority.capacity.reservation_name
+        if name is not None and not RESERVATION.fullmatch(name):
+            yield Problem(
+                compute_class.at(f"priorities[{index}].capacity.reservation"),
+                f'"{name}" is not a valid reservation name. GKE would create no node',
+                "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
+            )
+
+
+@needs("gke-ai:cluster.mode")
+def classes_without_auto_creation_have_pools(
+    compute_classes: list[ComputeClass], cluster: Cluster
+) -> Iterator[Problem]:
+    """A class without auto-creation needs pools with its label, which only an existing Standard cluster has."""
+    for compute_class in compute_classes:
+        if not compute_class.auto_create_pools and (cluster.mode != "existing" or cluster.is_autopilot):
+            cause = "no pool of the cluster belongs to the class, and GKE creates none. Its pods would stay pending"
+            yield Problem(
+                compute_class.at("autoCreatePools"), cause, "Remove it, or use gke-ai:gpuPools without a class"
+            )
+
+
+@rule
+def classes_exist(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    compute_classes: list[ComputeClass],
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
+    """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
+    names = [compute_class.name for compute_class in compute_classes]
+    for workload in (placed.section for placed in gpu_workloads):
+        if workload.compute_class is None:
+            continue
+        for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
+            if other is not None:
+                cause = (
+                    f"the {workload.short_noun} names a compute class and {key} {other}. The class already decides "
+                    "which nodes it gets"
+                )
+                yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
+        yield from unknown(
+            unresolved,
+            workload.at("computeClass"),
+            "gke-ai:computeClasses",
+            "compute class",
+            workload.compute_class,
+            names,
+            "the pods would stay pending",
+        )

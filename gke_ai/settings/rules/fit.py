@@ -1,0 +1,310 @@
+"""Rules of size: a workload's pods fit a node, its pools and its queue.
+
+Kubernetes would accept a workload that breaks one of these rules, and it would then wait forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import ceil
+
+from gke_ai.catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine
+from gke_ai.catalog.nodes import NVIDIA_GPU, NodeShape, NotOffered, autopilot_machine, smallest_machine
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.settings.calibration import Calibration
+from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import each, join_names, needs
+from gke_ai.settings.rules.flavors import usable_flavors
+from gke_ai.settings.stack import Placed, Queue
+
+Amounts = Mapping[str, Fraction]
+
+
+def _key(workload: Workload, resource: str) -> str:
+    if resource == workload.accelerator_resource:
+        return workload.accelerators_key
+    return {"cpu": "resources.cpu", "memory": "resources.memory"}.get(resource, "resources.ephemeralStorage")
+
+
+def _amount(resource: str, amount: Fraction) -> str:
+    text = readable(resource, amount)
+    if resource == NVIDIA_GPU:
+        return f"{text} GPU{'' if text == '1' else 's'}"
+    if resource == GOOGLE_TPU:
+        return f"{text} TPU chip{'' if text == '1' else 's'}"
+    return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
+
+
+def _missing(request: Amounts, left: Amounts) -> list[str]:
+    return [resource for resource, amount in request.items() if amount > left.get(resource, Fraction(0))]
+
+
+def _larger(request: Amounts, gpu: str | None) -> str:
+    """Suggests a machine type that is large enough, as the end of a sentence; empty if none is."""
+    if gpu is None:
+        return ""
+    try:
+        machine_type = smallest_machine(
+            gpu, int(request.get(NVIDIA_GPU, 0)), request.get("cpu", Fraction(0)), request.get("memory", Fraction(0))
+        )
+    except LookupError:
+        return ""
+    return f", or use a pool of {machine_type.name}"
+
+
+@needs("gke-ai:cluster")
+@each("placed")
+def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]:
+    """One pod, including its FUSE sidecar, fits one node of a pool that it may run on."""
+    workload, request = placed.section, placed.node_request
+    gaps = [(len(_missing(request, pool.room)), pool) for pool in placed.pools]
+    if not gaps or min(gap for gap, _ in gaps) == 0:
+        return
+    pool = min(gaps, key=lambda gap: gap[0])[1]
+    for resource in _missing(request, pool.room):
+        with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
+        noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
+        larger = _larger(request, pool.shape.gpu) if resource != "ephemeral-storage" else ", or a larger disk"
+        yield Problem(
+            workload.at(_key(workload, resource)),
+            f"{noun} requests {_amount(resource, request[resource])}, and a node of pool {pool.section.name} "
+            f"({pool.shape.machine_type}) has {_amount(resource, pool.room.get(resource, Fraction(0)))} for pods. "
+            "It would stay pending",
+            f"Request less{larger}",
+        )
+
+
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
+@each("gpu_workloads")
+def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], cluster: Cluster) -> Iterator[Problem]:
+    """Where the stack has no pools, some machine with the GPU type holds the pod, and Google offers it."""
+    workload, request = placed.section, placed.node_request
+    if workload.accelerator not in GPUS or workload.pool is not None or placed.pools or cluster.mode == "standard":
+        return
+    find = autopilot_machine if cluster.is_autopilot else smallest_machine
+    try:
+        find(
+            workload.accelerator,
+            int(request[NVIDIA_GPU]),
+            request.get("cpu", Fraction(0)),
+            request.get("memory", Fraction(0)),
+        )
+    except NotOffered as error:
+        name = error.machine_type.name
+        if name in NOT_BUILT:
+            return  # gpu_workloads reports it
+        yield Problem(
+            workload.at("accelerator"),
+            f"{error}, and GKE takes no other mode for a pod without a compute class. The pods would stay pending",
+            f"Define a compute class with machineType: {name} and capacity: {{mode: spot}} or {{mode: flexStart}}, and "
+            "set computeClass instead of accelerator",
+        )
+    except LookupError as error:
+        key = _key(workload, NVIDIA_GPU)
+        yield Problem(workload.at(key), f"{error}. The pods would stay pending", "Request less, or another accelerator")
+
+
+@needs("gke-ai:computeClasses", "gke-ai:cluster.mode")
+@each("compute_classes")
+def choices_hold_a_pod(
+    compute_class: ComputeClass,
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    cluster: Cluster,
+    measured: Calibration,
+) -> Iterator[Problem]:
+    """Each pod fits some machine of its compute class, and each machine fits some pod.
+
+    On Autopilot, GKE chooses a boot disk that is large enough (`gke_ai.catalog.boot_disks`).
+    """
+    users = [user for user in gpu_workloads if user.section.compute_class == compute_class.name]
+    machine_types = [MACHINES.get(priority.machine_type) for priority in compute_class.priorities]
+    if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
+        return
+    left = [_free_of(machine_type, measured) for machine_type in machine_types if machine_type is not None]
+    disks = {"ephemeral-storage"} if cluster.is_autopilot else set()
+    requests = [{name: amount for name, amount in user.node_request.items() if name not in disks} for user in users]
+    gaps = [
+        (user, [_missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
+    ]
+    for user, of_choices in gaps:
+        if all(of_choices):
+            nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
+            resource, workload = of_choices[nearest][0], user.section
+            amount = _amount(resource, user.node_request[resource])
+            has = _amount(resource, left[nearest].get(resource, Fraction(0)))
+            of_disk = resource == "ephemeral-storage"
+            larger = (
+                ", or mount a bucket" if of_disk else f", or add a larger machine to {compute_class.at('priorities')}"
+            )
+            yield Problem(
+                workload.at(_key(workload, resource)),
+                f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} has "
+                f"as much: {compute_class.priorities[nearest].machine_type} has {has} for pods. "
+                "It would stay pending",
+                f"Request less{larger}",
+            )
+    if any(all(of_choices) for _, of_choices in gaps):
+        return
+    for index, priority in enumerate(compute_class.priorities):
+        short = [of_choices[index] for _, of_choices in gaps]
+        if all(short):
+            resource = short[0][0]
+            has = _amount(resource, left[index].get(resource, Fraction(0)))
+            yield Problem(
+                compute_class.at(f"priorities[{index}].machineType"),
+                f"{priority.machine_type} has {has} for pods, less than any workload of the class requests. "
+                "GKE would never use this choice",
+                "Remove it, or choose a larger machine",
+            )
+
+
+def _free_of(machine_type: Machine, measured: Calibration) -> Amounts:
+    node = NodeShape(
+        "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
+    )
+    return {resource: parse_quantity(text) for resource, text in measured.room(node).items()}
+
+
+@needs("gke-ai:cluster")
+@each("placed")
+def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Problem]:
+    """All pods of a run, or one replica of a server, fit the pool at its maximum size.
+
+    `tpu_workloads` checks that a Multislice run has a pool for each slice.
+    """
+    workload = placed.section
+    pools = placed.pools if not workload.has_pool_per_slice else ()
+    fits = [(pool, _pods_per_node(placed.node_request, pool.room)) for pool in pools]
+    if not fits or not any(count for _, count in fits) or any(not pool.section.has_size for pool in pools):
+        return
+    room = sum(count * pool.max_nodes for pool, count in fits)
+    wanted = placed.pods_at_once
+    if room < wanted:
+        nodes = join_names(f"{pool.section.name}: at most {pool.max_nodes} nodes" for pool in pools)
+        noun = f"the {workload.object_kind} runs" if workload.ends else f"the {workload.short_noun} needs"
+        yield Problem(
+            workload.at(workload.pods_key),
+            f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
+            "It would wait forever",
+            "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool",
+        )
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools")
+def pools_hold_their_servers(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+    """All replicas of the servers on the same pools fit these pools at their maximum size.
+
+    A server with an autoscaler counts as one replica. Servers that share only some of their pools are not compared, nor
+    are those in a queue: Kueue lets their other replicas wait.
+    """
+    of_pools: dict[tuple[str, ...], list[Placed[AnyServer]]] = {}
+    for placed in (placed for placed in servers if placed.queue is None):
+        of_pools.setdefault(tuple(pool.section.name for pool in placed.pools), []).append(placed)
+    for sharing in of_pools.values():
+        pools = sharing[0].pools
+        nodes = sum(pool.max_nodes for pool in pools)
+        if not nodes or any(not pool.section.has_size or pool.section.is_one_slice for pool in pools):
+            continue  # other rules report these
+        room = {resource: max(pool.room.get(resource, Fraction(0)) for pool in pools) for resource in pools[0].room}
+        fitting = [placed for placed in sharing if not _missing(placed.node_request, room)]
+        pods: list[Amounts] = []
+        for index, placed in enumerate(fitting):
+            pods += [placed.node_request] * placed.section.replicas
+            needed, resource = max((_nodes_at_least(pods, resource, room[resource]), resource) for resource in room)
+            if needed > nodes:
+                count = f"{len(pods)} replica{'s' if len(pods) > 1 else ''}"
+                names = join_names(pool.section.name for pool in pools)
+                amount, node = placed.node_request[resource], room[resource]
+                yield Problem(
+                    placed.section.at("replicas"),
+                    f"{count} of {join_names(other.section.name for other in fitting[: index + 1])} need at least "
+                    f"{needed} nodes, and pool {names} has at most {nodes}: a replica of {placed.section.name} "
+                    f"requests {_amount(resource, amount)}, and a node has {_amount(resource, node)} for pods. "
+                    f"{needed - nodes} or more would stay pending",
+                    "Make the pool larger, or request less",
+                )
+                break
+
+
+def _nodes_at_least(pods: list[Amounts], resource: str, room: Fraction) -> int:
+    """Nodes that pods need for one resource, counted from below. Two that request over half a node need two nodes."""
+    amounts = [pod.get(resource, Fraction(0)) for pod in pods]
+    return max(sum(2 * amount > room for amount in amounts), ceil(sum(amounts) / room) if room else 0)
+
+
+def _pods_per_node(request: Amounts, left: Amounts) -> int:
+    return int(min(left.get(resource, Fraction(0)) // amount for resource, amount in request.items() if amount))
+
+
+@needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")
+def queues_hold_what_must_run_at_once(
+    placed: list[Placed[Workload]], cluster: Cluster, cluster_queues: list[Queue], pools: list[Pool]
+) -> Iterator[Problem]:
+    """Some flavor of the queue has quota for all pods of a run, or for one replica of a server."""
+    if not _quotas_are_known(cluster_queues, pools):
+        return
+    for workload in placed:
+        if workload.pools or not (workload.section.named_pools or cluster.mode == "standard"):
+            yield from _fits_its_queue(workload)
+
+
+def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
+    queue, workload = placed.queue, placed.section
+    if queue is None:
+        return
+    name = queue.section.name
+    usable = {flavor.name for flavor in usable_flavors(queue, placed)}
+    quotas = [amounts for quota, amounts in queue.limits() if quota.section.flavor in usable]
+    if placed.pool_of_slice:
+        quotas = [_sum(quotas)] if quotas else []  # Kueue assigns a flavor to each slice separately
+    noun = f"{workload.short_noun} {workload.name}"
+    if not quotas:
+        own = join_names(pool.section.name for pool in placed.pools)
+        where = f"pool {own}" if placed.pools else "the nodes"
+        yield Problem(
+            workload.at("queue"),
+            f"cluster queue {name} has no quota for a flavor of {where}, where {noun} runs. Kueue would never admit it",
+            f"Add the pool to a flavor of cluster queue {name}, or choose a pool of such a flavor",
+        )
+        return
+    pods = placed.pods_at_once
+    request = {resource: amount * pods for resource, amount in placed.queued_request.items()}
+    if pods == 0 or any(not _missing(request, amounts) for amounts in quotas):
+        return
+    best = min(quotas, key=lambda amounts: len(_missing(request, amounts)))
+    for resource in _missing(request, best):
+        if resource not in best:
+            yield Problem(
+                queue.section.at("flavors[0].quota"),
+                f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit it",
+                f"Add {resource} to the quota, or write quota: derive",
+            )
+            continue
+        together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
+        yield Problem(
+            workload.at(workload.pods_key if pods > 1 else _key(workload, resource)),
+            f"{together} {_amount(resource, request[resource])}, and cluster queue {name} has at most "
+            f"{_amount(resource, best[resource])}. Kueue would never admit it",
+            f"Request less, or raise the quota at {queue.section.at('flavors')}",
+        )
+
+
+def _sum(quotas: list[dict[str, Fraction]]) -> dict[str, Fraction]:
+    return {
+        resource: sum((amounts.get(resource, Fraction(0)) for amounts in quotas), Fraction(0)) for resource in quotas[0]
+    }
+
+
+def _quotas_are_known(cluster_queues: list[Queue], pools: list[Pool]) -> bool:
+    """Whether quotas can be added up. If not, other rules report why."""
+    sized = {pool.name for pool in pools if pool.has_size}
+    quotas = [quota for queue in cluster_queues for quota in queue.quotas]
+    return all(
+        quota.flavor is not None
+        and set(quota.flavor.section.pools) <= sized
+        and (quota.section.quota != "derive" or bool(quota.flavor.section.pools))
+        for quota in quotas
+    )

@@ -1,0 +1,97 @@
+"""Rules of resource flavors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gke_ai.catalog.machines import GPUS, NOT_BUILT, machines_with
+from gke_ai.settings.model import Cluster, Flavor, GpuPool, Pool, Queues, TpuPool, Unresolved, Workload
+from gke_ai.settings.problems import Problem, nearest, unknown
+from gke_ai.settings.rules.common import each, join_names, needs, rule
+from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.stack import Placed, Queue, ResourceFlavor
+
+
+@rule
+def flavors_are_of_pools(
+    flavors: list[ResourceFlavor],
+    pools: list[Pool],
+    gpu_pools: list[GpuPool],
+    tpu_pools: list[TpuPool],
+    cluster: Cluster,
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
+    """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
+    known = [pool.name for pool in pools]
+    without = cluster.is_autopilot and not known and not unresolved.overlaps("gke-ai:cluster.mode")
+    for resolved in flavors:
+        flavor = resolved.section
+        if flavor.pools and without:
+            cause = "the cluster is Autopilot and has no pools. No node would belong to this flavor"
+            yield Problem(flavor.at("pools"), cause, "Remove pools, and set accelerator (for GPUs) or tpu")
+            continue
+        for index, name in enumerate(flavor.pools):
+            consequence = "no node would belong to this flavor"
+            path = flavor.at(f"pools[{index}]")
+            if not unresolved.may_contain("gke-ai:tpuPools", name):
+                section = "gke-ai:gpuPools" if gpu_pools or not tpu_pools else "gke-ai:tpuPools"
+                yield from unknown(unresolved, path, section, "pool", name, known, consequence)
+        accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
+        if len(accelerators) > 1:
+            yield Problem(
+                flavor.at("pools"),
+                f"the pools of flavor {flavor.name} have different accelerators ({join_names(accelerators)}). "
+                "Their nodes share no label that Kueue could use",
+                "Define a flavor for each accelerator",
+            )
+
+
+@each("flavors")
+def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
+    """The GPU type of a flavor exists, and such a flavor has no pools and no slice."""
+    flavor = resolved.section
+    if flavor.accelerator is None:
+        return
+    if flavor.pools or flavor.tpu is not None:
+        other = "pools" if flavor.pools else "tpu"
+        cause = f"flavor {flavor.name} has {other} and an accelerator. They could contradict each other"
+        yield Problem(flavor.at("accelerator"), cause, f"Remove accelerator or {other}")
+    elif flavor.accelerator not in GPUS:
+        cause = f"{flavor.accelerator} is not a GPU type of the catalog. No node would belong to this flavor"
+        yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
+    else:
+        for unbuilt in (
+            machine_type for machine_type in machines_with(flavor.accelerator) if machine_type.name in NOT_BUILT
+        ):
+            yield not_built(flavor.at("accelerator"), unbuilt)
+
+
+@needs("gke-ai:queues")
+def flavors_are_used(queues: Queues) -> Iterator[Problem]:
+    """Every flavor has quota in some cluster queue."""
+    used = {flavor_quota.flavor for queue in queues.cluster_queues for flavor_quota in queue.flavors}
+    for flavor in queues.flavors:
+        if flavor.name not in used:
+            cause = f"no cluster queue has quota for flavor {flavor.name}. Nothing could run on it"
+            yield Problem(flavor.at("name"), cause, "Add quota for it to a cluster queue, or remove it")
+
+
+def usable_flavors(queue: Queue, placed: Placed[Workload]) -> list[Flavor]:
+    """Flavors of the queue that the workload may run on, by pools or else by accelerator."""
+    names, accelerators = {pool.section.name for pool in placed.pools}, placed.section.hardware_names(placed.nodes)
+    usable = []
+    for resolved in (quota.flavor for quota in queue.quotas if quota.flavor is not None):
+        flavor = resolved.section
+        if flavor.accelerator is not None:
+            # Kueue ignores the GPUs of a compute class. Another rule reports a misspelled type.
+            open_to_all = placed.section.named_class is not None or flavor.accelerator not in GPUS
+            fits = open_to_all or flavor.accelerator in accelerators
+        elif flavor.tpu is not None:
+            fits = " ".join(flavor.tpu.labels.values()) in accelerators
+        else:
+            own = {pool.section.hardware_name for pool in resolved.pools}
+            several = len(flavor.pools) > 1 and accelerators & own
+            fits = not flavor.pools or bool(names & set(flavor.pools)) or bool(several)
+        if fits:
+            usable.append(flavor)
+    return usable

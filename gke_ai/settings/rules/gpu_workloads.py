@@ -1,0 +1,132 @@
+"""Rules of servers and runs on GPUs: their pools, GPU types and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gke_ai.catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
+from gke_ai.catalog.versions import FINE_TUNE_IMAGE
+from gke_ai.settings.model import Cluster, FineTune, GpuPool, GpuServer, Pool, TrainingRun, Unresolved
+from gke_ai.settings.problems import Problem, nearest, unknown
+from gke_ai.settings.rules.common import join_names, needs, of_another_engine, rule
+from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.stack import Placed
+
+
+@rule
+def pools_exist(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    gpu_pools: list[GpuPool],
+    pools: list[Pool],
+    cluster: Cluster,
+    unresolved: Unresolved,
+) -> Iterator[Problem]:
+    """The pool of a workload is in this stack."""
+    known = [pool.name for pool in gpu_pools]
+    autopilot = cluster.is_autopilot and not unresolved.overlaps("gke-ai:cluster.mode")
+    for workload in (placed.section for placed in gpu_workloads):
+        if workload.pool is None or workload.pool in known:
+            continue
+        path = workload.at("pool")
+        if problem := of_another_engine(workload, pools, path, workload.pool):
+            yield problem
+        elif autopilot:
+            cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
+            yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
+        else:
+            consequence = "the pods would stay pending"
+            yield from unknown(unresolved, path, "gke-ai:gpuPools", "pool", workload.pool, known, consequence)
+
+
+@rule
+def workloads_have_a_pool_or_an_accelerator(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool]
+) -> Iterator[Problem]:
+    """A GPU workload names a pool of the stack or a GPU type, not both."""
+    pools = [pool.name for pool in gpu_pools]
+    for workload in (placed.section for placed in gpu_workloads):
+        noun = workload.short_noun
+        if workload.compute_class is not None:
+            continue
+        if workload.pool is not None and workload.accelerator is not None:
+            cause = f"the {noun} names a pool and an accelerator. The accelerator could contradict that of the pool"
+            yield Problem(workload.at("accelerator"), cause, "Remove one of them")
+        elif workload.pool is None and workload.accelerator is None:
+            cause = f"the {noun} requests GPUs and names no pool or GPU type. It would run on any node"
+            names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
+            yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
+        elif workload.accelerator is not None and workload.accelerator not in GPUS:
+            cause = f"{workload.accelerator} is not a GPU type of the catalog. The pods would stay pending"
+            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
+        elif workload.accelerator is not None:
+            for unbuilt in (
+                machine_type for machine_type in machines_with(workload.accelerator) if machine_type.name in NOT_BUILT
+            ):
+                yield not_built(workload.at("accelerator"), unbuilt)
+
+
+@rule
+def runs_over_several_nodes_have_a_network(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+) -> Iterator[Problem]:
+    """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
+
+    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
+    """
+    for placed in gpu_workloads:
+        run = placed.section
+        if isinstance(run, GpuServer):
+            continue
+        for machine_type in placed.machines:
+            if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
+                yield Problem(
+                    run.at("pods"),
+                    f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
+                    f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
+                    "wait for the network",
+                    f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}",
+                )
+                break
+
+
+def _on_the_default_network(named: Machine) -> str:
+    """Suggests the largest machine with the same chip whose nodes communicate over the default network, if any."""
+    chip = (named.gpu or "").removesuffix("-80gb").removesuffix("-mega")
+    same = [other for gpu in (chip, f"{chip}-80gb") for other in machines_with(gpu) if not other.fabric]
+    largest = max(same, key=lambda other: other.gpus, default=None)
+    return f", or {largest.name}, whose network between nodes is slower" if largest else ""
+
+
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
+def accelerators_are_in_a_pool(
+    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool], cluster: Cluster
+) -> Iterator[Problem]:
+    """A new Standard cluster has only the GPUs of its pools."""
+    for placed in gpu_workloads:
+        workload = placed.section
+        if cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
+            continue
+        if not placed.pools:
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in gpu_pools)
+            have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
+            yield Problem(
+                workload.at("accelerator"),
+                f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending",
+                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type",
+            )
+
+
+@rule
+def pools_can_serve(gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]]) -> Iterator[Problem]:
+    """The default image runs on the processors of the workload's pool."""
+    for placed in gpu_workloads:
+        workload = placed.section
+        for pool in placed.nodes.pools if workload.pool is not None else ():
+            pinned = workload.image in (None, FINE_TUNE_IMAGE)
+            machine_type = machine(pool.node_machine_type)
+            if machine_type.arch == "arm64" and pinned:
+                yield Problem(
+                    workload.at("image"),
+                    f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
+                    "Choose a pool with another machine type",
+                )

@@ -1,0 +1,107 @@
+"""Rules of models in buckets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import PurePosixPath
+
+from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.settings.model import AnyServer, Bucket, ModelCache, Server, Unresolved
+from gke_ai.settings.problems import Problem, unknown
+from gke_ai.settings.rules.common import join_names, needs, rule
+
+# https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
+REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
+
+
+def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
+    for server in serving:
+        if server.model_cache is not None:
+            yield server, server.model_cache
+
+
+@rule
+def engines_read_buckets(serving: list[AnyServer]) -> Iterator[Problem]:
+    """The server's engine can read a model from a bucket, in the way that the server names."""
+    for server, cache in _cached(serving):
+        engine, access = ENGINES[server.engine], access_of(server.engine)
+        if not access.readers:
+            cause = f"{engine.title} cannot use a model cache: {access.reason}. The server would not start"
+            yield Problem(server.at("modelCache"), cause, "Remove it, or use another engine")
+        elif cache.reader not in access.readers:
+            cause = f"{engine.title} has no reader {cache.reader}. The server would not start"
+            yield Problem(server.at("modelCache.reader"), cause, f"Write {join_names(access.readers)}")
+        elif cache.reader == "streamer" and (release_of(server.images[0]) or STREAMER_SINCE) < STREAMER_SINCE:
+            since = ".".join(map(str, STREAMER_SINCE))
+            cause = (
+                f"{server.images[0].partition('@')[0]} has no streamer for Cloud Storage, which comes with {since}. "
+            )
+            cause += "The server would not start"
+            yield Problem(server.at("modelCache.reader"), cause, "Write fuse, or set a newer image")
+
+
+@needs("gke-ai:buckets")
+def buckets_of_models_exist(
+    serving: list[AnyServer], buckets: list[Bucket], unresolved: Unresolved
+) -> Iterator[Problem]:
+    """The bucket is one of the stack's, and keeps what is in it."""
+    names = [bucket.name for bucket in buckets]
+    for server, cache in _cached(serving):
+        consequence = "the model could not be stored there"
+        path = server.at("modelCache.bucket")
+        yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
+        for bucket in buckets:
+            if bucket.name == cache.bucket and bucket.delete_after_days is not None:
+                cause = f"bucket {bucket.name} deletes objects after {bucket.delete_after_days} days. "
+                cause += "New replicas would then find no model"
+                yield Problem(path, cause, f"Choose another bucket, or remove {bucket.at('deleteAfterDays')}")
+
+
+@rule
+def revisions_are_names(serving: list[AnyServer]) -> Iterator[Problem]:
+    """A revision is a commit, a tag or a branch."""
+    for server, cache in _cached(serving):
+        if not REVISION.fullmatch(cache.revision) or ".." in cache.revision:
+            cause = f'"{cache.revision}" is not a commit, tag or branch. Hugging Face would not find it'
+            yield Problem(server.at("modelCache.revision"), cause, "Write for example main, or a commit")
+
+
+@rule
+def file_caches_hold_the_model(serving: list[AnyServer]) -> Iterator[Problem]:
+    """The file cache holds the whole model, and only a mounted bucket has one."""
+    for server, cache in _cached(serving):
+        path, size = server.at("modelCache.fileCache"), server.checkpoint_bytes
+        if cache.reader not in access_of(server.engine).readers:
+            continue  # engines_read_buckets reports it
+        if not cache.how.mounts:
+            for key in ("file_cache", "file_cache_medium", "sidecar_cpu", "sidecar_memory"):
+                if key in cache.model_fields_set:
+                    name = ModelCache.model_fields[key].alias
+                    cause = f"{name} has no effect with reader {cache.reader}, which mounts no bucket"
+                    yield Problem(server.at(f"modelCache.{name}"), cause, "Remove it")
+        elif cache.file_cache is None and size is None:
+            model = server.hub_ids.get("model")
+            cause = f"the catalog does not have the model {model}, so the size of its cache is unknown"
+            yield Problem(
+                path, cause, f"Set it above the size of the model's files, or describe {server.at('modelShape')}"
+            )
+        elif cache.file_cache is not None and size is not None and parse_quantity(cache.file_cache) < size:
+            cause = f"the model has {readable('memory', Fraction(size))}, and the cache holds {cache.file_cache}. "
+            cause += "Files that do not fit are not downloaded in parallel"
+            yield Problem(path, cause, "Make it larger, or remove it")
+
+
+@rule
+def folder_of_models_is_free(serving: list[AnyServer]) -> Iterator[Problem]:
+    """No other volume of the server is mounted where the bucket is."""
+    for server, cache in _cached(serving):
+        if server.scratch is None or not cache.how.mounts:
+            continue
+        mount, models = PurePosixPath(server.scratch.mount_path), PurePosixPath(MOUNT_PATH)
+        if mount.is_relative_to(models) or models.is_relative_to(mount):
+            cause = f"the bucket with the model is mounted at {models}. One volume would hide the other"
+            yield Problem(server.at("scratch.mountPath"), cause, "Write for example /tmp")

@@ -1,0 +1,288 @@
+"""Rules of GPU pools, and rules that GPU and TPU pools share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
+from gke_ai.catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, machines_with
+from gke_ai.catalog.nodes import POOL
+from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
+from gke_ai.settings.model import Cluster, GpuPool, Pool, Unresolved
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import each, empty_labels, join_names, kubernetes_labels, needs, repeated
+
+DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
+    """The machine type exists, and has the GPUs that the pool requests."""
+    machine_type = MACHINES.get(pool.machine_type)
+    if machine_type is None:
+        cause = f"{pool.machine_type} is not a machine type of the catalog. GKE would refuse the pool"
+        candidates = [name for name, machine_type in MACHINES.items() if machine_type.gpu or name in ATTACHABLE]
+        yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
+        return
+    if machine_type.name in NOT_BUILT:
+        yield not_built(pool.at("machineType"), machine_type)
+        return
+    if pool.accelerator is not None and pool.accelerator not in GPUS:
+        cause = f"{pool.accelerator} is not a GPU type of the catalog. GKE would refuse the pool"
+        yield Problem(pool.at("accelerator"), cause, nearest(pool.accelerator, GPUS))
+        return
+    if machine_type.gpu is not None:
+        yield from _built_in(pool)
+    elif machine_type.name in ATTACHABLE:
+        yield from _attached(pool)
+    else:
+        gpu = pool.accelerator or "nvidia-l4"
+        names = join_names(sorted({other.name for other in machines_with(gpu)}))
+        yield Problem(
+            pool.at("machineType"),
+            f"{machine_type.name} has no GPUs and supports none. GKE would refuse the pool",
+            f"Choose a machine with GPUs; with {gpu}: {names}",
+        )
+
+
+def machine_is_known(pool: Pool) -> Iterator[Problem]:
+    """The machine type of a pool without accelerators exists."""
+    if pool.node_machine_type not in MACHINES:
+        cause = f"{pool.node_machine_type} is not a machine type of the catalog. GKE would refuse the pool"
+        known = [name for name, machine_type in MACHINES.items() if not machine_type.gpu and not machine_type.tpu]
+        yield Problem(pool.at("machineType"), cause, nearest(pool.node_machine_type, known))
+
+
+def not_built(path: str, machine_type: Machine) -> Problem:
+    """A problem for a machine type that this program does not support yet."""
+    return Problem(
+        path,
+        f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet. Its GPUs would not "
+        "reach each other",
+        "Choose another machine, such as a3-highgpu-8g, or use Cluster Toolkit",
+    )
+
+
+def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
+    """A problem if Google does not offer the machine in that capacity mode."""
+    if mode in machine_type.modes:
+        return
+    possible = [name for name in MODES if name in machine_type.modes]
+    alike = [other.name for other in machines_with(machine_type.gpu or "") if mode in other.modes]
+    larger = f", or choose {alike[0]}" if alike else ""
+    yield Problem(
+        path,
+        f"Google does not offer {machine_type.name} with capacity mode {mode}. No node would ever start",
+        f"Set the mode to {' or '.join(possible)}{larger}",
+    )
+
+
+@each("gpu_pools")
+def capacity_is_offered(pool: GpuPool) -> Iterator[Problem]:
+    """Google offers the machine of a GPU pool in the pool's capacity mode."""
+    yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
+
+
+def _built_in(pool: GpuPool) -> Iterator[Problem]:
+    machine_type = MACHINES[pool.machine_type]
+    if pool.accelerator not in (None, machine_type.gpu):
+        others = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator or "")}))
+        yield Problem(
+            pool.at("accelerator"),
+            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator}. GKE would refuse the pool",
+            f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}",
+        )
+    elif pool.gpus_per_node not in (None, machine_type.gpus):
+        alike = [other for other in machines_with(machine_type.gpu or "") if other.gpus == pool.gpus_per_node]
+        larger = next(
+            (other for other in machines_with(machine_type.gpu or "") if other.gpus > (pool.gpus_per_node or 0)), None
+        )
+        choice = alike[0] if alike else larger
+        yield Problem(
+            pool.at("gpusPerNode"),
+            f"{machine_type.name} has {machine_type.gpus} GPUs, not {pool.gpus_per_node}. GKE would refuse the pool",
+            f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
+        )
+
+
+def _attached(pool: GpuPool) -> Iterator[Problem]:
+    possible = ATTACHABLE[pool.machine_type]
+    if pool.accelerator is None or pool.gpus_per_node is None:
+        yield Problem(
+            pool.at("accelerator" if pool.accelerator is None else "gpusPerNode"),
+            f"{pool.machine_type} has no built-in GPUs, and the pool does not set which GPUs to attach, and how many",
+            f"Set accelerator ({join_names(possible)}) and gpusPerNode",
+        )
+    elif pool.accelerator not in possible:
+        own = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator)}))
+        yield Problem(
+            pool.at("accelerator"),
+            f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool",
+            f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}",
+        )
+    elif pool.gpus_per_node not in possible[pool.accelerator]:
+        yield Problem(
+            pool.at("gpusPerNode"),
+            f"{pool.gpus_per_node} {pool.accelerator} cannot be attached to {pool.machine_type}. "
+            "GKE would refuse the pool",
+            f"Write one of: {join_names(possible[pool.accelerator])}",
+        )
+
+
+def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
+    """The pool's zones are zones of the cluster's region, each once."""
+    if unresolved.overlaps("gke-ai:cluster.location"):
+        return
+    location = cluster.location
+    region = region_of(location)
+    for index, zone in enumerate(pool.zones):
+        path = pool.at(f"zones[{index}]")
+        if zone in ZONES:
+            cause = f"{zone} is a region, not a zone. GKE would refuse the pool"
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
+        elif region_of(zone) != region:
+            cause = f"{zone} is not in {region}, the cluster's region. GKE would refuse the pool"
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}, or move the cluster")
+        elif zone not in ZONES[region] and not is_ai_zone(zone):
+            cause = f"{zone} is not a zone of {region}. GKE would refuse the pool"
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
+        elif zone in pool.zones[:index]:
+            yield Problem(path, f"{zone} is listed twice. GKE would refuse the pool", "Write it once")
+
+
+@needs("gke-ai:cluster.mode")
+def names_are_unique(cluster: Cluster, pools: list[Pool]) -> Iterator[Problem]:
+    """Pool names are unique, including that of the system pool."""
+    yield from repeated(((pool, "name", pool.name) for pool in pools), "pool", "GKE would refuse the second")
+    for pool in pools:
+        if cluster.mode == "standard" and pool.name == cluster.system_pool.name:
+            cause = f"{pool.name} is also the name of the system pool. GKE would refuse the second"
+            yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
+
+
+@each("pools")
+def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
+    """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
+    bounds = pool.autoscaling
+    if bounds is not None and pool.nodes_per_zone is not None:
+        cause = "the pool has a fixed size and autoscaling. They would undo each other's changes"
+        yield Problem(pool.at("nodesPerZone"), cause, "Remove nodesPerZone or autoscaling")
+    elif not (pool.elastic or pool.has_size):
+        cause = "the pool has no size. Its number of nodes would be unknown"
+        yield Problem(pool.at("nodesPerZone"), cause, "Set nodesPerZone, or autoscaling with minNodes and maxNodes")
+    if bounds is not None and bounds.min_nodes > bounds.max_nodes:
+        cause = f"minNodes is {bounds.min_nodes}, and maxNodes is only {bounds.max_nodes}. GKE would refuse the pool"
+        yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
+
+
+@each("pools")
+def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
+    """Flex-start pools start with no nodes, and only the autoscaler sizes them.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+    """
+    mode = pool.capacity.mode
+    if not MODES[mode].elastic:
+        return
+    if pool.nodes_per_zone is not None and pool.autoscaling is None:
+        cause = f"a {mode} pool cannot have a fixed size, as its nodes start only when capacity is free"
+        remedy = "Write autoscaling: {maxNodes: N} instead of nodesPerZone"
+        if pool.is_one_slice:
+            remedy = "Remove nodesPerZone. The slice sets the number of nodes"
+        yield Problem(pool.at("nodesPerZone"), f"{cause}. GKE would refuse the pool", remedy)
+    elif not pool.has_size:
+        cause = f"a {mode} pool needs autoscaling. GKE would refuse the pool"
+        yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
+
+
+@each("pools")
+def reservation_is_named(pool: Pool) -> Iterator[Problem]:
+    """A reservation is a valid name, or its full path in another project."""
+    name = pool.capacity.reservation_name
+    if name is not None and not RESERVATION.fullmatch(name):
+        yield Problem(
+            pool.at("capacity.reservation"),
+            f'"{name}" is not a valid reservation name. GKE would refuse the pool',
+            "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
+        )
+
+
+# GKE's maximum, minus the suffix that createBeforeDelete adds.
+_MAX_NAME_LENGTH = 40 - len("-0a1b2c")
+
+
+@each("gpu_pools")
+def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
+    """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
+    if not pool.create_before_delete:
+        return
+    if len(pool.name) > _MAX_NAME_LENGTH:
+        cause = (
+            f"createBeforeDelete adds seven characters to {pool.name}, and the name would have "
+            f"{len(pool.name) + 40 - _MAX_NAME_LENGTH} characters. GKE would refuse the pool"
+        )
+        yield Problem(
+            pool.at("name"), cause, f"Use at most {_MAX_NAME_LENGTH} characters, or remove createBeforeDelete"
+        )
+    if pool.elastic:
+        cause = (
+            f"a {pool.capacity.mode} pool gets new nodes only when Google has capacity, and its runs cannot move. "
+            "The old nodes would be drained without a replacement"
+        )
+        yield Problem(
+            pool.at("createBeforeDelete"),
+            cause,
+            "Remove createBeforeDelete. Let the runs finish, then change the pool",
+        )
+
+
+@each("pools")
+def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
+    """The type of the boot disk exists and suits the machine family."""
+    machine_type = pool.shape("").machine_type
+    possible = boot_disks(machine_type)
+    if pool.disk_type is None or pool.disk_type in possible:
+        return
+    if pool.disk_type not in BOOT_TYPES:
+        cause = f"{pool.disk_type} is not a boot disk type. GKE would refuse the pool"
+        yield Problem(pool.at("diskType"), cause, nearest(pool.disk_type, BOOT_TYPES))
+    else:
+        cause = f"{machine_type} does not boot from {pool.disk_type}. GKE would refuse the pool"
+        yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {' or '.join(possible)}")
+
+
+@each("gpu_pools")
+def secondary_boot_disk_is_possible(pool: GpuPool) -> Iterator[Problem]:
+    """A secondary boot disk names a Compute Engine image, and the pool streams images, which GKE requires for it.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading#requirements
+    """
+    if pool.secondary_boot_disk is None:
+        return
+    path = pool.at("secondaryBootDisk")
+    if not DISK_IMAGE.fullmatch(pool.secondary_boot_disk):
+        cause = f'"{pool.secondary_boot_disk}" is not the name of a Compute Engine image. GKE would refuse the pool'
+        yield Problem(path, cause, "Write projects/PROJECT/global/images/NAME")
+    if not pool.image_streaming:
+        cause = "a secondary boot disk needs Image streaming. GKE would refuse the pool, or not use the disk"
+        yield Problem(path, cause, "Set imageStreaming: true, or remove secondaryBootDisk")
+
+
+@each("pools")
+def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
+    """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
+    yield from kubernetes_labels(pool, "labels", pool.labels)
+    yield from empty_labels(pool, pool.labels)
+    for key in pool.labels:
+        if key == POOL:
+            cause = f"{key} is a label of this program, with which it finds the nodes of a pool"
+            yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
+        prefix = key.rpartition("/")[0]
+        if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
+            yield Problem(
+                pool.at("labels"),
+                f"the prefix of {key} is reserved for Kubernetes and GKE. GKE would refuse the pool",
+                "Use a prefix of your own, or none",
+            )

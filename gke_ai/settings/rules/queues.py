@@ -1,0 +1,159 @@
+"""Rules of cluster queues, their quota, local queues and priority classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.settings.model import AnyServer, Cluster, Queues, Unresolved
+from gke_ai.settings.problems import Problem, nearest, unknown
+from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
+from gke_ai.settings.stack import Queue
+
+# Resources with quota, besides extended resources of other vendors.
+_KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
+
+
+@needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
+def admitted_pods_have_time_to_be_ready(
+    queues: Queues, serving: list[AnyServer], waits_for_flex_start: list[str]
+) -> Iterator[Problem]:
+    """Kueue's limit for pods to be ready is not shorter than a server's start or a wait for nodes."""
+    limit = queues.pods_ready_timeout_seconds
+    if not limit:
+        return
+    path = queues.at("podsReadyTimeoutSeconds")
+    if waits_for_flex_start:
+        where = waits_for_flex_start[0]
+        cause = f"flex-start nodes of {where} may start days after Kueue admits their pods. Kueue would evict the pods "
+        cause += f"after {limit} s, again and again"
+        yield Problem(path, cause, "Remove it, or use capacity {mode: queuedFlexStart}")
+        return
+    queued = [server for server in serving if server.queue is not None]
+    slowest = max(queued, key=lambda server: server.ready_timeout_seconds, default=None)
+    if slowest is not None and slowest.ready_timeout_seconds > limit:
+        cause = f"server {slowest.name} may take {slowest.ready_timeout_seconds} s to load its model, and Kueue would "
+        cause += f"evict it after {limit} s. It would never become ready"
+        remedy = f"Set it to {slowest.ready_timeout_seconds} or more, or lower {slowest.at('readyTimeoutSeconds')}"
+        yield Problem(path, cause, remedy)
+
+
+@rule
+def names_are_unique(queues: Queues) -> Iterator[Problem]:
+    """Names of Kueue objects are unique by kind; those of local queues by namespace."""
+    consequence = "the second could not be created"
+    yield from repeated(((flavor, "name", flavor.name) for flavor in queues.flavors), "flavor", consequence)
+    yield from repeated(
+        ((cluster_queue, "name", cluster_queue.name) for cluster_queue in queues.cluster_queues),
+        "cluster queue",
+        consequence,
+    )
+    locals_ = (
+        (local_queue, "name", f"{local_queue.namespace}/{local_queue.name}") for local_queue in queues.local_queues
+    )
+    yield from repeated(locals_, "local queue", consequence)
+    yield from repeated(
+        ((priority_class, "name", priority_class.name) for priority_class in queues.priority_classes),
+        "priority class",
+        consequence,
+    )
+
+
+@rule
+def cluster_queues_have_flavors(
+    queues: Queues, cluster_queues: list[Queue], unresolved: Unresolved
+) -> Iterator[Problem]:
+    """The flavors of a cluster queue exist, occur once, and have quota for the same resources."""
+    known = [flavor.name for flavor in queues.flavors]
+    for resolved in cluster_queues:
+        queue = resolved.section
+        for index, flavor_quota in enumerate(queue.flavors):
+            path = queue.at(f"flavors[{index}].flavor")
+            consequence = f"cluster queue {queue.name} would admit nothing"
+            yield from unknown(
+                unresolved, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
+            )
+            if flavor_quota.flavor in [other.flavor for other in queue.flavors[:index]]:
+                cause = f"flavor {flavor_quota.flavor} is in cluster queue {queue.name} twice. Kueue would refuse it"
+                yield Problem(path, cause, "Remove one of them")
+        # Another rule reports quotas that cannot be derived.
+        covered = [set(quota.texts) for quota in resolved.quotas if quota.texts]
+        if any(resources != covered[0] for resources in covered):
+            yield Problem(
+                queue.at("flavors"),
+                f"the flavors of cluster queue {queue.name} have quota for different resources. Kueue would refuse it",
+                f"Set quota for {join_names(sorted(set().union(*covered)))} in each of them",
+            )
+
+
+@each("cluster_queues")
+def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
+    """Quota is for resources that pods request; accelerators are whole numbers."""
+    queue = resolved.section
+    for index, flavor_quota in enumerate(queue.flavors):
+        path = queue.at(f"flavors[{index}].quota")
+        if isinstance(flavor_quota.quota, str):
+            continue
+        if not flavor_quota.quota:
+            cause = f"the quota of flavor {flavor_quota.flavor} is empty. Nothing would ever be admitted"
+            yield Problem(path, cause, f"Write quota: derive, or amounts of {join_names(_KNOWN)}")
+        for resource, text in flavor_quota.quota.items():
+            if "/" not in resource and resource not in (*_KNOWN, "pods"):
+                cause = f"{resource} is not a Kubernetes resource. No pod would request it"
+                meant = NVIDIA_GPU if "gpu" in resource.lower() else None
+                remedy = f"Did you mean {meant}?" if meant else nearest(resource, _KNOWN)
+                yield Problem(f'{path}["{resource}"]', cause, remedy)
+            elif "/" in resource and parse_quantity(text).denominator != 1:
+                cause = f"{text} of {resource} is not a whole number. Kubernetes assigns only whole GPUs"
+                yield Problem(f'{path}["{resource}"]', cause, "Write a whole number")
+
+
+@needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
+def quota_can_be_derived(queues: Queues, cluster: Cluster) -> Iterator[Problem]:
+    """`derive` needs a flavor with pools, whose nodes it adds up."""
+    flavors = {flavor.name: flavor for flavor in queues.flavors}
+    for queue in queues.cluster_queues:
+        for index, flavor_quota in enumerate(queue.flavors):
+            flavor = flavors.get(flavor_quota.flavor)
+            if flavor_quota.quota != "derive" or flavor is None:
+                continue
+            path = queue.at(f"flavors[{index}].quota")
+            if cluster.is_autopilot:
+                cause = "quota cannot be derived, as the cluster is Autopilot and has no pools to add up"
+                amounts = "google.com/tpu: '8'" if flavor.tpu else "cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'"
+                yield Problem(path, cause, f"Write the amounts, for example {{{amounts}}}")
+            elif not flavor.pools:
+                cause = f"quota cannot be derived, as flavor {flavor.name} names no pools"
+                yield Problem(path, cause, f"Name them in {flavor.at('pools')}, or write the amounts")
+
+
+@rule
+def local_queues_have_a_cluster_queue(queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+    """The cluster queue of a local queue exists."""
+    known = [queue.name for queue in queues.cluster_queues]
+    for local in queues.local_queues:
+        yield from unknown(
+            unresolved,
+            local.at("clusterQueue"),
+            "gke-ai:queues.clusterQueues",
+            "cluster queue",
+            local.cluster_queue,
+            known,
+            f"workloads in {local.name} would wait forever",
+        )
+
+
+@rule
+def priority_classes_are_kubernetes_classes(queues: Queues) -> Iterator[Problem]:
+    """At most one priority class is the global default, and none has a reserved name."""
+    defaults = [priority_class for priority_class in queues.priority_classes if priority_class.global_default]
+    for priority_class in defaults[1:]:
+        cause = f"{defaults[0].name} and {priority_class.name} are both the global default. "
+        cause += "Kubernetes would refuse the second"
+        yield Problem(priority_class.at("globalDefault"), cause, "Set it in one of them only")
+    for priority_class in queues.priority_classes:
+        if priority_class.name.startswith("system-"):
+            cause = f"{priority_class.name} begins with system-, which is reserved. Kubernetes would refuse it"
+            yield Problem(priority_class.at("name"), cause, "Choose another name")

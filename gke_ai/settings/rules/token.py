@@ -1,0 +1,50 @@
+"""Rules of the Hugging Face token, with which pods download models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gke_ai.settings.problems import TOKEN, Problem
+from gke_ai.settings.rules.common import rule
+
+_SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
+# https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
+_SECRET = re.compile(r"(projects/[a-z0-9][-a-z0-9.:]*/secrets/)?[A-Za-z0-9_-]{1,255}")
+
+
+def token_problems(stated: str | None, encrypted: bool, environment: str | None) -> Iterator[Problem]:
+    """Problems of the token itself; no message quotes it.
+
+    Args:
+        stated: `gke-ai:hfToken` of the stack, None if the key is missing.
+        encrypted: Whether Pulumi keeps that key as a secret.
+        environment: The variable HF_TOKEN; used only if the key is missing.
+    """
+    path = "gke-ai:hfToken"
+    if stated and not encrypted:
+        cause = "the configuration contains the token in plain text. Everyone who can read that file has it"
+        yield Problem(path, cause, f"Revoke it, create another, and run pulumi config set --secret {path}")
+    token, source = (environment, "the variable HF_TOKEN") if stated is None else (stated, "the token")
+    if stated is not None and not stated.strip():
+        yield Problem(path, "the token is empty. Pods could not download models", _SET_TOKEN)
+    elif re.search(r"\s", (token or "").strip()):
+        cause = f"{source} contains a space or a line break, and a token has none. Hugging Face would refuse downloads"
+        yield Problem(path, cause, _SET_TOKEN)
+
+
+@rule
+def token_secret_is_a_name(hf_token_secret: str | None) -> Iterator[Problem]:
+    """hfTokenSecret is the id or full name of a secret, without a version, and not the token itself."""
+    named, path = hf_token_secret, "gke-ai:hfTokenSecret"
+    if named is None:
+        return
+    if TOKEN.search(named):
+        cause = "this is a token, not the name of a secret. Everyone who can read the configuration has it"
+        yield Problem(path, cause, "Revoke it, store another in Secret Manager, and write the id of that secret here")
+    elif "/versions/" in named:
+        cause = f"{named} names a version. GKE always uses the latest version, so that a new token takes effect"
+        yield Problem(path, cause, f"Write {named.partition('/versions/')[0]}")
+    elif _SECRET.fullmatch(named) is None:
+        cause = f"{named!r} is not the name of a secret. Secret Manager would not find it"
+        yield Problem(path, cause, "Write its id (letters, digits, '-' and '_'), or projects/PROJECT/secrets/ID")

@@ -1,0 +1,269 @@
+"""Rules of all servers and runs: names, namespaces, queues, environment, labels and volumes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.settings.model import (
+    AnyServer,
+    BucketMount,
+    FineTune,
+    LocalQueue,
+    Multislice,
+    Queues,
+    Run,
+    Tgi,
+    TpuBatch,
+    TrainingRun,
+    Unresolved,
+    Workload,
+)
+from gke_ai.settings.problems import TOKEN, Problem, unknown
+from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, kubernetes_labels, repeated, rule
+from gke_ai.settings.runs import checkpoint_folder, model_path, run_name
+from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, Placed
+
+_TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# https://huggingface.co/docs/hub/repositories: NAME or OWNER/NAME
+_HUB_ID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)?")
+_SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+
+
+@rule
+def names_are_unique(
+    workloads: list[Workload], serving: list[AnyServer], training: list[Run], batch: list[TpuBatch]
+) -> Iterator[Problem]:
+    """Names of servers, runs and Services are unique in a namespace."""
+    consequence = "the second could not be created"
+    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in serving)
+    yield from repeated(servers, "server", consequence)
+    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in training)
+    yield from repeated(jobs, "training", consequence)
+    batch_jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in batch)
+    yield from repeated(batch_jobs, "batch Job", consequence)
+    # Report a repeated name once.
+    distinct = {
+        (workload.short_noun, workload.namespace, workload.name): workload
+        for workload in reversed(workloads)
+        if workload.has_named_service
+    }.values()
+    services = (
+        (workload, "service", f"{workload.namespace}/{workload.service_name}") for workload in reversed(list(distinct))
+    )
+    yield from repeated(
+        services, "Service", f"{consequence}. A Service has the name of its workload, or that in service"
+    )
+
+
+@rule
+def names_become_dns_names(workloads: list[Workload], fine_tunes: list[FineTune]) -> Iterator[Problem]:
+    """Names of Services begin with a letter, and names of pods have at most 63 characters."""
+    for workload in workloads:
+        if workload.has_named_service and (workload.namespace, workload.service_name) == (
+            DEFAULT_NAMESPACE,
+            "kubernetes",
+        ):
+            cause = "Service kubernetes in namespace default belongs to the API server. A second could not be created"
+            yield Problem(workload.at("service"), cause, "Choose another name")
+        if workload.has_named_service and not BEGINS_WITH_A_LETTER.fullmatch(workload.service_name):
+            cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
+            key = "name" if workload.service_name == workload.name else "service"
+            yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
+    for job in fine_tunes:
+        longest = f"{run_name(job)}-{job.pods - 1}"
+        if len(longest) > 63:
+            cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
+            yield Problem(job.at("name"), cause, f"Shorten the name by {len(longest) - 63} characters")
+
+
+@rule
+def namespaces_are_the_stacks_own(workloads: list[Workload], queues: Queues) -> Iterator[Problem]:
+    """Workloads are not in system namespaces, and queued ones not in the default namespace.
+
+    Kueue holds pods of a server and Workloads of a Job by a finalizer. The program waits for their deletion by deleting
+    their namespace, which is impossible for the default namespace. It waits for a JobSet's deletion directly.
+    """
+    items: list[Workload | LocalQueue] = [*workloads, *queues.local_queues]
+    for item in items:
+        if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
+            if item.queue is not None and not item.deletion_is_awaited:
+                cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
+                cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
+                yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
+        elif is_system(item.namespace):
+            cause = f"namespace {item.namespace} belongs to the cluster. The stack could not create it"
+            yield Problem(item.at("namespace"), cause, "Choose another namespace")
+
+
+@rule
+def queues_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+    """A workload's queue is a local queue in its namespace."""
+    local = queues.local_queues
+    for workload in workloads:
+        here = [queue.name for queue in local if queue.namespace == workload.namespace]
+        if workload.queue is None or workload.queue in here:
+            continue
+        elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
+        if elsewhere and workload.queue not in unresolved.names:
+            entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
+            yield Problem(
+                workload.at("queue"),
+                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.short_noun} "
+                f"is in {workload.namespace}. Kueue would never admit it",
+                f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
+            )
+        else:
+            consequence = "Kueue would never admit the pods"
+            noun = f"in namespace {workload.namespace}, local queue"
+            path = workload.at("queue")
+            section = "gke-ai:queues.localQueues"
+            yield from unknown(unresolved, path, section, noun, workload.queue, here, consequence)
+
+
+@rule
+def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+    """A workload's priority class is in this stack. The built-in classes are for the cluster's own namespaces."""
+    own = [priority_class.name for priority_class in queues.priority_classes]
+    for workload in workloads:
+        if workload.priority_class in BUILT_IN_PRIORITIES:
+            # GKE has a ResourceQuota for both classes in kube-system alone: openservicemesh/osm#4408, cilium#13852.
+            cause = f"{workload.priority_class} is for the cluster's own controllers, and GKE allows it in kube-system "
+            yield Problem(
+                workload.at("priorityClass"),
+                f"{cause}only. It would refuse the pods: insufficient quota to match these scopes",
+                "Define a class in gke-ai:queues.priorityClasses, and name that",
+            )
+        elif workload.priority_class is not None:
+            yield from unknown(
+                unresolved,
+                workload.at("priorityClass"),
+                "gke-ai:queues.priorityClasses",
+                "priority class",
+                workload.priority_class,
+                own,
+                "Kubernetes would refuse the pods",
+            )
+
+
+@each("workloads")
+def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
+    """Environment variables have valid names, repeat no key of the workload and contain no token."""
+    set_by = workload.set_variables
+    for name, value in workload.env.items():
+        path = workload.at(f"env.{name}")
+        if name in _TOKEN_VARIABLES or TOKEN.search(value):
+            yield Problem(
+                path,
+                "the variable contains a token in plain text. Everyone who can read this file or the cluster could "
+                "read it",
+                "Remove it, revoke the token, and set a new one with pulumi config set --secret gke-ai:hfToken",
+            )
+        elif name in set_by:
+            cause = f"{set_by[name]} sets {name}. The container would have it twice"
+            yield Problem(path, cause, f"Remove it and set {workload.at(set_by[name])}")
+        elif not _ENV_NAME.fullmatch(name):
+            cause = f'"{name}" is not a valid name of an environment variable. No shell could read it'
+            yield Problem(workload.at("env"), cause, "Use letters, digits and '_', and do not begin with a digit")
+
+
+@rule
+def labels_are_free_to_set(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
+    """Labels are valid, and repeat no key of the workload."""
+    for workload in workloads:
+        yield from kubernetes_labels(workload, "labels", workload.labels)
+        taken = workload.set_labels
+        for label in taken.keys() & workload.labels.keys():
+            cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
+            yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
+    for server in serving:
+        yield from kubernetes_labels(server, "app", {"app": server.app or server.name})
+
+
+@rule
+def models_are_hub_ids(workloads: list[Workload]) -> Iterator[Problem]:
+    """Models and datasets are ids on Hugging Face, not URLs."""
+    ids = [(workload, key, name) for workload in workloads for key, name in workload.hub_ids.items()]
+    for workload, key, name in ids:
+        if not _HUB_ID.fullmatch(name):
+            cause = f'"{name}" is not an id on Hugging Face. The download would fail'
+            yield Problem(workload.at(key), cause, "Write OWNER/NAME, for example google/gemma-2-9b-it")
+
+
+@rule
+def variables_and_secret_keys_are_valid(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
+    """The port variable and the key of the Secret are valid names."""
+    for server in serving:
+        if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
+            cause = f'"{server.port_variable}" is not a valid name of an environment variable. '
+            cause += "The server would not get its port"
+            yield Problem(
+                server.at("portVariable"), cause, "Use letters, digits and '_', and do not begin with a digit"
+            )
+    keys: dict[tuple[str, str], str] = {}
+    for workload in workloads:
+        secret = workload.token
+        if secret is None:
+            continue
+        if not _SECRET_KEY.fullmatch(secret.key):
+            cause = f'"{secret.key}" is not a valid key of a Secret. Kubernetes would refuse it'
+            yield Problem(workload.at("tokenSecret.key"), cause, "Use letters, digits, '-', '_' and '.'")
+        first = keys.setdefault((workload.namespace, secret.name), secret.key)
+        if first != secret.key:
+            cause = f"another workload uses key {first} of Secret {workload.namespace}/{secret.name}, not {secret.key}"
+            yield Problem(workload.at("tokenSecret.key"), cause, f"Write {first}, or set another tokenSecret.name")
+
+
+@rule
+def paths_are_on_the_volume(bucket_mounts: list[tuple[Run, BucketMount]]) -> Iterator[Problem]:
+    """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
+    for run, volume in bucket_mounts:
+        mount = PurePosixPath(volume.path)
+        if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
+            cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
+            yield Problem(run.at(f"{volume.key}.mountPath"), cause, "Write for example /model-data")
+        elif isinstance(run, FineTune):
+            target = PurePosixPath(model_path(run))
+            if not target.is_relative_to(mount) or ".." in target.parts:
+                cause = f"{target} is not below {mount}, the mount path of the bucket. The checkpoints would be lost "
+                cause += "with the pod"
+                yield Problem(run.at("modelPath"), cause, f"Write a path below {mount}")
+
+
+@rule
+def runs_have_separate_checkpoint_folders(training: list[Run]) -> Iterator[Problem]:
+    """No two runs write checkpoints to the same folder."""
+    seen: dict[tuple[str, PurePosixPath], Run] = {}
+    for run in training:
+        folder = checkpoint_folder(run)
+        first = run if folder is None else seen.setdefault(folder, run)
+        if folder is not None and first is not run:
+            cause = f"{first.name} writes its checkpoints to the same folder of bucket {folder[0]}. "
+            cause += "Each run would delete the other's, or continue from them"
+            key, remedy = "checkpoints.path", "Write another path"
+            if isinstance(run, FineTune):
+                key, remedy = "modelPath", f"Write another folder below {run.volume.mount_path}"
+            yield Problem(run.at(key), cause, remedy + ("" if run.fixed_name else ", or remove it"))
+
+
+@rule
+def shared_memory_is_memory_of_the_container(
+    tpu_runs: list[Placed[Multislice | TpuBatch]], training_jobs: list[TrainingRun]
+) -> Iterator[Problem]:
+    """/dev/shm is not larger than the memory of the container, of which it is a part.
+
+    https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
+    """
+    runs: list[Multislice | TpuBatch | TrainingRun] = [*(placed.section for placed in tpu_runs), *training_jobs]
+    for run in runs:
+        memory = run.resources.memory
+        if run.shared_memory is None or memory is None:
+            continue
+        if parse_quantity(run.shared_memory) > parse_quantity(memory):
+            cause = f"/dev/shm of {run.shared_memory} counts toward the memory of the container, which has {memory}. "
+            cause += "Kubernetes would kill a container that fills it"
+            yield Problem(run.at("sharedMemory"), cause, f"Set it to less than {memory}, or raise resources.memory")

@@ -1,0 +1,69 @@
+"""What a stack needs of its project and its cluster as a whole."""
+
+from __future__ import annotations
+
+import re
+
+from gke_ai.catalog import apis as google
+from gke_ai.settings.stack import ResolvedStack
+
+
+def network_policy(stack: ResolvedStack) -> str | None:
+    """How the stack's cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, `existing`, or not at all.
+
+    Dataplane V2 can only be set when a cluster is created, so a cluster with its own VPC gets it. Other clusters
+    may get their first tenant later and must not be replaced for it: they use Calico, which can be turned on. Autopilot
+    always has Dataplane V2. An existing cluster with tenants must already enforce NetworkPolicies.
+    """
+    if stack.cluster.is_autopilot:
+        return None
+    if stack.cluster.mode == "existing":
+        return "existing" if stack.settings.tenants else None
+    if stack.cluster.vpc is not None:
+        return "dataplaneV2"
+    return "calico" if stack.settings.tenants else None
+
+
+def apis(stack: ResolvedStack) -> list[str]:
+    """Google Cloud APIs that the stack enables, in the order of `gke_ai.catalog.apis`."""
+    gateway = stack.settings.gateway
+    needed = {
+        google.STORAGE: bool(stack.settings.buckets),
+        google.IAM: makes_accounts(stack),
+        google.SECRET_MANAGER: stack.settings.hf_token_secret is not None,
+        google.NETWORK_SERVICES: gateway is not None,
+        google.CERTIFICATE_MANAGER: gateway is not None and gateway.certificate is not None,
+        google.CONTAINER_FILE_SYSTEM: any(pool.image_streaming for pool in stack.pools),
+    }
+    return [api for api in google.REASONS if needed.get(api, True)]
+
+
+def makes_accounts(stack: ResolvedStack) -> bool:
+    """Whether the stack creates Google service accounts, or grants them roles on the project."""
+    account = stack.cluster.node_service_account
+    return bool(stack.settings.autoscaling) or (account is not None and "@" not in account)
+
+
+def uses_workload_identity(stack: ResolvedStack) -> bool:
+    """Whether the stack's pods or pools use Workload Identity Federation."""
+    granted = any(bucket.grants for bucket in stack.settings.buckets) or bool(stack.downloads)
+    stackdriver = any(autoscaler.adapter == "stackdriver" for autoscaler in stack.settings.autoscaling)
+    return granted or stackdriver or bool(stack.pools) or stack.settings.hf_token_secret is not None
+
+
+def reads_registry(stack: ResolvedStack, project: str) -> bool:
+    """Whether an image of the stack is in the project's own Artifact Registry, which may not be public."""
+    # https://cloud.google.com/artifact-registry/docs/docker/names
+    own = re.compile(rf"([a-z0-9-]+-docker\.pkg\.dev|([a-z]+\.)?gcr\.io)/{re.escape(project)}/.+")
+    return any(own.fullmatch(image) for workload in stack.workloads for image in workload.images)
+
+
+def jobset(stack: ResolvedStack) -> bool:
+    """Whether the cluster needs JobSet: for a run, or for a tenant, who may submit JobSets."""
+    return bool(stack.jobsets or stack.settings.tenants)
+
+
+def has_tpus(stack: ResolvedStack) -> bool:
+    """Whether the stack has TPUs."""
+    flavors = any(flavor.tpu is not None for flavor in stack.queues.flavors)
+    return flavors or bool(stack.settings.tpu_pools or stack.tpu_workloads)

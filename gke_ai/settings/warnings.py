@@ -1,0 +1,87 @@
+"""What a configuration should change soon, although it deploys. A preview prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS
+from gke_ai.catalog.engines import CURRENT, ENGINES
+from gke_ai.catalog.registries import registry_of, streams_to
+from gke_ai.catalog.zones import region_of
+from gke_ai.settings.model import AnyServer, FineTune, GpuServer, Server, TrainingRun, Workload
+from gke_ai.settings.stack import Placed
+
+_GRACE = "termination_grace_period_seconds"
+
+
+def legacy_engines(serving: Sequence[Server]) -> list[str]:
+    """The servers whose engine is no longer developed, each with the engine to use instead."""
+    engines = [(server, ENGINES[server.engine]) for server in serving]
+    return [
+        f"{server.at('engine')}: {engine.title} is {engine.legacy}. It gets no new models and no fixes. "
+        f"Set engine: {CURRENT[engine.accelerator]}."
+        for server, engine in engines
+        if engine.legacy
+    ]
+
+
+def long_grace_periods(placed: Sequence[Placed[Workload]]) -> list[str]:
+    """The workloads on Spot nodes whose stated grace period is longer than GKE allows when Google takes a node back."""
+    found = []
+    for workload in placed:
+        seconds: int | None = getattr(workload.section, _GRACE, None)
+        if seconds is None or seconds <= SPOT_SHUTDOWN_SECONDS or _GRACE not in workload.section.model_fields_set:
+            continue
+        if _may_be_on_spot(workload):
+            path = workload.section.at("terminationGracePeriodSeconds")
+            found.append(
+                f"{path}: pods on Spot nodes have only {SPOT_SHUTDOWN_SECONDS} s when Google takes a node back. "
+                f"The {seconds} s count for preemption and eviction. "
+                f"Save in {SPOT_SHUTDOWN_SECONDS} s, or use another capacity mode."
+            )
+    return found
+
+
+def images_without_streaming(servers: Sequence[Placed[AnyServer]]) -> list[str]:
+    """The servers whose image GKE pulls whole although their pool streams images."""
+    found = []
+    for server in servers:
+        pool = server.pools[0] if server.pools else None
+        if pool is None or not pool.section.image_streaming or pool.section.preloads_images:
+            continue
+        image, region = server.section.images[0].partition("@")[0], region_of(pool.shape.zone)
+        if not streams_to(image, region):
+            name = image.removeprefix(f"{registry_of(image)}/")
+            found.append(
+                f"{server.section.at('image')}: {image} is not in Artifact Registry in {region}, so "
+                f"{pool.section.at('imageStreaming')} does not apply to it. "
+                f"Set {region}-docker.pkg.dev/PROJECT/REPOSITORY/{name}, of a remote repository of its registry."
+            )
+    return found
+
+
+def slow_networks(workloads: Sequence[Placed[GpuServer | FineTune | TrainingRun]]) -> list[str]:
+    """The runs over several nodes of a machine that has a faster network between nodes than this program sets up."""
+    found = []
+    for workload in workloads:
+        run = workload.section
+        for machine in workload.machines:
+            fabric = machine.faster_fabric
+            if not fabric or isinstance(run, GpuServer) or run.pods * run.gpus_per_pod <= machine.gpus:
+                continue
+            found.append(
+                f"{run.at('pods')}: {run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}. "
+                f"This program does not set up {fabric}, so they share one network, and GPUs may wait for it. "
+                f"Compare the speed with that of {machine.gpus} GPUs, on one node."
+            )
+            break
+    return found
+
+
+def _may_be_on_spot(workload: Placed[Workload]) -> bool:
+    modes: set[str] = {pool.capacity.mode for pool in workload.nodes.pools}
+    if workload.nodes.compute_class is not None:
+        modes |= {priority.capacity.mode for priority in workload.nodes.compute_class.priorities}
+    if (capacity := workload.section.provisioned_capacity) is not None:
+        modes.add(capacity[1])
+    return "spot" in modes

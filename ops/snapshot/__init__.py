@@ -1,1 +1,0 @@
-"""`python -m ops.snapshot`: writes the state of a cluster as JSON, with listed fields only."""

@@ -1,0 +1,173 @@
+"""The wheel has the whole package under names that leave `components` and `settings` to a program of its user.
+
+In a checkout, the names of before the package still work, with one notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gke_ai.catalog.versions import PROJECT_VERSION
+from tests.recorder import TOKEN, configuration
+from tests.repository import ROOT, copy_to, tracked
+
+# A user's program with modules of its own. It creates a component, then a whole stack, and prints what it registered.
+PROGRAM = """
+import json, os, runpy
+import pulumi
+import components, settings
+import gke_ai
+from gke_ai.components import ModelBucket
+from gke_ai.settings.model import Bucket
+
+registered = []
+
+class Cloud(pulumi.runtime.Mocks):
+    def new_resource(self, args):
+        registered.append(args.typ)
+        return None, dict(args.inputs)
+    def call(self, args):
+        return {"number": "1"}, []
+
+pulumi.runtime.set_mocks(Cloud(), project="mine", stack="test", preview=True)
+config = json.loads(os.environ["PULUMI_CONFIG"])
+pulumi.runtime.set_all_config(config)
+
+def program():
+    bucket = Bucket(name="models-of-mine", location="us-central1")
+    ModelBucket("models", bucket, project="my-project", workload_pool="my-project.svc.id.goog")
+    runpy.run_module("gke_ai", run_name="__main__")
+
+pulumi.runtime.test(program)()
+print(json.dumps([components.OWN, settings.OWN, gke_ai.__file__, registered]))
+"""
+EVERYTHING = """
+import importlib, pkgutil, gke_ai, gke_ai_outputs
+modules = [module.name for module in pkgutil.walk_packages(gke_ai.__path__, "gke_ai.")]
+for name in modules:
+    if not name.endswith("__main__"):
+        importlib.import_module(name)
+print(*modules)
+"""
+
+
+def without_checkout(*path: Path) -> dict[str, str]:
+    """The environment of a program that imports from these folders, and not from the checkout."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PULUMI"))}
+    return kept | {"PYTHONPATH": os.pathsep.join(map(str, path)), "HF_TOKEN": TOKEN}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which only the wheel is installed, built from a copy of the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source, target = copy_to(folder / "source"), folder / "installed"
+    pip = [sys.executable, "-P", "-m", "pip"]
+    quiet = ["--quiet", "--no-deps", "--no-index"]
+    for command in (
+        ["wheel", *quiet, "--no-build-isolation", "--wheel-dir", str(folder), str(source)],
+        ["install", *quiet, "--target", str(target), str(folder / f"gke_ai-{PROJECT_VERSION}-py3-none-any.whl")],
+    ):
+        subprocess.run([*pip, *command], cwd=folder, env=without_checkout(), check=True)
+    return target
+
+
+def run(program: str, folder: Path, *path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a folder, with modules of other folders."""
+    command = [sys.executable, "-P", "-c", program]
+    environment = without_checkout(*path) | variables
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Path) -> None:
+    (wheel,) = installed.parent.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {"gke_ai/__main__.py"}
+    for folder, name in (
+        ("gke_ai", "gke_ai"),
+        ("components", "gke_ai/components"),
+        ("gke_ai_outputs", "gke_ai_outputs"),
+    ):
+        for file in (*tracked(f"{folder}/**/*.py"), *tracked(f"{folder}/**/*.yaml")):
+            expected.add(f"{name}/{file.relative_to(ROOT / folder)}")
+    assert names == expected
+
+
+def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(installed: Path, tmp_path: Path) -> None:
+    for name in ("components", "settings"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"OWN = '{name} of mine'\n")
+    stack = configuration("examples/mixed-training-inference.yaml")
+    config = {"gcp:project": "my-project"} | {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in stack.items()
+    }
+    done = run(PROGRAM, tmp_path, tmp_path, installed, PULUMI_CONFIG=json.dumps(config))
+    components, settings, package, registered = json.loads(done.stdout)
+    assert (components, settings) == ("components of mine", "settings of mine")
+    assert package == str(installed / "gke_ai" / "__init__.py")
+    assert registered[0] == "gcp:storage/bucket:Bucket"
+    assert {"gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {*registered}
+    assert "is now" not in done.stderr
+
+
+def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
+    modules = run(EVERYTHING, tmp_path, installed).stdout.split()
+    assert {"gke_ai.components.build.queues", "gke_ai.ops.snapshot.fields", "gke_ai.rehearse.simulate.run"} <= {
+        *modules
+    }
+
+
+@pytest.mark.parametrize(
+    ("program", "printed", "former"),
+    [
+        (
+            "from settings.model import Vllm; import gke_ai.settings.model as m; print(m.Vllm is Vllm)",
+            "True",
+            "settings",
+        ),
+        (
+            "from components.base import Component; from settings import load; print(Component.__module__)",
+            "gke_ai.components.base",
+            "components",
+        ),
+        ("import ops.stack, sys; print(sys.modules['gke_ai.ops.stack'].__spec__.name)", "gke_ai.ops.stack", "ops"),
+        ("import catalog.tpus as tpus; print(tpus.__name__)", "gke_ai.catalog.tpus", "catalog"),
+    ],
+)
+def test_former_names_are_the_modules_of_the_package_with_one_notice(
+    program: str, printed: str, former: str, tmp_path: Path
+) -> None:
+    done = run(program, tmp_path, ROOT)
+    assert done.stdout.strip() == printed
+    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until the next release.\n"
+
+
+@pytest.mark.parametrize("module", ["ops.doctor", "ops.runs", "rehearse", "rehearse.simulate", "report"])
+def test_commands_of_former_names_run_with_one_notice(module: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(command, cwd=tmp_path, env=without_checkout(ROOT), capture_output=True, text=True, check=True)
+    assert "gke_ai." + module in done.stdout.partition("\n")[0]
+    former = module.partition(".")[0]
+    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until the next release.\n"
+
+
+def test_a_mistyped_module_of_a_former_name_is_reported_by_the_name_of_today(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import settings.modle"],
+        cwd=tmp_path,
+        env=without_checkout(ROOT),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'settings.modle'"
