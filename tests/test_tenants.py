@@ -11,10 +11,10 @@ import pulumi
 import pytest
 import yaml
 
+from emulator.kubernetes_plugin.readiness import WaitFor
 from gke_ai.components import Tenant, WorkloadNamespace
 from gke_ai.components.tenant import rules
 from gke_ai.components.tenant_policy import GRACE_SECONDS
-from emulator.kubernetes_plugin.readiness import WaitFor
 from gke_ai.settings import load
 from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record

@@ -114,8 +114,8 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
     components, settings, package, registered = json.loads(done.stdout)
     assert (components, settings) == ("components of mine", "settings of mine")
     assert package == str(installed / "gke_ai" / "__init__.py")
-    assert registered[0] == "gcp:storage/bucket:Bucket"
-    assert {"gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {*registered}
+    assert registered[0] == "gke-ai:index:ModelBucket"
+    assert {"gcp:storage/bucket:Bucket", "gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {*registered}
     assert "is now" not in done.stderr
 
 
