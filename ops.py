@@ -1,4 +1,4 @@
-"""The former name of `gke_ai.ops`, for one more release."""
+"""The former name of `gke_ai.ops`, until 0.5.0."""
 
 from gke_ai.former_names import stand_for
 

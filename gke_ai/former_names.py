@@ -1,4 +1,4 @@
-"""Names of before the package `gke_ai`: in a checkout, they work for one more release, with a notice.
+"""Names of before the package `gke_ai`: in a checkout, they work until 0.5.0, with a notice.
 
 `settings.model` is then the module `gke_ai.settings.model` itself, not a copy of it.
 """
@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 def stand_for(name: str, running_as: str) -> None:
     """Makes a former name mean its module in `gke_ai`, or runs that if `python -m` names it. Prints one notice."""
     if not any(isinstance(finder, _FormerNames) for finder in sys.meta_path):
-        print(f"`{name}` is now `gke_ai.{name}`. The former name works until the next release.", file=sys.stderr)
+        print(f"`{name}` is now `gke_ai.{name}`. The former name works until 0.5.0.", file=sys.stderr)
         sys.meta_path.insert(0, _FormerNames())
     if running_as == "__main__":
         runpy.run_module(f"gke_ai.{name}", run_name="__main__", alter_sys=True)

@@ -148,7 +148,7 @@ def test_former_names_are_the_modules_of_the_package_with_one_notice(
 ) -> None:
     done = run(program, tmp_path, ROOT)
     assert done.stdout.strip() == printed
-    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until the next release.\n"
+    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until 0.5.0.\n"
 
 
 @pytest.mark.parametrize("module", ["ops.doctor", "ops.runs", "rehearse", "rehearse.simulate", "report"])
@@ -157,7 +157,7 @@ def test_commands_of_former_names_run_with_one_notice(module: str, tmp_path: Pat
     done = subprocess.run(command, cwd=tmp_path, env=without_checkout(ROOT), capture_output=True, text=True, check=True)
     assert "gke_ai." + module in done.stdout.partition("\n")[0]
     former = module.partition(".")[0]
-    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until the next release.\n"
+    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until 0.5.0.\n"
 
 
 def test_a_mistyped_module_of_a_former_name_is_reported_by_the_name_of_today(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ SUBJECTS: tuple[ModuleType, ...] = (accelerators, pods, data, cloud, access)
 INTRODUCTION = """\
 # Policies
 
-`make docs` generates this page from `policy/`.
+`make docs` generates this page from `gke_ai/policy/`.
 
 The policy pack checks the resources that a program registers, not the configuration of this project's program. It also
 works for programs of your own that use the components.

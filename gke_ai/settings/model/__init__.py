@@ -1,7 +1,7 @@
 """The keys of a stack's configuration: one class per section, one field per key, one module per subject.
 
 Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A section holds what the user wants.
-`catalog` holds what Google Cloud offers, and `gke_ai.settings.rules` checks that keys match each other.
+`gke_ai.catalog` holds what Google Cloud offers, and `gke_ai.settings.rules` checks that keys match each other.
 """
 
 from gke_ai.settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
