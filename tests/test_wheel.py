@@ -115,7 +115,9 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
     assert (components, settings) == ("components of mine", "settings of mine")
     assert package == str(installed / "gke_ai" / "__init__.py")
     assert registered[0] == "gke-ai:index:ModelBucket"
-    assert {"gcp:storage/bucket:Bucket", "gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {*registered}
+    assert {"gcp:storage/bucket:Bucket", "gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {
+        *registered
+    }
     assert "is now" not in done.stderr
 
 

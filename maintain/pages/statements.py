@@ -22,6 +22,7 @@ from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts
 from maintain.pages.policies_page import SUBJECTS
+from maintain.sizes import FORMER_NAMES
 from tests import repository
 from tests.repository import ROOT
 
@@ -29,6 +30,8 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # What `emulator/run` starts besides its own commands and the programs in emulator/bin.
 PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
+# The page with commands of earlier versions.
+HISTORY = "CHANGELOG.md"
 # Modules of Python and of others.
 FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
 # Dotted names that begin like a key and are none: a role.
@@ -89,13 +92,18 @@ def commands(page: Page) -> Iterator[str]:
             if (run := re.match(r"(?:\S*/)?emulator/run (?:--tools \S+ )?(\S+)", part.strip())) and not _runs(run[1]):
                 yield f"emulator/run {run[1]}"
             if module := re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part):
-                yield from _module(module[1], module[2])
+                yield from _module(current(module[1]) if page.path.name == HISTORY else module[1], module[2])
 
 
 def _runs(word: str) -> bool:
     """Whether `emulator/run` knows a command."""
     verbs = re.findall(r'^verbs="(.*)"', (ROOT / "emulator" / "run").read_text(), re.M)[0].split()
     return word.isupper() or word in (*PROGRAMS, *verbs) or (ROOT / "emulator" / "bin" / word).exists()
+
+
+def current(name: str) -> str:
+    """The name of a module that a history names, perhaps by its former name."""
+    return f"gke_ai.{name}" if f"{name.partition('.')[0]}.py" in FORMER_NAMES else name
 
 
 def _module(name: str, rest: str) -> Iterator[str]:
