@@ -34,7 +34,7 @@ runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 	@$(EMULATOR) snapshot $(PICK)
 when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
-	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m gke_ai.rehearse.simulate.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
+	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m gke_ai.forecast.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
 	@$(EMULATOR) logs $(PICK) --run "$$RUN"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
@@ -56,13 +56,13 @@ report:  ## write a preview as one page for reviewers: make report [STACK=prod] 
 	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$$PRICES") $(if $(REHEARSAL),--rehearsal "$$REHEARSAL") \
 		$(if $(SIMULATION),--simulation "$$SIMULATION")
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
-	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m gke_ai.rehearse --stack "$(NAME)" --config "$$CONFIG" \
+	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m gke_ai.forecast.rehearse --stack "$(NAME)" --config "$$CONFIG" \
 		--manifests "$$MANIFESTS" --base "$$BASE" --snapshot "$$SNAPSHOT" \
 		--json "$$JSON" --picture "$$PICTURE" --markdown "$$MARKDOWN" --prices "$$PRICES" --unavailable "$$UNAVAILABLE" --upgrade "$$UPGRADE" \
 		$(if $(MINUTES),--minutes "$$MINUTES")
 simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
 	@set -f; for file in $$COMPARE; do set -- "$$@" --compare "$$file"; done; \
-		emulator/run --tools stack,helm,kueue-simulation python -m gke_ai.rehearse.simulate day --stack "$(NAME)" --config "$$CONFIG" \
+		emulator/run --tools stack,helm,kueue-simulation python -m gke_ai.forecast.simulate day --stack "$(NAME)" --config "$$CONFIG" \
 		"$$@" --trace "$$TRACE" --json "$$JSON" --picture "$$PICTURE" --prices "$$PRICES" \
 		$(if $(JOBS),--jobs "$$JOBS") $(if $(SEED),--seed "$$SEED") $(if $(SEEDS),--seeds "$$SEEDS")
 site:  ## build the documentation as a site in .local/site, which needs no network

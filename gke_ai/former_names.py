@@ -14,16 +14,32 @@ from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 
+# Modules that are elsewhere in `gke_ai` than their former name says.
+MOVED = {
+    "ops.compare": "forecast.compare",
+    "ops.snapshot": "forecast.snapshot",
+    "rehearse": "forecast.rehearse",
+    "rehearse.simulate": "forecast.simulate",
+    "rehearse.simulate.when": "forecast.when",
+}
+
+
+def current(name: str) -> str:
+    """The name of today of a module."""
+    parts = name.split(".")
+    moved = next((count for count in range(len(parts), 0, -1) if ".".join(parts[:count]) in MOVED), 0)
+    return ".".join(["gke_ai", *([MOVED[".".join(parts[:moved])]] if moved else []), *parts[moved:]])
+
 
 def stand_for(name: str, running_as: str) -> None:
     """Makes a former name mean its module in `gke_ai`, or runs that if `python -m` names it. Prints one notice."""
     if not any(isinstance(finder, _FormerNames) for finder in sys.meta_path):
-        print(f"`{name}` is now `gke_ai.{name}`. The former name works until 0.5.0.", file=sys.stderr)
+        print(f"`{name}` is now `{current(name)}`. The former name works until 0.5.0.", file=sys.stderr)
         sys.meta_path.insert(0, _FormerNames())
     if running_as == "__main__":
-        runpy.run_module(f"gke_ai.{name}", run_name="__main__", alter_sys=True)
+        runpy.run_module(current(name), run_name="__main__", alter_sys=True)
     else:
-        sys.modules[name] = importlib.import_module(f"gke_ai.{name}")
+        sys.modules[name] = importlib.import_module(current(name))
 
 
 class _FormerNames(MetaPathFinder):
@@ -33,11 +49,11 @@ class _FormerNames(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package = sys.modules.get(fullname.partition(".")[0])
-        if "." not in fullname or package is None or package.__name__ != f"gke_ai.{fullname.partition('.')[0]}":
+        if "." not in fullname or package is None or package.__name__ != current(fullname.partition(".")[0]):
             return None
-        current = importlib.util.find_spec(f"gke_ai.{fullname}")
-        is_package = current is not None and current.submodule_search_locations is not None
-        return ModuleSpec(fullname, _Current(current), is_package=is_package) if current else None
+        found = importlib.util.find_spec(current(fullname))
+        is_package = found is not None and found.submodule_search_locations is not None
+        return ModuleSpec(fullname, _Current(found), is_package=is_package) if found else None
 
 
 class _Current(InspectLoader):

@@ -11,7 +11,18 @@ from maintain.sizes import FORMER_NAMES
 from tests.repository import ROOT, tracked
 
 # Parts of a folder that stand above or apart from the rest of it.
-LAYERS = ("components.build", "components.plugin", "components.pods", "rehearse.simulate")
+LAYERS = (
+    *("components.build", "components.plugin", "components.pods"),
+    *(
+        "forecast.compare",
+        "forecast.rehearse",
+        "forecast.render",
+        "forecast.simulate",
+        "forecast.snapshot",
+        "forecast.when",
+    ),
+    "ops.emulated",
+)
 # Files that belong to no folder of a subject.
 APART = {*FORMER_NAMES, "gke_ai/__init__.py", "gke_ai/former_names.py"}
 
@@ -61,7 +72,8 @@ def graph() -> dict[str, frozenset[str]]:
 def place(own: str) -> Path:
     """The folder of a folder or layer, or the file of `__main__` without its suffix."""
     inside = ROOT.joinpath("gke_ai", *own.split("."))
-    return inside if inside.exists() and not inside.is_symlink() else ROOT.joinpath(*own.split("."))
+    is_there = inside.is_dir() and not inside.is_symlink()
+    return inside if is_there or inside.with_suffix(".py").exists() else ROOT.joinpath(*own.split("."))
 
 
 def described(own: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from kubernetes import client
 
-from gke_ai.ops.snapshot.fields import kinds
+from gke_ai.forecast.snapshot.fields import kinds
 from tests.repository import ROOT
 
 CRDS = ROOT / "emulator" / "cluster" / "crds"

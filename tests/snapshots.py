@@ -11,7 +11,7 @@ from typing import Any
 from emulator.cluster.nodes import node_object
 from emulator.cluster.records import ClusterRecord
 from gke_ai.catalog.nodes import NodeShape
-from gke_ai.ops.snapshot.format import Snapshot, build
+from gke_ai.forecast.snapshot.format import Snapshot, build
 
 Object = dict[str, Any]
 TAKEN = datetime(2026, 11, 22, 10, tzinfo=UTC)

@@ -20,15 +20,15 @@ import yaml
 from emulator.gcp_plugin import rest
 from gke_ai.forecast import model as forecasts
 from gke_ai.forecast.model import Accelerators, Forecast, Nodes
+from gke_ai.forecast.rehearse import command as rehearse
+from gke_ai.forecast.rehearse import prepared
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.ops import advice, capacity
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.stack import Answer, Stop
-from gke_ai.rehearse import command as rehearse
-from gke_ai.rehearse import prepared
-from gke_ai.rehearse.scratch import Scratch
-from gke_ai.rehearse.sources import Configurations
+from gke_ai.registered import prices
 from gke_ai.report import __main__ as report
-from gke_ai.report import prices
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
 from tests.repository import ROOT

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.ops.snapshot.format import Snapshot
+from gke_ai.forecast.rehearse import git, plain
+from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.ops.stack import Stop
-from gke_ai.rehearse import git, plain
 from tests.actions import commit
 
 ABSENT = ("1" * 40, "2" * 40)
@@ -145,7 +145,7 @@ def test_git_never_runs_in_the_folder_of_a_stranger(
         assert command[:2] == ["git", f"--git-dir={folders[-1]}"]
         return run(command, **more)
 
-    monkeypatch.setattr("gke_ai.rehearse.git.subprocess.run", record)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.git.subprocess.run", record)
     assert changed(checkout / "cluster") == (["c"], ["b"])
     assert folders
     assert not any(folder.is_relative_to(tmp_path / "repository") for folder in folders)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gke_ai.forecast import compare
 from gke_ai.forecast.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE
 from gke_ai.forecast.model import End, Eviction, Forecast, Nodes, Start, Wait
-from gke_ai.ops import compare
-from gke_ai.ops.snapshot.format import build
+from gke_ai.forecast.snapshot.format import build
 from gke_ai.ops.stack import Stack, Stop
 from tests.timelines import evicted, node, owned, pod, replica, waiting, workload
 

@@ -17,15 +17,15 @@ import yaml
 
 from emulator import ready
 from gke_ai.catalog.documents import MAX_DEPTH, InvalidDocument, Reader, read, read_file
+from gke_ai.forecast.rehearse.kustomization import check
+from gke_ai.forecast.rehearse.manifests import parse
+from gke_ai.forecast.snapshot import kueue
+from gke_ai.forecast.when import run_file
 from gke_ai.ops import emulated
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.snapshot import kueue
 from gke_ai.ops.stack import Answer, Stack, Stop
 from gke_ai.ops.verify.command import named_file
-from gke_ai.rehearse.kustomization import check
-from gke_ai.rehearse.manifests import parse
-from gke_ai.rehearse.simulate.when import run_file
-from gke_ai.report import prices
+from gke_ai.registered import prices
 from gke_ai.settings import calibration
 
 # Nested merges: 10 ** 11 pairs of 775 bytes.

@@ -11,8 +11,8 @@ import pytest
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.durations import Arrivals, Durations, Record, records
-from gke_ai.ops.snapshot.format import build
-from gke_ai.rehearse.simulate.when.futures import Futures
+from gke_ai.forecast.snapshot.format import build
+from gke_ai.forecast.when.futures import Futures
 from tests.simulation.fake import FirstComeFirstServed
 from tests.snapshots import TAKEN
 
@@ -114,7 +114,7 @@ def test_a_run_of_the_snapshot_keeps_its_quota_in_each_replay() -> None:
 
 
 def _runs(made: Futures) -> list[Any]:
-    from gke_ai.rehearse.simulate.run import Run
+    from gke_ai.forecast.simulate.run import Run
 
     return [Run(number, row, made.queues.by_local[row.queue]) for number, row in enumerate(made.trace)]
 

@@ -22,15 +22,29 @@ MAY_IMPORT = {
     "components.plugin": {"catalog", "components", "settings"},
     # Programs of pods: the standard library only.
     "components.pods": set[str](),
-    "registered": {"catalog"},
+    "registered": {"catalog", "settings"},
     "policy": {"catalog", "registered", "settings"},
+    "ops": {"catalog", "registered", "settings"},
+    "svg": set[str](),
+    # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
     "forecast": {"catalog"},
-    "ops": {"catalog", "forecast", "registered", "settings"},
-    "rehearse": {"catalog", "forecast", "ops", "report", "settings"},
-    "rehearse.simulate": {
-        *("catalog", "components", "components.build", "forecast", "ops", "rehearse", "report", "settings"),
+    "forecast.snapshot": {"catalog", "ops"},
+    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "ops"},
+    "forecast.render": {"catalog", "forecast", "registered", "svg"},
+    "report": {"catalog", "forecast", "forecast.render", "ops", "registered", "settings", "svg"},
+    "ops.emulated": {"catalog", "forecast.snapshot", "ops"},
+    "forecast.rehearse": {
+        *("catalog", "forecast", "forecast.render", "forecast.snapshot", "ops", "ops.emulated", "registered", "report"),
+        "settings",
     },
-    "report": {"catalog", "forecast", "ops", "registered", "settings"},
+    "forecast.simulate": {
+        *("catalog", "components", "components.build", "forecast", "forecast.rehearse", "forecast.render"),
+        *("forecast.snapshot", "ops", "registered", "settings"),
+    },
+    "forecast.when": {
+        *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
+        *("ops", "settings"),
+    },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
     "emulator": {"catalog"},

@@ -13,8 +13,8 @@ import pytest
 from emulator.paths import ROOT
 from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.model import Eviction
-from gke_ai.ops.snapshot.format import build
-from gke_ai.ops.snapshot.format import read as read_snapshot
+from gke_ai.forecast.snapshot.format import build
+from gke_ai.forecast.snapshot.format import read as read_snapshot
 from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
 from tests.rehearsal.tables.cases import COMPARED, NOT_COMPARED, Configuration, TableCase, at, cases
 from tests.rehearsal.tables.clusters import Result

@@ -118,7 +118,7 @@ def test_the_defaults_are_those_of_the_pages(project: Path) -> None:
     assert arguments(project, "up", {}, True)[-5:] == ["up", "--stack", "", "--config", ""]
     needed, *rehearsed = arguments(project, "rehearse", {"CONFIG": "examples/my stack.yaml"}, True)[1:]
     assert needed == "examples/my stack.yaml"
-    assert rehearsed[:7] == ["--tools", "stack", "python", "-m", "gke_ai.rehearse", "--stack", "my stack"]
+    assert rehearsed[:7] == ["--tools", "stack", "python", "-m", "gke_ai.forecast.rehearse", "--stack", "my stack"]
     assert "--minutes" not in rehearsed
     assert arguments(project, "rehearse", {"UPGRADE": "kueue"}, True)[3] == "stack,previous"
     assert arguments(project, "rehearse", {"UPGRADE": "pool/a"}, True)[3] == "stack"

@@ -15,14 +15,14 @@ import yaml
 from emulator.cluster import programs
 from gke_ai.catalog.documents import MAX_DEPTH
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.ops.snapshot.format import Snapshot
-from gke_ai.ops.snapshot.values import MAX_PODS
+from gke_ai.forecast.rehearse import applied, command, plain
+from gke_ai.forecast.rehearse.applied import Applied
+from gke_ai.forecast.rehearse.kustomization import render
+from gke_ai.forecast.rehearse.manifests import MAX_BYTES, MAX_FILES, Change, Manifest, compare, parse, read
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.snapshot.values import MAX_PODS
 from gke_ai.ops.stack import Answer, Stop
-from gke_ai.rehearse import applied, command, plain
-from gke_ai.rehearse.applied import Applied
-from gke_ai.rehearse.kustomization import render
-from gke_ai.rehearse.manifests import MAX_BYTES, MAX_FILES, Change, Manifest, compare, parse, read
-from gke_ai.rehearse.scratch import Scratch
 from tests.actions import commit
 from tests.repository import ROOT
 
@@ -148,7 +148,7 @@ def test_too_many_files_objects_or_pods_are_refused(tmp_path: Path, monkeypatch:
     servers = [item("Deployment", f"a{n}", "apps/v1", spec={"replicas": MAX_PODS}) for n in range(2)]
     with pytest.raises(Stop, match="want 40000 pods"):
         read(write(tmp_path / "pods", a=yaml.safe_dump_all(servers)), tmp_path)
-    monkeypatch.setattr("gke_ai.rehearse.manifests.MAX_OBJECTS", 1)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.manifests.MAX_OBJECTS", 1)
     with pytest.raises(Stop, match="has 2 objects"):
         read(write(tmp_path / "two", a=item("Job", "a"), b=item("Job", "b")), tmp_path)
 

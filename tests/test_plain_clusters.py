@@ -13,16 +13,16 @@ from emulator.cluster import PoolRecord, paused
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import read_pools
 from gke_ai.catalog.machines import MACHINES
-from gke_ai.ops.snapshot import command, kueue
-from gke_ai.ops.snapshot.fields import kinds
-from gke_ai.ops.snapshot.format import InvalidSnapshot, Snapshot, read
-from gke_ai.ops.snapshot.names import file_names, hash_names
-from gke_ai.ops.snapshot.pools import NodePool
-from gke_ai.ops.snapshot.pools import read_pools as read_pool_file
+from gke_ai.forecast.rehearse import evicted
+from gke_ai.forecast.rehearse.plain import adopt, has_jobset, overlaid, unowned
+from gke_ai.forecast.rehearse.pools import records
+from gke_ai.forecast.snapshot import command, kueue
+from gke_ai.forecast.snapshot.fields import kinds
+from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, read
+from gke_ai.forecast.snapshot.names import file_names, hash_names
+from gke_ai.forecast.snapshot.pools import NodePool
+from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
 from gke_ai.ops.stack import Stack, Stop
-from gke_ai.rehearse import evicted
-from gke_ai.rehearse.plain import adopt, has_jobset, overlaid, unowned
-from gke_ai.rehearse.pools import records
 from tests.end_to_end.test_manifests import POOLS
 from tests.repository import ROOT
 

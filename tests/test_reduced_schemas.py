@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from emulator.cluster.kwok import HERE
+from gke_ai.forecast.rehearse import reduced
+from gke_ai.forecast.rehearse.manifests import KINDS, parse
 from gke_ai.ops.stack import Answer
-from gke_ai.rehearse import reduced
-from gke_ai.rehearse.manifests import KINDS, parse
 
 # Fields of Google's own schema that the emulator does not model:
 # https://github.com/GoogleCloudPlatform/compute-class-api

@@ -22,12 +22,12 @@ from gke_ai.forecast.model import (
     Start,
     Wait,
 )
+from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
 from gke_ai.ops.stack import Stop
+from gke_ai.registered.prices import Prices
 from gke_ai.report import __main__ as command
-from gke_ai.report import rehearsal, rehearsal_headline, rehearsal_picture
 from gke_ai.report.page import SHORTENED, rehearsed
-from gke_ai.report.prices import Prices
-from gke_ai.report.svg import width
+from gke_ai.svg import width
 from tests.recorder import ROOT
 from tests.test_rehearsal_headline import RECORDED
 

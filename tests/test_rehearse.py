@@ -15,16 +15,16 @@ from emulator import delay
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.rehearse import command, configurations, delays, prepared
+from gke_ai.forecast.rehearse.differences import Difference
+from gke_ai.forecast.rehearse.engine import Update
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse.watching import Recorder
+from gke_ai.forecast.render.rehearsal import remarks
+from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.forecast.timeline import Timeline
-from gke_ai.ops.snapshot.command import read_file
 from gke_ai.ops.stack import ROOT, Stop
-from gke_ai.rehearse import command, configurations, delays, prepared
-from gke_ai.rehearse.differences import Difference
-from gke_ai.rehearse.engine import Update
-from gke_ai.rehearse.scratch import Scratch
-from gke_ai.rehearse.watching import Recorder
-from gke_ai.report.rehearsal import remarks
-from gke_ai.report.rehearsal_headline import sentence
 from gke_ai.settings.calibration import Calibration, Duration, Step
 from tests.test_imports import MAY_IMPORT
 
@@ -337,7 +337,7 @@ def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
 
 TWO_SIGNALS = """
 import os, signal, subprocess
-from gke_ai.rehearse.command import stop_at_signals
+from gke_ai.forecast.rehearse.command import stop_at_signals
 stop_at_signals()
 try:
     os.kill(os.getpid(), signal.SIGINT)

@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from gke_ai.ops.stack import Stop
+from gke_ai.registered import prices
 from gke_ai.report import __main__ as command
-from gke_ai.report import drawing, graph, prices
+from gke_ai.report import drawing, graph
 from gke_ai.report.capacity import supplies
 from gke_ai.report.changes import (
     CREATE,

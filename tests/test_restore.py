@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gke_ai.ops.snapshot.fields import kinds, trim_all
-from gke_ai.ops.snapshot.format import Snapshot, build
+from gke_ai.forecast.rehearse import restore
+from gke_ai.forecast.rehearse.differences import EXPECTED, differences, is_expected
+from gke_ai.forecast.rehearse.graft import IMAGE, pod_specs
+from gke_ai.forecast.rehearse.restore import Restoration, plan
+from gke_ai.forecast.snapshot.fields import kinds, trim_all
+from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.ops.stack import Answer, Stop
-from gke_ai.rehearse import restore
-from gke_ai.rehearse.differences import EXPECTED, differences, is_expected
-from gke_ai.rehearse.graft import IMAGE, pod_specs
-from gke_ai.rehearse.restore import Restoration, plan
 from tests.snapshots import TAKEN, synthetic
 
 Object = dict[str, Any]
@@ -310,7 +310,7 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
         return next(answers)
 
     monkeypatch.setattr(restore, "request", request)
-    monkeypatch.setattr("gke_ai.rehearse.restore.time.sleep", lambda _: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_webhooks(None)  # type: ignore[arg-type]
     flavors, jobsets = (
         "/apis/kueue.x-k8s.io/v1beta2/resourceflavors",
@@ -330,7 +330,7 @@ def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.Mo
     assert written["status"] == {"pendingWorkloads": 1}, "Kueue states its conditions again"
     looks = iter([[written, read], [read]])
     monkeypatch.setattr(restore, "list_all", lambda *_: next(looks))
-    monkeypatch.setattr("gke_ai.rehearse.restore.time.sleep", lambda _: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_queues(None)  # type: ignore[arg-type]
     assert not list(looks)
 
@@ -373,7 +373,7 @@ def test_a_restore_in_which_a_waiting_workload_was_admitted_is_repeated(
 def test_a_restore_waits_until_the_revisions_of_stateful_sets_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Object] = [{"status": {"updateRevision": "web-1"}}, {"status": {}}, {}]
     monkeypatch.setattr(restore, "list_all", lambda *_: [seen.pop()])
-    monkeypatch.setattr("gke_ai.rehearse.restore.time.sleep", lambda _: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     restore.wait_for_revisions(None)  # type: ignore[arg-type]
     assert seen == []
 
@@ -385,7 +385,7 @@ def queue_of(pending: int) -> Snapshot:
 
 
 def test_a_restored_cluster_is_compared_once_kueue_has_counted_its_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gke_ai.rehearse.restore.time.sleep", lambda _: None)
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
     counted = iter([queue_of(0), queue_of(1), queue_of(2)])
     assert restore.lasting_differences(queue_of(2), lambda: next(counted), 60) == []
     (difference,) = restore.lasting_differences(queue_of(2), lambda: queue_of(1), -1)

@@ -10,8 +10,8 @@ import pytest
 from emulator.cluster.api import kubeconfig
 from emulator.cluster.provisioner import LEAVING
 from gke_ai.forecast.clock import DELAY, UPGRADED
-from gke_ai.rehearse.owed import owed
-from gke_ai.rehearse.watching import Recorder
+from gke_ai.forecast.rehearse.owed import owed
+from gke_ai.forecast.rehearse.watching import Recorder
 
 NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
 Item = dict[str, Any]

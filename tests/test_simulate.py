@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.forecast.simulate.command import parser, print_imported, queues_of
+from gke_ai.forecast.simulate.kueue import configuration as manager
+from gke_ai.forecast.simulate.objects import Queues, workload
 from gke_ai.ops.stack import Stop
-from gke_ai.rehearse.simulate.command import parser, print_imported, queues_of
-from gke_ai.rehearse.simulate.kueue import configuration as manager
-from gke_ai.rehearse.simulate.objects import Queues, workload
 from tests import repository
 from tests.recorder import configuration, load_stack, shared_record
 from tests.simulation.theory import configuration as queues_with

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.durations import CONTAINER_START, NODE_IDLE, NODE_READY
-from gke_ai.rehearse.simulate import replay as module
-from gke_ai.rehearse.simulate.capacity import Capacity
-from gke_ai.rehearse.simulate.command import queues_of
-from gke_ai.rehearse.simulate.fleet import Group
-from gke_ai.rehearse.simulate.nodes import Nodes
-from gke_ai.rehearse.simulate.objects import Queues
-from gke_ai.rehearse.simulate.replay import MOST_FRUITLESS, Replay
-from gke_ai.rehearse.simulate.result import Day, PoolDay, day, end_of, pool_day
-from gke_ai.rehearse.simulate.run import Run, Span
-from gke_ai.rehearse.simulate.trace import Submission
-from gke_ai.report.prices import Prices
+from gke_ai.forecast.simulate import replay as module
+from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.command import queues_of
+from gke_ai.forecast.simulate.fleet import Group
+from gke_ai.forecast.simulate.nodes import Nodes
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.replay import MOST_FRUITLESS, Replay
+from gke_ai.forecast.simulate.result import Day, PoolDay, day, end_of, pool_day
+from gke_ai.forecast.simulate.run import Run, Span
+from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.registered.prices import Prices
 from gke_ai.settings.calibration import Calibration, Duration, SpotHistory
 from tests import repository
 from tests.simulation.fake import FirstComeFirstServed

@@ -10,6 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gke_ai.forecast.render import simulation as words
+from gke_ai.forecast.render import simulation_picture
+from gke_ai.forecast.render.measures import Unit, change, duration, written
+from gke_ai.forecast.render.table import simulated as shown
+from gke_ai.forecast.simulate.command import check, names_of, next_step, parser
+from gke_ai.forecast.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.result import day
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.simulate.unhappiest import SHOWN, unhappiest
 from gke_ai.forecast.simulation import (
     POOL,
     QUEUE,
@@ -26,17 +36,7 @@ from gke_ai.forecast.simulation import (
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
 from gke_ai.ops.stack import Stop
 from gke_ai.ops.terminal import new_console
-from gke_ai.rehearse.simulate.command import check, names_of, next_step, parser
-from gke_ai.rehearse.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
-from gke_ai.rehearse.simulate.objects import Queues
-from gke_ai.rehearse.simulate.result import day
-from gke_ai.rehearse.simulate.run import Run
-from gke_ai.rehearse.simulate.unhappiest import SHOWN, unhappiest
-from gke_ai.rehearse.table import simulated as shown
 from gke_ai.report import __main__ as report
-from gke_ai.report import simulation as words
-from gke_ai.report import simulation_picture
-from gke_ai.report.measures import Unit, change, duration, written
 from gke_ai.report.page import simulated
 from tests.simulation.theory import configuration, run
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gke_ai.ops.snapshot import command
-from gke_ai.ops.snapshot.format import Snapshot, build, read
-from gke_ai.ops.snapshot.names import hash_names, stack_names
+from gke_ai.forecast.snapshot import command
+from gke_ai.forecast.snapshot.format import Snapshot, build, read
+from gke_ai.forecast.snapshot.names import hash_names, stack_names
 from gke_ai.ops.stack import Stack, Stop
 
 KEY = b"k" * 32

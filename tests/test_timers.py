@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gke_ai.forecast.rehearse.timers import pods_ready, uncounted
 from gke_ai.forecast.timeline import Histories, Observation, Timeline, histories
-from gke_ai.rehearse.timers import pods_ready, uncounted
 from tests.timelines import owned, pod
 
 Item = dict[str, Any]

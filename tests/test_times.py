@@ -116,7 +116,7 @@ def test_clusters_and_engine_runs_are_counted_once_also_if_a_process_gets_its_na
         ("/venv/bin/python -P -m emulator.kubernetes_plugin", "plugins"),
         ("/venv/bin/python -P -m emulator.cluster daemon", "emulator"),
         ("python -m gke_ai.ops.emulated up", "commands"),
-        ("python -m gke_ai.rehearse", "commands"),
+        ("python -m gke_ai.forecast.rehearse", "commands"),
         ("kubectl get pods", "Go tools"),
         ("/tools/bin/kueue --config x", "Go tools"),
         ("python -m pytest -q", "pytest"),

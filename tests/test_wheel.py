@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.versions import PROJECT_VERSION
+from gke_ai.former_names import current
 from tests.recorder import TOKEN, configuration
 from tests.repository import ROOT, copy_to, tracked
 
@@ -123,7 +124,7 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
     modules = run(EVERYTHING, tmp_path, installed).stdout.split()
-    assert {"gke_ai.components.build.queues", "gke_ai.ops.snapshot.fields", "gke_ai.rehearse.simulate.run"} <= {
+    assert {"gke_ai.components.build.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
         *modules
     }
 
@@ -153,13 +154,16 @@ def test_former_names_are_the_modules_of_the_package_with_one_notice(
     assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until 0.5.0.\n"
 
 
-@pytest.mark.parametrize("module", ["ops.doctor", "ops.runs", "rehearse", "rehearse.simulate", "report"])
+@pytest.mark.parametrize(
+    "module",
+    ["ops.doctor", "ops.runs", "ops.snapshot", "rehearse", "rehearse.simulate", "rehearse.simulate.when", "report"],
+)
 def test_commands_of_former_names_run_with_one_notice(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", module, "--help"]
     done = subprocess.run(command, cwd=tmp_path, env=without_checkout(ROOT), capture_output=True, text=True, check=True)
-    assert "gke_ai." + module in done.stdout.partition("\n")[0]
+    assert current(module) in done.stdout.partition("\n")[0]
     former = module.partition(".")[0]
-    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until 0.5.0.\n"
+    assert done.stderr == f"`{former}` is now `{current(former)}`. The former name works until 0.5.0.\n"
 
 
 def test_a_mistyped_module_of_a_former_name_is_reported_by_the_name_of_today(tmp_path: Path) -> None:

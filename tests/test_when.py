@@ -1,4 +1,4 @@
-"""`python -m gke_ai.rehearse.simulate.when` reads a run, and says what Kueue decided.
+"""`python -m gke_ai.forecast.when` reads a run, and says what Kueue decided.
 
 tests/end_to_end/test_when.py asks Kueue.
 """
@@ -18,12 +18,12 @@ from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.answer import Answer, Run, answer, holders, roots, sharing, waiting
 from gke_ai.forecast.model import Eviction
-from gke_ai.ops.snapshot.format import Snapshot, build
+from gke_ai.forecast.rehearse.manifests import inert
+from gke_ai.forecast.snapshot.format import Snapshot, build
+from gke_ai.forecast.when import command as when
+from gke_ai.forecast.when.alone import PREFIX, renamed
+from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.ops.stack import Stack, Stop
-from gke_ai.rehearse.manifests import inert
-from gke_ai.rehearse.simulate.when import command as when
-from gke_ai.rehearse.simulate.when.alone import PREFIX, renamed
-from gke_ai.rehearse.simulate.when.run_file import cluster_queue, read_run
 from tests import timelines
 from tests.repository import ENVIRONMENTS
 from tests.snapshots import TAKEN

@@ -354,7 +354,7 @@ def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> No
     assert "needs.preview.result != 'skipped'" in job["if"]
     assert job["permissions"] == {"actions": "read", "contents": "read"}
     assert "environment" not in job
-    (command,) = (step["run"] for step in steps() if "gke_ai.ops.snapshot" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "gke_ai.forecast.snapshot" in step.get("run", ""))
     assert "--hash-names" in command
     (kept,) = (step["with"] for step in steps() if step.get("with", {}).get("name", "").startswith("snapshot-"))
     assert kept["retention-days"] == 1

@@ -24,6 +24,11 @@ def is_server_name(workload: str) -> bool:
     return any(f"/{kind}/" in workload for kind in SERVERS)
 
 
+def join_names(names: list[str]) -> str:
+    """Joins names for a sentence."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
 def owner_of(item: Object) -> Mapping[str, Any]:
     """Returns the controller of an object, else its first owner that is no pod, else its first, else an empty one."""
     references = item["metadata"].get("ownerReferences") or []

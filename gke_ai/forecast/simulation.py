@@ -30,7 +30,7 @@ class Figure:
     Attributes:
         kind: `queue` or `pool`.
         name: Name of the cluster queue or the node pool.
-        key: What the figure is, such as `wait_p90`; gke_ai/report/measures.py has the titles.
+        key: What the figure is, such as `wait_p90`; gke_ai/forecast/render/measures.py has the titles.
         values: For each configuration, the value in each seed: None if there is none, for example if no run started.
     """
 

@@ -1,4 +1,4 @@
-"""Reads a configuration file that may be a stranger's, as Pulumi does."""
+"""Reads a configuration file that may be a stranger's, as Pulumi does, and the files of figures and prices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.registered import prices
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
 
@@ -40,3 +41,11 @@ def read_calibration(path: Path) -> Calibration:
     except calibration.BadCalibration as bad:
         where, cause, remedy = bad.mistakes[0]
         raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
+
+
+def read_prices(path: Path | None) -> prices.Prices | None:
+    """Reads the price table, if any. Stops if it is invalid."""
+    try:
+        return prices.read(path) if path else None
+    except prices.BadPrices as bad:
+        raise Stop(str(bad)) from None

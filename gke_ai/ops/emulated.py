@@ -241,7 +241,7 @@ def delete(stack: Stack) -> None:
 
 def print_snapshot(stack: Stack) -> None:
     """Prints the state of the stack's cluster."""
-    from gke_ai.ops.snapshot import command as snapshot  # imports every section of the settings
+    from gke_ai.forecast.snapshot import command as snapshot  # imports every section of the settings
 
     snapshot.show(stack)
 

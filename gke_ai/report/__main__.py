@@ -21,9 +21,10 @@ from gke_ai.forecast import model as forecasts
 from gke_ai.forecast import simulation as simulations
 from gke_ai.forecast.model import Forecast
 from gke_ai.forecast.simulation import Simulation
-from gke_ai.ops.configuration_file import read_calibration
+from gke_ai.ops.configuration_file import read_calibration, read_prices
 from gke_ai.ops.stack import ROOT, Stack, Stop, add_stack, run
-from gke_ai.report import drawing, graph, prices
+from gke_ai.registered import prices
+from gke_ai.report import drawing, graph
 from gke_ai.report.changes import PlannedUpdate, plan
 from gke_ai.report.page import COMMENT_LIMIT, Options, page, summary
 from gke_ai.report.policies import Verdict, verdict
@@ -113,14 +114,6 @@ def read_measured(options: argparse.Namespace) -> Calibration:
     """Reads the calibration file that the stack's configuration names. A saved preview has none without that file."""
     file = options.config_file or (None if options.source else ROOT / f"Pulumi.{options.stack}.yaml")
     return read_calibration(file) if file and file.exists() else Calibration()
-
-
-def read_prices(path: Path | None) -> prices.Prices | None:
-    """Reads the price table, if any. Stops if it is invalid."""
-    try:
-        return prices.read(path) if path else None
-    except prices.BadPrices as bad:
-        raise Stop(str(bad)) from None
 
 
 def read_rehearsal(path: Path | None) -> Forecast | None:

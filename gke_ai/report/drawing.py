@@ -17,7 +17,7 @@ from gke_ai.report.layout import (
     laid_out,
     name_lines,
 )
-from gke_ai.report.svg import Canvas, fitted, width
+from gke_ai.svg import Canvas, fitted, width
 
 # Color of a component's edge if nothing is marked, by its subject.
 _COLORS = {"Cluster": "blue", "Pool": "blue", "Class": "blue", "Bucket": "teal", "Kueue": "violet", "Queue": "violet"}

@@ -16,6 +16,7 @@ from typing import Any
 
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes import RECORDED_NODES
+from gke_ai.forecast.names import join_names
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import (
     BUCKET,
@@ -293,8 +294,3 @@ def workload_names(resources: list[Resource]) -> str:
     return join_names(
         [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
     )
-
-
-def join_names(names: list[str]) -> str:
-    """Joins names for a sentence."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

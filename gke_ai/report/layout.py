@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gke_ai.report.graph import Box, Graph
-from gke_ai.report.svg import fitted, width
+from gke_ai.svg import fitted, width
 
 ROW_GAP, MARGIN = 22, 24
 LINE, NAME_LINE, HEAD = 17, 18, 50

@@ -14,6 +14,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
+from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.components import every_component
 from gke_ai.settings.model import Section, Settings
@@ -103,7 +104,7 @@ def _runs(word: str) -> bool:
 
 def current(name: str) -> str:
     """The name of a module that a history names, perhaps by its former name."""
-    return f"gke_ai.{name}" if f"{name.partition('.')[0]}.py" in FORMER_NAMES else name
+    return former_names.current(name) if f"{name.partition('.')[0]}.py" in FORMER_NAMES else name
 
 
 def _module(name: str, rest: str) -> Iterator[str]:

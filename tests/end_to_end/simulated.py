@@ -10,11 +10,11 @@ from emulator.tests.harness import eventually
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.objects import holds
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.rehearse.scratch import Scratch
-from gke_ai.rehearse.simulate.kueue import Counts, Log, started
-from gke_ai.rehearse.simulate.objects import Object, Queues
-from gke_ai.rehearse.simulate.replay import Replay
-from gke_ai.rehearse.simulate.trace import Submission
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.simulate.kueue import Counts, Log, started
+from gke_ai.forecast.simulate.objects import Object, Queues
+from gke_ai.forecast.simulate.replay import Replay
+from gke_ai.forecast.simulate.trace import Submission
 from tests.end_to_end.conftest import fresh
 from tests.rehearsal.cluster import QueueCluster, connect, create, set_pools
 from tests.rehearsal.scenario import make

@@ -18,7 +18,7 @@ import yaml
 from gke_ai.forecast.comparison import differences
 from gke_ai.forecast.model import parse
 from gke_ai.forecast.outcome import outcome
-from gke_ai.rehearse.watching import Recorder
+from gke_ai.forecast.rehearse.watching import Recorder
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import places
@@ -68,10 +68,10 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
     (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
     with Recorder(kubeconfig.read_text()) as recorder:
         submit(emulator, cases, recorder)
-        text = emulator.run("python", "-m", "gke_ai.ops.snapshot", "--stack", emulator.stack)
+        text = emulator.run("python", "-m", "gke_ai.forecast.snapshot", "--stack", emulator.stack)
         (emulator.state / "snapshot.json").write_text(text[text.index("{") :])
         emulator.run(
-            *("python", "-m", "gke_ai.rehearse", "--stack", emulator.stack),
+            *("python", "-m", "gke_ai.forecast.rehearse", "--stack", emulator.stack),
             *("--base", str(base), "--config", str(changed)),
             *("--snapshot", str(emulator.state / "snapshot.json"), "--json", str(emulator.state / "forecast.json")),
         )

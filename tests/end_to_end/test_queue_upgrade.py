@@ -10,8 +10,8 @@ import pytest
 
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.model import read
-from gke_ai.rehearse.standstill import LEASE
-from gke_ai.report.rehearsal_headline import sentence
+from gke_ai.forecast.rehearse.standstill import LEASE
+from gke_ai.forecast.render.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
@@ -79,7 +79,7 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     rehearse = (
         "python",
         "-m",
-        "gke_ai.rehearse",
+        "gke_ai.forecast.rehearse",
         "--stack",
         full.stack,
         "--upgrade",

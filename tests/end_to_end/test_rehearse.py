@@ -35,7 +35,18 @@ def changed(emulator: Emulator, **server: object) -> Path:
 def command(config: Path, *more: str) -> tuple[str, ...]:
     """The command of `make rehearse` for a change of the example."""
     base = str(ROOT / EXAMPLE)
-    return ("python", "-m", "gke_ai.rehearse", "--stack", "mixed", "--base", base, "--config", str(config), *more)
+    return (
+        "python",
+        "-m",
+        "gke_ai.forecast.rehearse",
+        "--stack",
+        "mixed",
+        "--base",
+        base,
+        "--config",
+        str(config),
+        *more,
+    )
 
 
 def clean(emulator: Emulator) -> None:
@@ -93,7 +104,7 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
     """There is quota for both. The scheduler ends the pod of lower priority, because no node comes."""
     out = emulator.state / "out.json"
     emulator.run(
-        *("python", "-m", "gke_ai.rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
+        *("python", "-m", "gke_ai.forecast.rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
         *("--base", str(spot(emulator, "base.yaml", 1)), "--config", str(spot(emulator, "changed.yaml", 2))),
     )
     forecast = read(out)

@@ -27,7 +27,17 @@ def full(emulator: Emulator) -> Path:
 def upgraded(emulator: Emulator, what: str, config: Path) -> tuple[str, Forecast]:
     """What the rehearsal of an upgrade prints, and its result."""
     out = emulator.state / "out.json"
-    command = ("python", "-m", "gke_ai.rehearse", "--stack", "upgraded", "--upgrade", what, "--config", str(config))
+    command = (
+        "python",
+        "-m",
+        "gke_ai.forecast.rehearse",
+        "--stack",
+        "upgraded",
+        "--upgrade",
+        what,
+        "--config",
+        str(config),
+    )
     return " ".join(emulator.run("--tools", "all", *command, "--json", str(out)).split()), read(out)
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from gke_ai.forecast.simulate.replay import Replay
+from gke_ai.forecast.simulate.trace import written
 from gke_ai.forecast.simulation import QUEUE, read
-from gke_ai.rehearse.simulate.replay import Replay
-from gke_ai.rehearse.simulate.trace import written
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.simulated import replayed, replayed_as_jobs
 from tests.simulation.theory import configuration, poisson, run, starts
@@ -100,7 +100,7 @@ def command(emulator: Emulator) -> list[str]:
     (emulator.state / "config.yaml").write_text(CONFIG)
     (emulator.state / "trace.csv").write_text(written([run(0, 100), run(1, 100), run(2, 100)]))
     options = {name: str(emulator.state / file) for name, file in (("config", "config.yaml"), ("trace", "trace.csv"))}
-    return ["python", "-m", "gke_ai.rehearse.simulate", "day", *(f"--{name}={path}" for name, path in options.items())]
+    return ["python", "-m", "gke_ai.forecast.simulate", "day", *(f"--{name}={path}" for name, path in options.items())]
 
 
 def test_the_command_compares_two_quotas_and_writes_both_days(emulator: Emulator, command: list[str]) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from gke_ai.rehearse.simulate.objects import Queues
-from gke_ai.rehearse.simulate.replay import Replay
-from gke_ai.rehearse.simulate.run import Run
-from gke_ai.rehearse.simulate.trace import Submission
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.replay import Replay
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.simulate.trace import Submission
 from tests.end_to_end.simulated import replayed
 from tests.simulation.theory import (
     SEEDS,

@@ -14,12 +14,12 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
-from gke_ai.ops.snapshot import command
-from gke_ai.ops.snapshot.command import take
-from gke_ai.ops.snapshot.format import Snapshot, read
+from gke_ai.forecast.rehearse.differences import differences
+from gke_ai.forecast.rehearse.restore import lasting_differences, restore
+from gke_ai.forecast.snapshot import command
+from gke_ai.forecast.snapshot.command import take
+from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.ops.stack import client_of
-from gke_ai.rehearse.differences import differences
-from gke_ai.rehearse.restore import lasting_differences, restore
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.snapshots import synthetic

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from gke_ai.rehearse.scratch import Scratch
-from gke_ai.rehearse.simulate.kueue import started
-from gke_ai.rehearse.simulate.run import Run
-from gke_ai.rehearse.simulate.when.futures import Futures
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.simulate.kueue import started
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.when.futures import Futures
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.simulated import replayed
 from tests.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted

@@ -29,10 +29,10 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.comparison import facts
 from gke_ai.forecast.model import Forecast, read
-from gke_ai.rehearse import plain
-from gke_ai.rehearse.scratch import Scratch
-from gke_ai.report.rehearsal import remarks, tables
-from gke_ai.report.rehearsal_headline import sentence
+from gke_ai.forecast.rehearse import plain
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.render.rehearsal import remarks, tables
+from gke_ai.forecast.render.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import cluster as queue_cluster
@@ -203,7 +203,7 @@ def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
                 if item["kind"] in ("Job", "JobSet", "Deployment", "StatefulSet"):
                     cluster.settle(2)  # admitted in this order
             cluster.settle()
-        snapshot = ("python", "-m", "gke_ai.ops.snapshot", "--stack", "sample", *kubeconfig)
+        snapshot = ("python", "-m", "gke_ai.forecast.snapshot", "--stack", "sample", *kubeconfig)
         text = emulator.run(*snapshot, "--pools", str(folder / "pools.json"))
     (folder / "snapshot.json").write_text(text)
     yield folder / "snapshot.json"
@@ -225,7 +225,7 @@ def rehearsed(change: Change, folder: Path, snapshot: Path | None) -> tuple[Fore
             sides[side].write_text(yaml.safe_dump(content, sort_keys=False))
         what = ["--stack", "changed", "--config", str(sides["change"])]
         what += ["--upgrade", change.upgrade] if change.upgrade else ["--base", str(sides["base"])]
-    process = emulator.start("--tools", "all", "python", "-m", "gke_ai.rehearse", *what, "--json", str(out))
+    process = emulator.start("--tools", "all", "python", "-m", "gke_ai.forecast.rehearse", *what, "--json", str(out))
     printed = process.communicate()[0]
     return (read(out) if out.exists() else None), printed
 

@@ -13,10 +13,10 @@ from functools import partial
 
 from emulator.tests.harness import Emulator, eventually
 from gke_ai.forecast.outcome import outcome
-from gke_ai.ops.snapshot.command import take
-from gke_ai.ops.snapshot.format import Snapshot, read
+from gke_ai.forecast.rehearse.restore import lasting_differences, restore
+from gke_ai.forecast.snapshot.command import take
+from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.ops.stack import client_of
-from gke_ai.rehearse.restore import lasting_differences, restore
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
 from tests.rehearsal.fates import fates, name_of

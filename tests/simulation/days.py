@@ -12,9 +12,9 @@ from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.ops.snapshot.format import Snapshot, build
-from gke_ai.rehearse.simulate.run import Run
-from gke_ai.rehearse.simulate.trace import Submission
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.snapshot.format import Snapshot, build
 from tests.simulation.theory import run as submission
 
 Object = dict[str, Any]

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from gke_ai.catalog.objects import holds
-from gke_ai.rehearse.simulate.kueue import Counts, Log
+from gke_ai.forecast.simulate.kueue import Counts, Log
 
 Object = dict[str, Any]
 

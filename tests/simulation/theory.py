@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gke_ai import settings
-from gke_ai.rehearse.simulate.objects import Queues
-from gke_ai.rehearse.simulate.trace import Submission
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.trace import Submission
 
 Object = dict[str, Any]
 SEEDS = 20

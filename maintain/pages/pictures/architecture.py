@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 
 from gke_ai.report.drawing import svg
 from gke_ai.report.graph import Box, Child, Graph
-from gke_ai.report.svg import wrapped
+from gke_ai.svg import wrapped
 from maintain import import_graph
 from tests.repository import ROOT
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.ops.snapshot.format import shift
+from gke_ai.forecast.snapshot.format import shift
 from tests.rehearsal.fates import conditions
 from tests.rehearsal.tables.decisions import Decision, admission, is_preempted, preemption
 from tests.rehearsal.tables.refusals import is_refused_queue, is_refused_workload

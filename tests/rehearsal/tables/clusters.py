@@ -19,10 +19,10 @@ import yaml
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.kueue import NAMESPACE
+from gke_ai.forecast.rehearse.ownership import managed_fields
+from gke_ai.forecast.rehearse.restore import wait_for_queues, wait_for_webhooks
+from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.ops.stack import client_of
-from gke_ai.rehearse.ownership import managed_fields
-from gke_ai.rehearse.restore import wait_for_queues, wait_for_webhooks
-from gke_ai.rehearse.scratch import Scratch
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, QueueCluster, Refused
 from tests.rehearsal.places import Place

@@ -9,7 +9,7 @@ from typing import Any
 
 from gke_ai.catalog.objects import holds
 from gke_ai.forecast.answer import Answer
-from gke_ai.rehearse.manifests import Manifest
+from gke_ai.forecast.rehearse.manifests import Manifest
 from tests.rehearsal.tables.agreement import exceptions
 from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.decisions import Decision

@@ -1,0 +1,54 @@
+"""The two configurations of a rehearsal: the base that the cluster has, and the change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gke_ai.forecast.rehearse.git import checkout
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.stack import ROOT, Stop
+
+
+def changed(stack: str, config: Path | None) -> Path:
+    """Returns the configuration with the change. Default: Pulumi.STACK.yaml of the working tree."""
+    path = config or ROOT / f"Pulumi.{stack}.yaml"
+    if not path.is_file():
+        raise Stop(f"There is no configuration {path}. Name the changed one: CONFIG=changed.yaml")
+    read_configuration(path)
+    return path
+
+
+def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
+    """Returns the configuration before the change.
+
+    Default: the version of Pulumi.STACK.yaml where the working tree's branch left `main`. It is written to `folder`.
+    """
+    if stated:
+        if not stated.is_file():
+            raise Stop(
+                f"There is no base configuration {stated}. Name the one that is deployed: BASE=Pulumi.{stack}.yaml"
+            )
+        read_configuration(stated)
+        return stated
+    name = f"Pulumi.{stack}.yaml"
+    own = ROOT / name
+    if config != own and own.is_file():
+        return own  # CONFIG=changed.yaml: the file in the working tree is what is deployed
+    with checkout(ROOT) as around:
+        texts = [around.text(commit, name) for commit in around.merge_bases()] if around else []
+    if (text := next(filter(None, texts), None)) is not None:
+        path = folder / "base.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+    raise Stop(
+        f"Git has no {name} at the point where this branch left main. Name the deployed configuration: BASE=FILE"
+    )
+
+
+def differing_keys(before: Path, after: Path) -> list[str]:
+    """Returns the keys of the configurations that differ, without their namespace."""
+    sides: list[dict[str, Any]] = [read_configuration(path).get("config") or {} for path in (before, after)]
+    keys = sorted({*sides[0], *sides[1]})
+    return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]

@@ -1,0 +1,110 @@
+"""Releases the quota of evicted Workloads whose kinds have no controller in a rehearsal, such as those of RayJobs.
+
+Kueue waits until the controller of such a kind has ended the pods, and then takes back the admission itself:
+pkg/controller/jobframework/reconciler.go of its repository, "handle eviction".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog.objects import condition, holds
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.snapshot.fields import kinds
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.ops.stack import Stop, list_objects, send
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = Mapping[str, Any]
+LOOK_EVERY = 0.5
+_REQUEUED = ("Preempted", "NodeFailures")
+_MERGE = {"Accept": "application/json", "Content-Type": "application/merge-patch+json"}
+
+
+class Evictions(threading.Thread):
+    """Looks for such Workloads until it is stopped."""
+
+    def __init__(self, api: ApiClient, snapshot: Snapshot) -> None:
+        super().__init__(daemon=True)
+        self._api = api
+        self._pods = absent(snapshot)
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while self._pods and not self._ended.wait(LOOK_EVERY):
+            with suppress(Stop):  # the cluster does not answer for a moment
+                self.look(list_objects(self._api, f"/apis/{KUEUE_API}/workloads"))
+
+    def look(self, workloads: Iterable[Object]) -> None:
+        """Releases those that are evicted."""
+        for workload in workloads:
+            metadata = workload["metadata"]
+            if metadata.get("uid") in self._pods and (status := released(workload, datetime.now(UTC))):
+                for path in self._pods[metadata["uid"]]:
+                    send(self._api, "DELETE", path)
+                path = f"/apis/{KUEUE_API}/namespaces/{metadata['namespace']}/workloads/{metadata['name']}/status"
+                send(self._api, "PATCH", path, body={"status": status}, headers=_MERGE)
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._ended.set()
+
+
+def absent(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Returns the Workloads of kinds that a snapshot does not have, by uid, with the API paths of their pods."""
+    return {
+        item["metadata"]["uid"]: list(_pods(owner, item["metadata"]["namespace"], snapshot.of("Pod")))
+        for item in snapshot.of("Workload")
+        for owner in absent_owners(item)
+    }
+
+
+def absent_owners(workload: Object) -> list[Object]:
+    """Returns the controller of a Workload, if a snapshot does not have its kind."""
+    owners = workload["metadata"].get("ownerReferences", [])
+    return [owner for owner in owners if owner.get("controller") and owner.get("kind") not in kinds()]
+
+
+def _pods(owner: Object, namespace: str, pods: Iterable[Object]) -> Iterator[str]:
+    """The pods of an owner, or of objects that it created and named after itself, such as RayClusters."""
+    for pod in pods:
+        metadata = pod["metadata"]
+        if metadata.get("namespace") == namespace and any(
+            other.get("uid") == owner.get("uid") or str(other.get("name")).startswith(f"{owner.get('name')}-")
+            for other in absent_owners(pod)
+        ):
+            yield f"/api/v1/namespaces/{namespace}/pods/{metadata['name']}"
+
+
+def released(workload: Object, now: datetime) -> dict[str, Any] | None:
+    """Returns the status of an evicted Workload without its admission; None if it has none or is not evicted."""
+    status = workload.get("status") or {}
+    if not holds(workload, "Evicted") or not holds(workload, "QuotaReserved"):
+        return None
+    evicted = condition(workload, "Evicted")
+    reason, message = evicted.get("reason", "Preempted"), evicted.get("message", "")
+    set_to = {
+        "QuotaReserved": ("False", "Pending"),
+        "Admitted": ("False", "NoReservation"),
+        "Requeued": ("True" if reason in _REQUEUED else "False", reason),
+    }
+    conditions = [
+        {
+            "type": kind,
+            "status": state,
+            "reason": why,
+            "message": message,
+            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        for kind, (state, why) in set_to.items()
+    ]
+    return {
+        "admission": None,
+        "conditions": [*(c for c in status["conditions"] if c["type"] not in set_to), *conditions],
+    }

@@ -1,0 +1,308 @@
+"""Brings a scratch emulator to the state of a snapshot: replaces its objects while no controller runs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.forecast.rehearse.differences import Difference, differences
+from gke_ai.forecast.rehearse.graft import complete, graft
+from gke_ai.forecast.rehearse.ownership import managed_fields
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.snapshot.command import Forbidden, list_all
+from gke_ai.forecast.snapshot.fields import kinds
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.ops.stack import Answer, Stop, list_objects, request
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = dict[str, Any]
+Objects = Mapping[str, Iterable[Mapping[str, Any]]]
+# Kinds that stay in the scratch cluster although the snapshot does not have them: they hold objects of other kinds.
+_KEPT = ("Namespace",)
+# Objects on which the webhooks of Kueue and JobSet decide.
+_PROBES: Mapping[str, Object] = {"ResourceFlavor": {}, "JobSet": {"replicatedJobs": []}}
+_NAMESPACED_PROBES = ("JobSet",)
+_SERVICES = tuple(f"/api/v1/namespaces/{namespace}/services" for namespace in (KUEUE, JOBSET))
+SERVER_ERROR = 500
+# How often a restore is tried in which Kueue admits a workload too early.
+RESTORES = 3
+WEBHOOK_SECONDS = 180
+REVISION_SECONDS = 15
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_JOB_UID = "kueue.x-k8s.io/job-uid"
+_REVISION = "controller-revision-hash"
+
+
+@dataclass
+class Restoration:
+    """What to write into a scratch cluster and what to delete from it, as whole objects."""
+
+    put: list[Object] = field(default_factory=list)
+    delete: list[Object] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """Returns the plan as `emulator/run cluster load` reads it."""
+        return json.dumps({"put": self.put, "delete": self.delete})
+
+
+def plan(snapshot: Snapshot, scratch: Objects) -> Restoration:
+    """Returns what brings a scratch cluster with these objects to the state of a snapshot.
+
+    An object that both have keeps its unlisted fields, such as images. An object of a controller takes them from its
+    owner. Any other object gets placeholders. Objects that the snapshot does not have are deleted, unless the snapshot
+    misses their kind.
+    """
+    planner = _Planner(snapshot, scratch)
+    for kind in kinds():
+        for item in snapshot.of(kind):
+            planner.put(kind, item)
+    planner.delete()
+    return planner.plan
+
+
+class _Planner:
+    def __init__(self, snapshot: Snapshot, scratch: Objects) -> None:
+        self.plan = Restoration()
+        self._snapshot = snapshot
+        self._scratch = {kind: {_key(item): item for item in items} for kind, items in scratch.items()}
+        self._by_uid: dict[str, tuple[str, Object]] = {}
+        self._uids = {item["metadata"].get("uid") for items in snapshot.objects.values() for item in items}
+
+    def put(self, kind: str, item: Mapping[str, Any]) -> None:
+        own = self._scratch.get(kind, {}).get(_key(item))
+        owners = self._owners(item)
+        base = self._inherited(kind, item, owners, own or {})
+        # Copied, because conditions and templates get placeholders.
+        whole = complete(kind, copy.deepcopy(graft(kind, item, base)))
+        metadata = whole["metadata"]
+        metadata.setdefault("uid", str(uuid.uuid4()))
+        stated = metadata.pop("ownerReferences", [])
+        if references := [owner for owner in stated if owner.get("uid") in self._uids]:
+            # The garbage collector would delete an object whose owner does not exist.
+            metadata["ownerReferences"] = references
+        elif stated and kind == "Workload":
+            # Kueue ends a Workload that has this label and no owner: pkg/controller/core/workload_controller.go
+            metadata.get("labels", {}).pop(_JOB_UID, None)
+        if kind == "Pod" and (revision := _revision(owners)):
+            metadata.setdefault("labels", {})[_REVISION] = revision
+        whole = {"apiVersion": kinds()[kind].api, "kind": kind, **whole}
+        if kind == "Workload":
+            metadata["managedFields"] = managed_fields(whole)
+        self._by_uid[metadata["uid"]] = kind, whole
+        self.plan.put.append(whole)
+        if kind == "Namespace" and own is None:
+            self.plan.put.append(_service_account(metadata["name"], metadata.get("creationTimestamp")))
+
+    def delete(self) -> None:
+        for kind, items in self._scratch.items():
+            if kind in _KEPT or kind in self._snapshot.missing:
+                continue
+            kept = {_key(item) for item in self._snapshot.of(kind)}
+            for namespace, name in items.keys() - kept:
+                metadata = {"namespace": namespace, "name": name} if namespace else {"name": name}
+                self.plan.delete.append({"apiVersion": kinds()[kind].api, "kind": kind, "metadata": metadata})
+
+    def _owners(self, item: Mapping[str, Any]) -> list[tuple[str, Object]]:
+        """The owners that are already planned; the controller first."""
+        references = sorted(
+            item["metadata"].get("ownerReferences", []), key=lambda owner: not owner.get("controller", False)
+        )
+        return [self._by_uid[owner["uid"]] for owner in references if owner.get("uid") in self._by_uid]
+
+    def _inherited(
+        self, kind: str, item: Mapping[str, Any], owners: list[tuple[str, Object]], own: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The object from which an object takes its unlisted fields."""
+        if not owners:
+            return own
+        owner_kind, owner = owners[0]
+        spec: Object = owner.get("spec", {})
+        if kind == "Pod" and "template" in spec:
+            template = spec["template"]
+            return {**own, "metadata": {**template.get("metadata", {}), **own.get("metadata", {})}, **_spec(template)}
+        if kind == "ReplicaSet":
+            return {**own, "spec": {**own.get("spec", {}), "template": spec.get("template", {})}}
+        if kind == "Job" and owner_kind == "JobSet":
+            return {**_job_of(owner, item["metadata"].get("labels", {}).get(_REPLICATED_JOB, "")), **own}
+        if kind == "Workload":
+            pod_sets = [_pod_set(pod_set, owner_kind, owner) for pod_set in item.get("spec", {}).get("podSets", [])]
+            return {**own, "spec": {**own.get("spec", {}), "podSets": pod_sets}}
+        return own
+
+
+def _revision(owners: list[tuple[str, Object]]) -> str:
+    """The revision of a StatefulSet's pods: that of the scratch cluster, whose controller hashes whole templates."""
+    kind, owner = owners[0] if owners else ("", {})
+    return str(owner.get("status", {}).get("updateRevision", "")) if kind == "StatefulSet" else ""
+
+
+def _spec(template: Mapping[str, Any]) -> Object:
+    return {"spec": template["spec"]} if "spec" in template else {}
+
+
+def _job_of(jobset: Mapping[str, Any], name: str) -> Object:
+    jobs = jobset.get("spec", {}).get("replicatedJobs", [])
+    template: Object = next((job["template"] for job in jobs if job["name"] == name), {})
+    return template
+
+
+def _pod_set(pod_set: Mapping[str, Any], owner_kind: str, owner: Mapping[str, Any]) -> Object:
+    """A pod set with the unlisted fields of its owner's pods."""
+    if owner_kind == "JobSet":
+        template = _job_of(owner, pod_set["name"]).get("spec", {}).get("template", {})
+    elif owner_kind == "Pod":
+        template = {"metadata": owner["metadata"], "spec": owner.get("spec", {})}
+    else:
+        template = owner.get("spec", {}).get("template", {})
+    return {"name": pod_set["name"], "template": _spec(template)}
+
+
+def _service_account(namespace: str, created: str | None) -> Object:
+    """The service account that Kubernetes creates in a namespace. Without it, a controller can't create pods yet."""
+    metadata = {"name": "default", "namespace": namespace, "uid": str(uuid.uuid4()), "creationTimestamp": created}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
+def _key(item: Mapping[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+# --------------------------------------------------------------------------------------------------------------- driver
+def restore(snapshot: Snapshot, api: ApiClient, state: Path, cluster: str = "") -> Snapshot:
+    """Brings the cluster of a scratch emulator to the state of a snapshot, and returns the snapshot as it was written.
+
+    In the returned snapshot all times are later, so every age is that of the snapshot.
+
+    Args:
+        snapshot: The state.
+        api: Client of the scratch cluster, which has the base configuration.
+        state: State folder of the scratch emulator.
+        cluster: Name of its cluster. Default: the only one.
+    """
+    emulator, picked = Scratch(state), [cluster] if cluster else []
+    wait_for_revisions(api)
+    for _ in range(RESTORES):
+        emulator.run("cluster", "pause", *picked)
+        moved = snapshot.at(datetime.now(UTC).replace(microsecond=0))
+        planned = plan(moved, dict(objects_of(api)))
+        forget_conditions(planned)
+        if "Pod" not in moved.missing:
+            check_services(planned, [item for path in _SERVICES for item in list_objects(api, path)])
+        emulator.run("cluster", "load", *picked, stdin=planned.to_json())
+        emulator.run("cluster", "resume", *picked)
+        wait_for_webhooks(api)
+        wait_for_queues(api)
+        if not admitted_at_once(api, moved):
+            break
+    return moved
+
+
+def check_services(planned: Restoration, services: Iterable[Mapping[str, Any]]) -> None:
+    """Stops if Services of Kueue or JobSet would find no pod: their webhooks would never answer."""
+    pods = [item["metadata"] for item in planned.put if item["kind"] == "Pod"]
+    for service in services:
+        namespace, selector = service["metadata"]["namespace"], service["spec"].get("selector") or {}
+        if not any(
+            pod.get("namespace") == namespace and selector.items() <= pod.get("labels", {}).items() for pod in pods
+        ):
+            stated = ", ".join(f"{key}: {value}" for key, value in selector.items())
+            raise Stop(
+                f"The snapshot has no pod in {namespace} with the labels of Service {service['metadata']['name']} "
+                f"({stated}), so no webhook would answer. Earlier versions hashed these labels. "
+                "Take the snapshot again, with this version."
+            )
+
+
+def forget_conditions(planned: Restoration) -> None:
+    """Removes the conditions of ClusterQueues from a plan. Kueue states them once it has read a queue."""
+    for item in planned.put:
+        if item["kind"] == "ClusterQueue":
+            item.get("status", {}).pop("conditions", None)
+
+
+def wait_for_revisions(api: ApiClient, seconds: float = REVISION_SECONDS) -> None:
+    """Waits until the controller of StatefulSets has named the revision of each: the restored pods get its name."""
+    deadline = time.monotonic() + seconds
+    sets = kinds()["StatefulSet"]
+    while time.monotonic() < deadline and not all(
+        item.get("status", {}).get("updateRevision") for item in list_all(api, sets)
+    ):
+        time.sleep(0.3)
+
+
+def wait_for_queues(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
+    """Waits until Kueue has read every ClusterQueue with its workloads."""
+    deadline = time.monotonic() + seconds
+    while unread := [
+        item for item in list_all(api, kinds()["ClusterQueue"]) if not item.get("status", {}).get("conditions")
+    ]:
+        if time.monotonic() > deadline:
+            names = ", ".join(sorted(item["metadata"]["name"] for item in unread))
+            raise Stop(f"The scratch cluster runs, but Kueue has not read its ClusterQueues: {names}")
+        time.sleep(0.3)
+
+
+def admitted_at_once(api: ApiClient, written: Snapshot) -> set[tuple[str, str]]:
+    """Returns the workloads that wait in a snapshot and were admitted as soon as Kueue ran.
+
+    Kueue reads one ClusterQueue after the other. Until it has read a whole cohort, it may admit a waiting workload to
+    quota that another queue borrows.
+    """
+    if "Workload" in written.missing:
+        return set()
+    return _admitted(list_all(api, kinds()["Workload"])) - _admitted(written.of("Workload"))
+
+
+def _admitted(workloads: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    return {_key(item) for item in workloads if item.get("status", {}).get("admission")}
+
+
+def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
+    """Waits until Kueue and JobSet answer, if the cluster has them: each decides on an object that is not created."""
+    deadline = time.monotonic() + seconds
+    for kind in _PROBES:
+        while (answer := probe(api, kind)).code >= SERVER_ERROR:
+            if time.monotonic() > deadline:
+                raise Stop(f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
+            time.sleep(0.3)
+
+
+def probe(api: ApiClient, kind: str) -> Answer:
+    """Returns the answer to the creation of an object that is not created. An error from 500 on is a webhook's."""
+    probed, spec = kinds()[kind], _PROBES[kind]
+    namespace = "default" if kind in _NAMESPACED_PROBES else ""
+    body = {"apiVersion": probed.api, "kind": kind, "metadata": {"name": "rehearsal-probe"}, "spec": spec}
+    return request(api, "POST", probed.path(namespace), {"dryRun": "All"}, body)
+
+
+def lasting_differences(written: Snapshot, look: Callable[[], Snapshot], seconds: float) -> list[Difference]:
+    """Returns what differs from a restored snapshot once the queues agree, or after `seconds`.
+
+    Kueue counts the workloads of its queues only after it has read them all. Before that, it would decide on a change
+    without knowing who else waits.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        found = differences(written, look())
+        if not any(difference.kind.endswith("Queue") for difference in found) or time.monotonic() > deadline:
+            return found
+        time.sleep(1)
+
+
+def objects_of(api: ApiClient) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """Yields every kind of a snapshot with the whole objects of a scratch cluster."""
+    for name, kind in kinds().items():
+        try:
+            yield name, list_all(api, kind)
+        except Forbidden as forbidden:
+            raise Stop(f"The scratch cluster refuses to list {kind.plural}: {forbidden}") from None

@@ -1,0 +1,109 @@
+"""Where a change comes from: configurations of a stack, or manifests (`gke_ai.forecast.rehearse.plain`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gke_ai.forecast.rehearse import configurations, prepared
+from gke_ai.forecast.rehearse.engine import Update, deploy
+from gke_ai.forecast.rehearse.restore import wait_for_webhooks
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse.upgrades import Upgrade
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.ops.configuration_file import read_calibration
+from gke_ai.ops.stack import Stop, client_of
+from gke_ai.settings.calibration import Calibration
+
+
+class Started(Protocol):
+    """A change that is being applied. `gke_ai.forecast.rehearse.engine.Update` describes its parts."""
+
+    @property
+    def runs(self) -> bool: ...
+
+    @property
+    def quiet(self) -> float: ...
+
+    def waits_for(self) -> str: ...
+
+    def succeeded(self) -> bool: ...
+
+    def errors(self) -> str: ...
+
+    def done(self) -> list[str]: ...
+
+    def notes(self) -> list[str]: ...
+
+    def stop(self) -> None: ...
+
+
+class Source(Protocol):
+    """The two sides of a change."""
+
+    def changes(self) -> list[str]:
+        """What changes; empty if nothing does."""
+
+    def measured(self) -> Calibration:
+        """What was measured on Google Cloud, if anything was."""
+
+    def bring_up(self, emulator: Scratch) -> None:
+        """Brings a scratch emulator to the base, or starts the copy that an earlier rehearsal kept."""
+
+    def restored(self, emulator: Scratch) -> tuple[Snapshot | None, list[str]]:
+        """Prepares what follows. Returns the state to which the cluster is then brought, and what it lacks."""
+
+    def start(self, emulator: Scratch) -> Started:
+        """Starts to apply the change."""
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """The two configurations of a stack, which the engine of Pulumi deploys."""
+
+    stack: str
+    base: Path
+    config: Path
+    snapshot: Snapshot | None
+    upgrade: Upgrade | None
+    compression: float
+
+    def changes(self) -> list[str]:
+        """The upgrade, or the keys that differ."""
+        return [self.upgrade.title] if self.upgrade else configurations.differing_keys(self.base, self.config)
+
+    def measured(self) -> Calibration:
+        """What the configuration's calibration file has."""
+        return read_calibration(self.config)
+
+    def bring_up(self, emulator: Scratch) -> None:
+        """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+        kept = prepared.key(self.stack, emulator.copy("base", self.base))
+
+        def deploy_base() -> None:
+            policies = {"gke-ai:policies": "advisory"}  # it is deployed already
+            _deploy_base(emulator, self.stack, emulator.prepare("base", self.base, policies))
+
+        prepared.bring_up(emulator, kept, f"deploy the base, {self.base.name}, to a scratch emulator", deploy_base)
+
+    def restored(self, emulator: Scratch) -> tuple[Snapshot | None, list[str]]:
+        """Creates what the change expects to exist. Returns what the cluster is brought to."""
+        if not self.snapshot:  # else a restore starts the controllers again
+            wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
+        emulator.prepare("change", self.config)
+        return self.snapshot, []
+
+    def start(self, emulator: Scratch) -> Update:
+        """Starts the upgrade, or the update."""
+        config = emulator.state / "rehearsed" / "change.yaml"
+        if self.upgrade:
+            return self.upgrade.start(emulator, self.stack, config, self.compression)
+        return Update(emulator, self.stack, config)
+
+
+def _deploy_base(emulator: Scratch, stack: str, config: Path) -> None:
+    try:
+        deploy(emulator, stack, config)
+    except Stop as failed:
+        raise Stop(f"The base does not deploy, so there is nothing to rehearse the change on:\n{failed}") from None

@@ -1,0 +1,88 @@
+"""Timers of Kubernetes and Kueue that a rehearsal leaves out, as remarks on its result. Pure.
+
+A timer cannot run in real time beside Google's durations, which run 60 times as fast: whatever happens while both run
+would come in another order than on Google Cloud. So the emulator skips them (emulator/cluster/stages.yaml), and the
+result says what is not in its times.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gke_ai.forecast.names import join_names, owner_of, pod_name
+from gke_ai.forecast.timeline import Histories, History
+
+# DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff, and how failed pods count:
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/job/backoff_utils.go
+FIRST_SECONDS, MOST_SECONDS = 10, 600
+# Pods that fail within this time are counted together before the controller waits.
+TOGETHER = 1.0
+# The default of Kubernetes: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination
+GRACE_SECONDS = 30
+MAX_NAMED = 3
+
+
+def uncounted(histories: Histories) -> list[str]:
+    """Returns a sentence for each timer that would run on Google Cloud and is not in the times."""
+    return [*_grace(histories), *_backoffs(histories)]
+
+
+def pods_ready(kueue: Mapping[str, Any] | None) -> list[str]:
+    """Returns what a reader must know of the timeout of Kueue, by the configuration of its manager."""
+    wait = (kueue or {}).get("waitForPodsReady") or {}
+    if not wait or not wait.get("enable", True):
+        return []
+    return [
+        f"Kueue's waitForPodsReady ({wait.get('timeout', '5m')}) runs at its own speed here. On Google Cloud, Kueue "
+        "evicts a run whose pods need longer to be ready, and queues it again."
+    ]
+
+
+def _grace(histories: Histories) -> Iterator[str]:
+    """The longest grace period of the pods that end."""
+    periods = [
+        int(history.last["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS))
+        for history in histories.get("Pod", {}).values()
+        if history.last["spec"].get("nodeName") and _ended(history) is not None
+    ]
+    if longest := max(periods, default=0):
+        yield f"Pods end at once here. On Google Cloud they may take their grace periods, up to {longest} s."
+
+
+def _ended(history: History) -> float | None:
+    """The second after the change began at which a pod fails or is deleted."""
+    for at, version in history.versions:
+        if version["metadata"].get("deletionTimestamp") or (version.get("status") or {}).get("phase") == "Failed":
+            return at if at > 0 else None
+    return history.gone
+
+
+def _is_suspended(job: History | None, second: float) -> bool:
+    """Whether Kueue suspends a Job at about this time, which is no failure of its pods."""
+    version = job.at(second + TOGETHER) if job else None
+    return bool(version and version["spec"].get("suspend"))
+
+
+def _backoffs(histories: Histories) -> Iterator[str]:
+    """How long the Job controller waits before it creates failed pods again, by Job."""
+    waits: dict[str, int] = defaultdict(int)
+    pods: dict[str, list[History]] = defaultdict(list)
+    for history in histories.get("Pod", {}).values():
+        if owner_of(history.last).get("kind") == "Job":
+            pods[str(owner_of(history.last).get("uid", ""))].append(history)
+    for uid, members in pods.items():
+        job = histories.get("Job", {}).get(uid)
+        ends = sorted(at for pod in members if (at := _ended(pod)) is not None and not _is_suspended(job, at))
+        for number, at in enumerate(ends, 1):
+            last = number == len(ends) or ends[number] - at > TOGETHER
+            if last and any(history.first >= at for history in members):
+                waits[pod_name(members[0].last)] += min(FIRST_SECONDS * 2 ** (number - 1), MOST_SECONDS)
+    if waits:
+        named = [f"{seconds} s for {name}" for name, seconds in sorted(waits.items(), key=lambda item: -item[1])]
+        others = [f"less for {len(named) - MAX_NAMED} others"] if len(named) > MAX_NAMED else []
+        yield (
+            "Jobs create failed pods again at once here. On Google Cloud the Job controller waits 10 s after the first "
+            f"failed pod, and twice as long after each further one: {join_names([*named[:MAX_NAMED], *others])}."
+        )

@@ -1,0 +1,141 @@
+"""Upgrades to rehearse: of Kueue and JobSet from the releases that the emulator has, and of the nodes of a pool."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import yaml
+
+from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.forecast.rehearse.engine import Update
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse.standstill import Standstill
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.stack import Stop
+
+FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
+QUEUES = "gke-ai:queues"
+
+
+class Release(NamedTuple):
+    """A release that the program pins: its title, its key in the queues, and the earlier and the pinned version."""
+
+    title: str
+    key: str
+    earlier: str
+    pinned: str
+
+
+RELEASES: Mapping[str, Release] = MappingProxyType(
+    {
+        "kueue": Release("Kueue", "kueueVersion", EARLIER_KUEUE_VERSION, KUEUE_VERSION),
+        "jobset": Release("JobSet", "jobsetVersion", EARLIER_JOBSET_VERSION, JOBSET_VERSION),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """An upgrade: of releases, or of a pool with the settings of the API instead of its own."""
+
+    releases: tuple[str, ...] = ()
+    pool: str = ""
+    settings: str = ""
+
+    @property
+    def title(self) -> str:
+        """The upgrade in a few words, as the report expects it."""
+        if self.pool:
+            return f"the upgrade of pool {self.pool}"
+        moves = (f"{r.title} from {r.earlier} to {r.pinned}" for r in map(RELEASES.__getitem__, self.releases))
+        return f"the upgrade of {' and '.join(moves)}"
+
+    def configurations(self, config: Path, folder: Path) -> tuple[Path, Path]:
+        """Returns the configurations before and after the upgrade. They are written to `folder`."""
+        if self.pool:
+            return config, config
+        before = read_configuration(config)
+        queues = before.get("config", {}).get(QUEUES)
+        if not isinstance(queues, dict):
+            raise Stop(f"{config.name} has no {QUEUES}, so the stack has no Kueue to upgrade.")
+        after = copy.deepcopy(before)
+        for release in map(RELEASES.__getitem__, self.releases):
+            stated = str(queues.get(release.key, release.pinned))
+            if stated not in (release.earlier, release.pinned):
+                raise Stop(
+                    f"{config.name} has {release.key} {stated}. The emulator does not have this release. "
+                    f"To rehearse from {release.earlier}, remove the key in a copy of the file: CONFIG=FILE."
+                )
+            queues[release.key] = release.earlier
+            after["config"][QUEUES].pop(release.key, None)
+        return _written(folder / "before.yaml", before), _written(folder / "after.yaml", after)
+
+    def start(self, emulator: Scratch, stack: str, config: Path, compression: float) -> Update:
+        """Begins the upgrade of a scratch emulator, to a configuration."""
+        if self.pool:
+            return _PoolUpdate(emulator, stack, config, self, compression)
+        return _ReleaseUpdate(emulator, stack, config, self)
+
+
+def parse(text: str) -> Upgrade | None:
+    """Returns the upgrade that a text names; None for an empty one. Raises ValueError with what to write."""
+    if not text:
+        return None
+    if pool := re.fullmatch(r"pool/(?P<name>[a-z0-9-]+)(,(?P<settings>.+))?", text):
+        stated = pool["settings"] or ""
+        try:
+            settings(read_settings(stated))
+        except BadUpgradeSettings as bad:
+            raise ValueError(f"{bad}.") from None
+        return Upgrade(pool=pool["name"], settings=stated)
+    releases = text.split(",")
+    if not set(releases) <= RELEASES.keys():
+        raise ValueError(f"{text} is no upgrade. {FORMS}.")
+    return Upgrade(tuple(name for name in RELEASES if name in releases))
+
+
+def _written(path: Path, content: Mapping[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
+    return path
+
+
+class _PoolUpdate(Update):
+    """GKE's upgrade of a pool, which the emulator plays."""
+
+    def __init__(self, emulator: Scratch, stack: str, config: Path, upgrade: Upgrade, compression: float) -> None:
+        command = ("upgrade", upgrade.pool, upgrade.settings, "--compression", str(compression))
+        super().__init__(emulator, stack, config, command)
+
+    def notes(self) -> list[str]:
+        """Returns what the emulator says of it."""
+        return self.lines()
+
+
+class _ReleaseUpdate(Update):
+    """An `up` that changes the releases of Kueue or JobSet, and how long they admit nothing."""
+
+    def __init__(self, emulator: Scratch, stack: str, config: Path, upgrade: Upgrade) -> None:
+        self._standstill = Standstill(emulator.kubeconfig(), upgrade.releases)
+        if "jobset" in upgrade.releases:  # Helm does not upgrade its CRD: docs/upgrading.md
+            emulator.run("python", "-m", "gke_ai.ops.emulated", "crds", "--stack", stack, "--config", str(config))
+        super().__init__(emulator, stack, config)
+
+    def waits_for(self) -> str:
+        """Returns nothing: what Helm waits for comes, or Helm gives up."""
+        return ""
+
+    def stop(self) -> None:
+        """Ends the update and the watch."""
+        self._standstill.stop()
+        super().stop()
+
+    def notes(self) -> list[str]:
+        """Returns for how long nothing was admitted, and which stored objects are converted."""
+        return list(self._standstill.notes())

@@ -1,0 +1,192 @@
+"""Records a cluster by watches: every version of its Workloads, pods, nodes, servers and Jobs, with its second."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from urllib3.exceptions import HTTPError
+
+from gke_ai.catalog.objects import holds
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.forecast.rehearse.owed import owed
+from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.ops.stack import Stop, client_of
+from gke_ai.ops.status import AUTOSCALER_EVENTS
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+Object = Mapping[str, Any]
+# The kinds that a forecast is read from: path, and field selector.
+KINDS: Mapping[str, tuple[str, str]] = {
+    "Workload": (f"/apis/{KUEUE_API}/workloads", ""),
+    "ClusterQueue": (f"/apis/{KUEUE_API}/clusterqueues", ""),
+    "LocalQueue": (f"/apis/{KUEUE_API}/localqueues", ""),
+    "Cohort": (f"/apis/{KUEUE_API}/cohorts", ""),
+    "ResourceFlavor": (f"/apis/{KUEUE_API}/resourceflavors", ""),
+    "Pod": ("/api/v1/pods", ""),
+    "Node": ("/api/v1/nodes", ""),
+    "Deployment": ("/apis/apps/v1/deployments", ""),
+    "StatefulSet": ("/apis/apps/v1/statefulsets", ""),
+    "Job": ("/apis/batch/v1/jobs", ""),
+    "JobSet": (f"/apis/{JOBSET_API}/jobsets", ""),
+    "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
+}
+# They follow from the other kinds, so their changes don't count.
+UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor")
+LOOK_EVERY = 0.1
+LIST_SECONDS = 30.0
+
+
+class Recorder:
+    """Watches a cluster in threads, until it is closed. Use it in a `with` statement.
+
+    Args:
+        kubeconfig: Text of a kubeconfig. Its user may list and watch the kinds in all namespaces.
+    """
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._api: ApiClient = client_of(kubeconfig, len(KINDS))
+        self._lock = threading.Lock()
+        self._observations: list[tuple[float, str, Object, bool]] = []
+        self._present: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
+        self._listed = {kind: threading.Event() for kind in KINDS}
+        self._closed = False
+        self._begun = time.monotonic()
+        self._changed = self._begun
+        self._applied = self._begun
+        self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
+
+    def __enter__(self) -> Recorder:
+        for thread in self._threads:
+            thread.start()
+        for kind, listed in self._listed.items():
+            if not listed.wait(LIST_SECONDS):
+                raise Stop(f"The scratch cluster did not list its objects of kind {kind} within {LIST_SECONDS:.0f} s.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True  # the threads end with their process, or with the next version that they get
+
+    def begin(self) -> None:
+        """Sets the time at which the change begins."""
+        self._begun = self._changed = self._applied = time.monotonic()
+
+    def applied(self) -> None:
+        """Sets the time at which the change is applied."""
+        self._applied = time.monotonic()
+
+    @property
+    def quiet(self) -> float:
+        """Seconds since the last change of a Workload, pod, node, server or Job."""
+        with self._lock:
+            return time.monotonic() - self._changed
+
+    def owed(self) -> list[str]:
+        """The objects for which a controller will still do something, such as a Job that waits out its backoff."""
+        with self._lock:
+            present = {kind: [*items.values()] for kind, items in self._present.items()}
+        return owed(present, datetime.now(UTC))
+
+    def settle(self, quiet: float, limit: float) -> bool:
+        """Waits until nothing has changed for `quiet` seconds and nothing is owed. False after `limit` seconds."""
+        end = time.monotonic() + limit
+        while time.monotonic() < end:
+            if self.quiet >= quiet and not self.owed():
+                return True
+            time.sleep(LOOK_EVERY)
+        return False
+
+    def timeline(self, settled: bool) -> Timeline:
+        """Returns everything recorded so far."""
+        with self._lock:
+            recorded = list(self._observations)
+        observations = (Observation(at - self._begun, kind, item, gone) for at, kind, item, gone in recorded)
+        ended = time.monotonic() - self._begun
+        return Timeline(tuple(observations), self._applied - self._begun, ended, settled)
+
+    def _follow(self, kind: str) -> None:
+        """Lists and watches a kind. After a lost connection it lists again."""
+        while not self._closed:
+            try:
+                version = self._list(kind)
+                self._listed[kind].set()
+                for event, item in self._watch(kind, version):
+                    self._record(kind, item, event == "DELETED")
+            except (OSError, ValueError, KeyError, HTTPError):
+                time.sleep(LOOK_EVERY * 5)
+
+    def _list(self, kind: str) -> str:
+        response = self._get(kind, {}, LIST_SECONDS)
+        if response.status == 404:  # the kind is not installed yet
+            self._listed[kind].set()
+            time.sleep(1)
+            raise KeyError(kind)
+        content = json.loads(response.data)
+        items = {str(item["metadata"]["uid"]): item for item in content["items"]}
+        for uid, known in list(self._present[kind].items()):
+            if uid not in items:
+                self._record(kind, known, gone=True)
+        for item in items.values():
+            self._record(kind, item)
+        return str(content["metadata"]["resourceVersion"])
+
+    def _watch(self, kind: str, version: str) -> Iterator[tuple[str, Object]]:
+        response = self._get(kind, {"watch": "1", "resourceVersion": version}, None)
+        rest = b""
+        for chunk in response.stream(None, decode_content=True):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                event = json.loads(line)
+                if event["type"] == "ERROR":  # the version is too old to continue
+                    return
+                yield event["type"], event["object"]
+            if self._closed:
+                return
+
+    def _get(self, kind: str, query: Mapping[str, str], seconds: float | None) -> Any:
+        path, selector = KINDS[kind]
+        query = {**query, **({"fieldSelector": selector} if selector else {})}
+        # Signs in as any request does, but returns the response before it is complete.
+        method, url, headers, *_ = self._api.param_serialize(
+            "GET", path, header_params={}, auth_settings=["BearerToken"]
+        )
+        url += f"?{urlencode(query)}" if query else ""
+        pool = self._api.rest_client.pool_manager
+        return pool.request(method, url, headers=headers, preload_content=not query.get("watch"), timeout=seconds)
+
+    def _record(self, kind: str, item: Object, gone: bool = False) -> None:
+        now, uid = time.monotonic(), str(item["metadata"]["uid"])
+        slim = {**item, "metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
+        with self._lock:
+            before = self._present[kind].get(uid)
+            if before and not gone and before["metadata"]["resourceVersion"] == slim["metadata"]["resourceVersion"]:
+                return
+            if gone:
+                self._present[kind].pop(uid, None)
+            else:
+                self._present[kind][uid] = slim
+            self._observations.append((now, kind, slim, gone))
+            if kind not in UNCOUNTED and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
+                self._changed = now
+
+
+def _signature(kind: str, item: Object) -> tuple[object, ...]:
+    """What counts as a change of an object."""
+    status, deleted = item.get("status") or {}, item["metadata"].get("deletionTimestamp")
+    if kind == "Workload":
+        conditions = status.get("conditions") or []
+        return (deleted, *sorted((entry["type"], entry["status"], entry.get("reason")) for entry in conditions))
+    if kind == "Pod":
+        return deleted, item["spec"].get("nodeName"), status.get("phase"), holds(item, "Ready")
+    if kind == "Node":
+        return deleted, holds(item, "Ready"), item["spec"].get("unschedulable")
+    if kind in ("Deployment", "StatefulSet"):
+        return deleted, item["spec"].get("replicas"), status.get("readyReplicas")
+    return deleted, item.get("spec", {}).get("suspend"), len(status.get("conditions") or [])

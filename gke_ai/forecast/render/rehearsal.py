@@ -1,0 +1,230 @@
+"""A forecast in tables and remarks, for the terminal and for the report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import ROUND_HALF_UP, Decimal
+
+from gke_ai.catalog.capacity import title_of
+from gke_ai.forecast.model import Accelerators, Forecast, Wait
+from gke_ai.forecast.reasons import why_evicted
+from gke_ai.registered.prices import Prices
+
+Row = tuple[str, ...]
+TableParts = tuple[str, Row, list[Row]]
+# With more waits, the table lists only those that the change causes.
+MAX_WAITS = 12
+# As many workloads of one queue that wait for the same have a row each; more have one together.
+MAX_ALIKE = 3
+OUT = "out at the end"
+
+
+def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]:
+    """Returns the tables that have rows: title, columns and rows."""
+    all_tables: list[TableParts] = [
+        (
+            "Evicted",
+            ("workload", "queue", "priority", "flavor", "after", "why"),
+            [
+                (
+                    named(e.workload, e.count),
+                    e.queue,
+                    str(e.priority),
+                    e.flavor,
+                    clock(e.seconds),
+                    why_evicted(e.reason, e.cause, e.preemptor),
+                )
+                for e in forecast.evictions
+            ],
+        ),
+        (
+            "Started",
+            ("workload", "queue", "priority", "flavor", "after", "waited"),
+            [
+                (named(s.workload, s.count), s.queue, str(s.priority), s.flavor, clock(s.seconds), clock(s.waited))
+                for s in forecast.starts
+            ],
+        ),
+        (
+            "Waiting at the end",
+            ("workload", "queue", "priority", "since", "waits for"),
+            list(_waits(shown_waits(forecast))),
+        ),
+        (
+            "Over quota at the end",
+            ("cluster queues", "flavor", "resource", "since", "used", "quota"),
+            [
+                (q.queues, q.flavor, q.resource, "before the change" if q.before else "the change", q.used, q.quota)
+                for q in forecast.over_quota
+            ],
+        ),
+        (
+            "Ended",
+            ("workload", "how", "after"),
+            [(named(e.workload, e.count), e.how, clock(e.seconds)) for e in forecast.ends],
+        ),
+        (
+            "Interrupted",
+            ("workload", "pods", "times", "first after", "for", "why"),
+            [
+                (
+                    i.workload,
+                    str(i.pods),
+                    str(i.times),
+                    clock(i.seconds),
+                    OUT if i.missing else clock(i.lasted),
+                    i.cause,
+                )
+                for i in forecast.interruptions
+            ],
+        ),
+        (
+            "Servers",
+            ("server", "queue", "replicas", "ready", "fewest ready", "for"),
+            [
+                (
+                    s.name,
+                    s.queue,
+                    _moved(s.wanted_before, s.wanted_after),
+                    _moved(s.ready_before, s.ready_after),
+                    str(s.fewest),
+                    OUT if s.is_degraded and s.is_out else clock(s.below) if s.below else "–",
+                )
+                for s in forecast.servers
+            ],
+        ),
+        (
+            "Nodes",
+            ("pool", "machine", "capacity", "before", "come", "go", "after"),
+            [
+                (
+                    n.pool,
+                    n.machine,
+                    title_of(n.capacity),
+                    str(n.before),
+                    str(n.came),
+                    str(n.went),
+                    str(n.after),
+                )
+                for n in forecast.nodes
+                if n.came or n.went or n.accelerator
+            ],
+        ),
+        _accelerators(forecast.accelerators, prices, forecast.horizon),
+    ]
+    return [(title, columns, rows) for title, columns, rows in all_tables if rows]
+
+
+def _waits(waits: Sequence[Wait]) -> Iterator[Row]:
+    """The rows of waits: those that can never start first, and many of a queue with one reason in one row."""
+    groups: dict[tuple[object, ...], list[Wait]] = defaultdict(list)
+    for wait in sorted(waits, key=lambda wait: not wait.never):
+        namespace = wait.workload.partition("/")[0]
+        groups[namespace, wait.queue, wait.reason, wait.text, wait.before, wait.otherwise, wait.never].append(wait)
+    for group in groups.values():
+        together = [group] if len(group) > MAX_ALIKE else [[wait] for wait in group]
+        for members in together:
+            first, *more = members
+            name = named(first.workload, first.count) + (f" and {len(more)} more" if more else "")
+            priorities = "–".join(str(number) for number in sorted({*_bounds(w.priority for w in members)}))
+            text = f"{first.text}; can never start" if first.never else first.text
+            yield name, first.queue, priorities, _since(first), text
+
+
+def _bounds(numbers: Iterable[int]) -> tuple[int, int]:
+    ordered = sorted(numbers)
+    return ordered[0], ordered[-1]
+
+
+def _since(wait: Wait) -> str:
+    if wait.before:
+        return "before the change"
+    return "before, for another reason" if wait.otherwise else "the change"
+
+
+def shown_waits(forecast: Forecast) -> list[Wait]:
+    """Returns the waits that the table lists: all if they are few, else those that the change causes."""
+    if len(forecast.waits) <= MAX_WAITS:
+        return list(forecast.waits)
+    return [wait for wait in forecast.waits if not wait.before]
+
+
+def _accelerators(entries: Sequence[Accelerators], prices: Prices | None, horizon: int) -> TableParts:
+    hours = f"accelerator-hours in {minutes(horizon)}"
+    columns: Row = ("accelerator", "capacity", "machine", "on nodes", "in use", hours)
+    rows = []
+    for entry in entries:
+        row: Row = (
+            entry.accelerator,
+            title_of(entry.capacity),
+            entry.machine,
+            _moved(entry.nodes_before * entry.per_node, entry.nodes_after * entry.per_node),
+            _moved(entry.used_before, entry.used_after),
+            _moved(
+                round(entry.node_hours_before * entry.per_node, 1), round(entry.node_hours_after * entry.per_node, 1)
+            ),
+        )
+        rows.append((*row, _cost(entry, prices)) if prices else row)
+    return "Accelerators", (*columns, f"{prices.currency} per hour") if prices else columns, rows
+
+
+def _cost(entry: Accelerators, prices: Prices) -> str:
+    price = prices.of(entry.machine, entry.capacity)
+    if price is None:
+        return "no price"
+    before, after = (
+        (nodes * price).quantize(Decimal("0.01"), ROUND_HALF_UP) for nodes in (entry.nodes_before, entry.nodes_after)
+    )
+    return _moved(f"{before:,}", f"{after:,}")
+
+
+def remarks(forecast: Forecast) -> list[str]:
+    """Returns what a reader must know of the result: whether it settled, how time ran, and what differs."""
+    settled = (
+        f"Settled {minutes(forecast.seconds)} after the change began."
+        if forecast.settled
+        else f"Not settled {minutes(forecast.seconds)} after the change began: this is an intermediate state."
+    )
+    time = "Time is that of Google Cloud"
+    if forecast.compression != 1:
+        time += (
+            f": its durations ran {forecast.compression:g} times as fast, and Kueue and the scheduler decided at "
+            "their own speed"
+        )
+    origin = f"The cluster was brought to the state of {forecast.snapshot}." if forecast.snapshot else ""
+    hidden = sum(wait.count for wait in forecast.waits) - sum(wait.count for wait in shown_waits(forecast))
+    still = "still waits" if hidden == 1 else "still wait"
+    others = f"{plural(hidden, 'more workload')} waited before the change and {still}." if hidden else ""
+    refused = f"The change is refused: {forecast.refused}" if forecast.refused else ""
+    return [line for line in (refused, settled, f"{time}.", origin, others, *forecast.notes) if line]
+
+
+def sources(forecast: Forecast) -> TableParts:
+    """Returns the durations on Google Cloud that the rehearsal used."""
+    rows: list[Row] = [(d.step, d.of or "–", clock(d.seconds), d.source) for d in forecast.durations]
+    return "Durations on Google Cloud", ("step", "of", "takes", "source"), rows
+
+
+def named(workload: str, replicas: int) -> str:
+    """Returns the name of a workload, with the number of its replicas."""
+    return f"{workload} ({replicas} replicas)" if replicas > 1 else workload
+
+
+def _moved(before: object, after: object) -> str:
+    return str(before) if before == after else f"{before} → {after}"
+
+
+def clock(seconds: int) -> str:
+    """Formats a time: `45 s`, `6 min`."""
+    return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
+
+
+def minutes(seconds: int) -> str:
+    """Formats a time in words, with the number that `clock` shows: `45 seconds`, `6 minutes`."""
+    return plural(max(1, seconds), "second") if seconds < 120 else plural(round(seconds / 60), "minute")
+
+
+def plural(count: int, noun: str) -> str:
+    """Formats a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

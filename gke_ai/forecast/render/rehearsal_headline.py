@@ -1,0 +1,202 @@
+"""The first sentence of a rehearsal's result: every kind of event that its tables list."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from gke_ai.catalog.capacity import title_of
+from gke_ai.forecast.model import (
+    Accelerators,
+    End,
+    Eviction,
+    Forecast,
+    Interruption,
+    Nodes,
+    OverQuota,
+    Server,
+    Start,
+    Wait,
+)
+from gke_ai.forecast.names import is_server_name, join_names
+from gke_ai.forecast.reasons import NO_NODE
+from gke_ai.forecast.render.rehearsal import minutes, plural
+
+# How the change is called if it is an upgrade (gke_ai/forecast/rehearse/upgrades.py).
+UPGRADE = "the upgrade of "
+
+
+def sentence(forecast: Forecast) -> str:
+    """Returns what merging the change does, in one sentence with every kind of event that the tables list."""
+    servers = forecast.servers
+    parts = [
+        *_removed([server for server in servers if server.wanted_before and not server.wanted_after]),
+        *_never(forecast.waits),
+        *_evictions(forecast),
+        *(_degraded(server) for server in servers if server.is_degraded),
+        *_ends(forecast),
+        *_interruptions(forecast),
+        *_waiting(forecast),
+        *_over_quota(forecast.over_quota),
+        *([f"leaves {join_names([*forecast.terminating])} terminating"] if forecast.terminating else []),
+        *_starts(forecast),
+        *(_added(server) for server in servers if server.wanted_after and not server.wanted_before),
+        *(part for server in servers if server.wanted_before and server.wanted_after for part in _scaled(server)),
+    ]
+    # Only workloads without a queue use other accelerators without one of these parts.
+    parts += [] if parts else _used(forecast.accelerators)
+    parts += _asked(forecast.nodes)
+    merged = join_names(parts) or "changes nothing in the queue, and no server loses a ready replica"
+    unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
+    if forecast.refused:
+        return f"The change is refused when a part of it is applied already: that part {merged}.{unsettled}"
+    subject = f"T{forecast.change[1:]}" if is_upgrade(forecast) else "Merging this"
+    return f"{subject} {merged}.{unsettled}"
+
+
+def is_upgrade(forecast: Forecast) -> bool:
+    """Whether an upgrade was rehearsed, not a changed configuration."""
+    return forecast.change.startswith(UPGRADE)
+
+
+def _counted(runs: int, replicas: int) -> str:
+    return " and ".join(plural(count, noun) for count, noun in ((runs, "run"), (replicas, "replica")) if count)
+
+
+def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[str]:
+    return {entry.workload for entry in entries if not is_server_name(entry.workload)}
+
+
+def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        counts[entry.workload] += entry.count
+    return counts
+
+
+def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
+    return _counts(entry for entry in entries if is_server_name(entry.workload))
+
+
+def _replaced(forecast: Forecast) -> Counter[str]:
+    """Replicas that a rollout or a drain replaces: they are interrupted and ready again, or end while others start."""
+    interrupted: Counter[str] = Counter()
+    for entry in forecast.interruptions:
+        interrupted[entry.workload] += entry.pods - entry.missing if is_server_name(entry.workload) else 0
+    started = _replicas(forecast.starts) - _replicas(forecast.evictions)
+    return interrupted | (started & _replicas(forecast.ends))
+
+
+def _removed(servers: Sequence[Server]) -> Iterator[str]:
+    if servers:
+        names = f"{'server' if len(servers) == 1 else 'servers'} {join_names([_short(server) for server in servers])}"
+        ready = sum(server.ready_before for server in servers)
+        yield f"removes {names} ({plural(ready, 'ready replica')})"
+
+
+def _never(waits: Sequence[Wait]) -> Iterator[str]:
+    never = [wait for wait in waits if wait.never and not wait.before]
+    if counted := _counted(len(_runs(never)), _replicas(never).total()):
+        yield f"means that {counted} can never start"
+
+
+def _evictions(forecast: Forecast) -> Iterator[str]:
+    evictions = forecast.evictions
+    if evicted := _counted(len(_runs(evictions)), _replicas(evictions).total()):
+        waiting = (_counts(_new(forecast)) & _counts(evictions)).total()
+        wait = f" ({waiting} {'waits' if waiting == 1 else 'wait'} at the end)" if waiting else ""
+        yield f"evicts {evicted}{wait}"
+
+
+def _new(forecast: Forecast) -> list[Wait]:
+    """The workloads that wait for quota because of the change, and can start later."""
+    return [w for w in forecast.waits if not (w.before or w.otherwise or w.never or w.reason == NO_NODE)]
+
+
+def _degraded(server: Server) -> str:
+    lasted = f"({server.ready_after} at the end)" if server.is_out else f"for {minutes(server.below)}"
+    return f"keeps {server.fewest} of {server.needed} replicas of {_short(server)} {lasted}"
+
+
+def _ends(forecast: Forecast) -> Iterator[str]:
+    ends = {
+        how: _runs(end for end in forecast.ends if end.how == how) for how in sorted({e.how for e in forecast.ends})
+    }
+    replicas = (_replicas(forecast.ends) - _replaced(forecast)).total()
+    if deleted := _counted(len(ends.pop("Deleted", ())), replicas):
+        yield f"deletes {deleted}"
+    yield from (f"ends {plural(len(runs), 'run')} ({how.lower()})" for how, runs in ends.items() if runs)
+
+
+def _interruptions(forecast: Forecast) -> Iterator[str]:
+    out = _runs(entry for entry in forecast.interruptions if entry.missing)
+    if runs := _runs(forecast.interruptions) - out:
+        often = sum(entry.times for entry in forecast.interruptions if entry.workload in runs)
+        yield f"restarts {plural(len(runs), 'run')}{f' ({often} times)' if often > len(runs) else ''}"
+    if out:
+        yield f"interrupts {plural(len(out), 'run')} (out at the end)"
+    if replicas := _replaced(forecast).total():
+        yield f"replaces {plural(replicas, 'replica')}"
+
+
+def _waiting(forecast: Forecast) -> Iterator[str]:
+    evicted = _counts(forecast.evictions)
+    if waiting := (_counts(_new(forecast)) - evicted).total():
+        yield f"leaves {plural(waiting, 'workload')} waiting"
+    if otherwise := sum(wait.count for wait in forecast.waits if wait.otherwise and not wait.never):
+        yield f"makes {plural(otherwise, 'waiting workload')} wait for another reason"
+    pending = (wait for wait in forecast.waits if wait.reason == NO_NODE and not wait.before)
+    if count := sum(wait.count for wait in pending):
+        yield f"leaves {plural(count, 'workload')} waiting for nodes"
+
+
+def _over_quota(entries: Sequence[OverQuota]) -> Iterator[str]:
+    if queues := sorted({entry.queues for entry in entries if not entry.before}):
+        yield f"leaves {join_names(queues)} over the quota"
+
+
+def _starts(forecast: Forecast) -> Iterator[str]:
+    evicted: dict[str, int] = {}
+    for eviction in forecast.evictions:
+        evicted[eviction.workload] = min(eviction.seconds, evicted.get(eviction.workload, eviction.seconds))
+    again = _runs(start for start in forecast.starts if start.seconds >= evicted.get(start.workload, start.seconds + 1))
+    replicas = (_replicas(forecast.starts) - _replaced(forecast)).total()
+    if started := _counted(len(_runs(forecast.starts) - again), replicas):
+        yield f"starts {started}"
+    if again:
+        yield f"starts {plural(len(again), 'evicted run')} again"
+
+
+def _added(server: Server) -> str:
+    return f"adds server {_short(server)} ({server.ready_after} of {plural(server.wanted_after, 'replica')} ready)"
+
+
+def _scaled(server: Server) -> Iterator[str]:
+    if server.wanted_before != server.wanted_after:
+        ready = f" ({server.ready_after} ready)" if server.ready_after < server.wanted_after else ""
+        moved = f"from {server.wanted_before} to {plural(server.wanted_after, 'replica')}"
+        yield f"scales {_short(server)} {moved}{ready}"
+    elif server.ready_before != server.ready_after and not server.is_degraded:
+        yield f"changes the ready replicas of {_short(server)} from {server.ready_before} to {server.ready_after}"
+
+
+def _short(server: Server) -> str:
+    return server.name.rpartition("/")[2]
+
+
+def _used(entries: Sequence[Accelerators]) -> Iterator[str]:
+    for entry in entries:
+        if entry.used_before != entry.used_after:
+            place = f"{entry.accelerator}, {title_of(entry.capacity)}, {entry.machine}"
+            yield f"changes the accelerators in use from {entry.used_before} to {entry.used_after} ({place})"
+
+
+def _asked(pools: Sequence[Nodes]) -> Iterator[str]:
+    by_mode: Counter[tuple[str, str]] = Counter()
+    for pool in pools:
+        by_mode[pool.capacity, "" if pool.accelerator else " without accelerators"] += pool.came
+    for (mode, without), came in sorted(by_mode.items()):
+        if came:
+            yield f"asks for {plural(came, f'{title_of(mode)} node')}{without}"
+    if gone := sum(pool.went for pool in pools):
+        yield f"gives back {plural(gone, 'node')}"

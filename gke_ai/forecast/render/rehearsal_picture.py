@@ -1,0 +1,174 @@
+"""Draws a forecast as a timeline: runs, servers and pools, by minutes of Google Cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from gke_ai.forecast.model import Forecast, Lane
+from gke_ai.forecast.render import rehearsal, rehearsal_headline
+from gke_ai.svg import Canvas, fitted, width, wrapped
+
+# Color of each state of a run, whether it is an outline, and its meaning.
+STATES = {
+    "waiting": ("amber", True, "waits for quota"),
+    "evicted": ("red", True, "evicted, waits to resume"),
+    "starting": ("teal", False, "admitted, its pods start"),
+    "no nodes": ("amber", False, "admitted, but no node fits its pods"),
+    "running": ("blue", False, "runs"),
+    "interrupted": ("red", False, "interrupted: pods are missing"),
+    "ended": ("muted", True, "ended"),
+}
+SERVES, LACKS = "green", "red"
+NODES = "violet"
+TITLES = {"workload": "Runs", "server": "Ready replicas", "nodes": "Ready nodes"}
+WIDTH, LEFT, RIGHT = 1120.0, 236.0, 92.0
+TOP, LINE, LANE, BAR = 104.0, 22.0, 36.0, 22.0
+# Size of the text in a bar, and of a flag above a bar that is too narrow for its text; height of a row of flags.
+SIZE, FLAG, ROW = 12.0, 11.0, 14.0
+MAX_LANES = 24
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A state of a lane from left to right, in pixels. `row` is that of its flag, from below; None without a flag."""
+
+    state: str
+    left: float
+    right: float
+    row: int | None = None
+
+    @property
+    def flag_end(self) -> float:
+        """The right edge of its flag."""
+        return self.left + 8 + width(self.state, FLAG, True)
+
+
+def drawn(forecast: Forecast) -> str:
+    """The timeline as SVG."""
+    lanes = sorted(forecast.lanes, key=lambda lane: list(TITLES).index(lane.group))
+    left_out = len(lanes) - MAX_LANES
+    lanes = lanes[:MAX_LANES]
+    end = max(forecast.seconds, 60)
+
+    def x(second: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * min(second, end) / end
+
+    bars = [_flagged(list(_bars(lane, end, x))) for lane in lanes]
+    groups = len({lane.group for lane in lanes})
+    headline = wrapped(rehearsal_headline.sentence(forecast), WIDTH - 48, 17, True)
+    shift = LINE * (len(headline) - 1)
+    top = TOP + shift
+    base = top + sum(LANE + _height(of_lane) for of_lane in bars) + 26 * groups
+    canvas = Canvas(WIDTH, base + 78, f"What the change of {forecast.stack} does over time")
+    canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
+    for number, line in enumerate(headline):
+        canvas.text(24, 38 + LINE * number, line, 17, bold=True)
+    canvas.text(24, 60 + shift, fitted(" ".join(rehearsal.remarks(forecast)[:2]), WIDTH - 48, 12.5), 12.5, "muted")
+
+    for minute in _ticks(end):
+        canvas.line(x(minute), top - 6, x(minute), base, "line", 0.6)
+        canvas.text(x(minute), base + 18, f"{minute // 60} min", 11.5, "muted", anchor="middle")
+    canvas.line(x(forecast.applied), top - 10, x(forecast.applied), base, "muted", 1, dashed=True)
+    anchor = "end" if x(forecast.applied) > WIDTH - 200 else "middle" if x(forecast.applied) > LEFT + 60 else "start"
+    canvas.text(x(forecast.applied), top - 15, _applied(forecast), 11.5, "muted", anchor=anchor)
+    y, group = top, ""
+    for lane, of_lane in zip(lanes, bars, strict=True):
+        if lane.group != group:
+            group = lane.group
+            canvas.text(24, y + 18, TITLES[group], 12.5, "muted", bold=True)
+            y += 26
+        y += _height(of_lane)
+        canvas.text(34, y + LANE / 2 + 4, fitted(lane.name, LEFT - 46, 12.5), 12.5)
+        for bar in of_lane:
+            _draw(canvas, lane.group, bar, y + (LANE - BAR) / 2)
+        y += LANE
+    if left_out > 0:
+        canvas.text(24, base + 18, f"{left_out} more are not shown.", 12, "muted")
+    _legend(canvas, lanes, base + 52)
+    return canvas.rendered()
+
+
+def _applied(forecast: Forecast) -> str:
+    if forecast.refused:
+        return "The change is refused"
+    return "The upgrade is complete" if rehearsal_headline.is_upgrade(forecast) else "The change is applied"
+
+
+def _ticks(end: int) -> Iterator[int]:
+    """Whole minutes, at most about ten."""
+    step = next(size for size in (1, 2, 5, 10, 15, 30, 60, 120, 240, 1440) if end / (size * 60) <= 11 or size == 1440)
+    yield from range(0, end + 1, step * 60)
+
+
+def _bars(lane: Lane, end: int, x: Callable[[float], float]) -> Iterator[Bar]:
+    """The bars of a lane, at least 3 pixels wide, with a gap between them."""
+    for (begin, state), (until, _) in pairwise([*lane.steps, (end, "")]):
+        if state not in ("gone", "0 of 0") and until > begin:
+            yield Bar(state, x(begin) + 1, max(x(until) - 1, x(begin) + 4))
+
+
+def _flagged(bars: Sequence[Bar]) -> list[Bar]:
+    """Gives each bar that is too narrow for its text a flag above the flags that its own would cross."""
+    done: list[Bar] = []
+    for bar in reversed(bars):  # a flag reaches to the right
+        if width(bar.state, SIZE, True) + 14 < bar.right - bar.left:
+            done.append(bar)
+            continue
+        crossed = [other.row for other in done if other.row is not None and other.left < bar.flag_end]
+        done.append(replace(bar, row=max(crossed, default=-1) + 1))
+    return done[::-1]
+
+
+def _height(bars: Sequence[Bar]) -> float:
+    """The height of a lane's flags."""
+    return ROW * (1 + max((bar.row for bar in bars if bar.row is not None), default=-1))
+
+
+def _draw(canvas: Canvas, group: str, bar: Bar, y: float) -> None:
+    room = bar.right - bar.left
+    color, outline = STATES[bar.state][:2] if group == "workload" else (_color(group, bar.state), False)
+    radius = min(5, room / 2)
+    if outline:
+        canvas.rect(bar.left, y + 1, room - 1, BAR - 2, "page", color, radius=radius, thick=1.6, dashed=True)
+    else:
+        canvas.rect(bar.left, y, room, BAR, color, radius=radius)
+    if bar.row is None:
+        canvas.text(bar.left + 8, y + 15.5, bar.state, SIZE, color if outline else "page", bold=True)
+    else:
+        foot = y - 4 - ROW * bar.row
+        canvas.line(bar.left, foot - FLAG + 2, bar.left, y, color)
+        canvas.rect(bar.left + 2, foot - FLAG + 2, bar.flag_end - bar.left - 4, FLAG, "page", radius=2)
+        canvas.text(bar.left + 4, foot, bar.state, FLAG, color, bold=True)
+
+
+def _color(group: str, state: str) -> str:
+    """The color of a count such as `2 of 3`."""
+    if group == "nodes":
+        return NODES
+    ready, _, wanted = state.partition(" of ")
+    return SERVES if int(ready) >= int(wanted or 0) else LACKS if ready == "0" else "amber"
+
+
+def _legend(canvas: Canvas, lanes: list[Lane], y: float) -> None:
+    present = {state for lane in lanes if lane.group == "workload" for _, state in lane.steps}
+    entries = [
+        (color, outline, f"{state}: {text}" if state not in text else text)
+        for state, (color, outline, text) in STATES.items()
+        if state in present
+    ]
+    if any(lane.group == "server" for lane in lanes):
+        entries += [(SERVES, False, "all replicas are ready"), ("amber", False, "some are"), (LACKS, False, "none is")]
+    if any(lane.group == "nodes" for lane in lanes):
+        entries.append((NODES, False, "nodes"))
+    x = 24.0
+    for color, outline, text in entries:
+        if x + 27 + width(text, 12) > WIDTH - 24:
+            x, y = 24.0, y + 20
+        if outline:
+            canvas.rect(x, y - 10, 20, 12, "page", color, radius=3, thick=1.6, dashed=True)
+        else:
+            canvas.rect(x, y - 10, 20, 12, color, radius=3)
+        canvas.text(x + 27, y, text, 12, "muted")
+        x += 27 + width(text, 12) + 16

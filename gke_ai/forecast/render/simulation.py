@@ -1,0 +1,290 @@
+"""The result of a simulation in words and tables, for the terminal and for the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from gke_ai.forecast.names import join_names
+from gke_ai.forecast.render.measures import (
+    NODES,
+    WAITING,
+    WORK,
+    Measure,
+    Measures,
+    Unit,
+    change,
+    duration,
+    plural,
+    times,
+    written,
+)
+from gke_ai.forecast.render.rehearsal import Row, TableParts
+from gke_ai.forecast.simulation import POOL, QUEUE, Figure, Simulation
+from gke_ai.forecast.spread import Difference
+
+# Marks in a table of several configurations.
+MORE, LESS, WITHIN = "▲", "▼", "≈"
+MARKS = f"{MORE} {LESS} more or less than in the first configuration. {WITHIN} differs, but not more than the seeds do."
+MARKS_OF_ONE = f"{MORE} {LESS} more or less than in the first configuration."
+ONE_SEED = "One seed cannot show whether a difference exceeds the spread of days: add SEEDS=5."
+MAX_PARTS = 4
+# Each table of figures: its title, what its rows are, and its columns.
+TABLES: tuple[tuple[str, str, Measures], ...] = (
+    ("Waiting", QUEUE, WAITING),
+    ("Quota and work", QUEUE, WORK),
+    ("Nodes", POOL, NODES),
+)
+MEASURES = {(kind, key): measure for _, kind, measures in TABLES for key, measure in measures.items()}
+
+
+def sentence(result: Simulation) -> str:
+    """Returns the verdict in a few sentences: one for each compared configuration, or one for a single one."""
+    first, *others = result.configurations
+    if not others:
+        return _day(result)
+    verdicts = [_verdict(result, number, other.name, first.name) for number, other in enumerate(others, 1)]
+    return " ".join([*verdicts, *([ONE_SEED] if len(result.seeds) == 1 else [])])
+
+
+def _day(result: Simulation) -> str:
+    """What the queue with the longest waits shows."""
+
+    def wait(queue: str, key: str = "wait_p90") -> float:
+        figure = result.figure(QUEUE, queue, key)
+        return (figure and figure.mean(0)) or 0.0
+
+    queues = result.names(QUEUE)
+    slowest = max(queues, key=lambda queue: (wait(queue), wait(queue, "wait_longest")))
+    parts = []
+    if wait(slowest, "wait_longest") < 1:
+        parts.append("No run waits for quota." if all(not wait(queue, "wait_longest") for queue in queues) else "")
+    else:
+        half, most, last = (duration(wait(slowest, f"wait_{name}")) for name in ("p50", "p90", "longest"))
+        parts.append(
+            f"The runs of {slowest} wait longest: half of them start within {half}, 90 % within {most}, and all "
+            f"that start within {last}."
+        )
+    if preemptions := _sum(result, "preemptions"):
+        parts.append(f"Kueue preempts runs {times(preemptions)}.")
+    if never := _sum(result, "never_started"):
+        parts.append(f"{written(never, Unit.COUNT)} of {written(_sum(result, 'runs'), Unit.COUNT)} runs never start.")
+    if failed := _sum(result, "failed"):
+        parts.append(f"{written(failed, Unit.COUNT)} of {written(_sum(result, 'runs'), Unit.COUNT)} runs are given up.")
+    return " ".join(filter(None, parts))
+
+
+def _sum(result: Simulation, key: str) -> float:
+    """The sum of a figure over all queues of the first configuration."""
+    return sum(figure.mean(0) or 0.0 for figure in result.figures if figure.key == key)
+
+
+def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
+    """What a configuration changes: differences that exceed the spread of the seeds, or all if there is one seed."""
+    differences = [(figure, _difference(figure, measure, number)) for figure, measure in _measured(result)]
+    moved = [(figure, difference) for figure, difference in differences if difference]
+    shown = [
+        figure for figure, difference in moved if difference.exceeds is not False and len(_sides(figure, number)) > 1
+    ]
+    parts = [
+        _phrase(figure, number) for figure in sorted(shown, key=lambda figure: _RANKS.get(figure.key, len(_RANKS)))
+    ]
+    if not parts:
+        parts = ["no figure differs by more than the seeds do" if moved else "every figure is the same"]
+    text = f"With {name} instead of {first}, {join_names(parts[:MAX_PARTS])}."
+    others = len(parts) - MAX_PARTS
+    verb = "differs" if others == 1 else "differ"
+    return f"{text} {plural(others, 'other figure')} of the tables {verb} too." if others > 0 else text
+
+
+# How a verdict says a figure, the most important first. It says the others by the title of their column.
+PHRASES: Mapping[str, str] = MappingProxyType(
+    {
+        "never_started": "{after} instead of {before} runs of {name} never start",
+        "failed": "{after} instead of {before} runs of {name} are given up",
+        "wait_p90": "90 % of the runs of {name} start within {after} instead of {before}",
+        "wait_p50": "half of the runs of {name} start within {after} instead of {before}",
+        "cost": "{name} costs {after} instead of {before}",
+        "paid_hours": "{name} takes {after} instead of {before} accelerator-hours",
+        "nodes": "{name} has {after} instead of {before} nodes on average",
+        "preemptions": "Kueue preempts runs of {name} {after} instead of {before} times",
+        "lost_hours": "{name} loses {after} instead of {before} accelerator-hours of work",
+    }
+)
+_OTHER = '{name} has {after} instead of {before} in the column "{title}"'
+_RANKS = {key: rank for rank, key in enumerate(PHRASES)}
+
+
+def _difference(figure: Figure, measure: Measure, number: int) -> Difference | None:
+    """The difference from the first configuration, None if there is none. A certain one is no matter of the spread."""
+    difference = figure.difference(number)
+    if difference is None or (difference.is_zero and not difference.half):
+        return None
+    return replace(difference, half=0.0) if _is_certain(figure, measure, number) else difference
+
+
+def _is_certain(figure: Figure, measure: Measure, number: int) -> bool:
+    """Whether a difference of several seeds is certain: not decided by chance, and no seed says the opposite."""
+    pairs = [(a, b) for a, b in zip(figure.values[0], figure.values[number], strict=True) if None not in (a, b)]
+    signs = {(a < b) - (a > b) for a, b in pairs} - {0}  # type: ignore[operator]
+    return measure.certain and len(pairs) > 1 and len(signs) == 1
+
+
+def _phrase(figure: Figure, number: int) -> str:
+    before, after = _sides(figure, number)
+    title = MEASURES[figure.kind, figure.key].title
+    return PHRASES.get(figure.key, _OTHER).format(name=figure.name, before=before, after=after, title=title)
+
+
+def _sides(figure: Figure, number: int) -> tuple[str, ...]:
+    """The means as they are written, one if they look the same."""
+    unit = MEASURES[figure.kind, figure.key].unit
+    return tuple(dict.fromkeys(written(figure.mean(side), unit) for side in (0, number)))
+
+
+def tables(result: Simulation) -> list[TableParts]:
+    """Returns the tables that have rows: title, columns and rows."""
+    several = f", means of {len(result.seeds)} seeds" if len(result.seeds) > 1 else ""
+    everything: list[TableParts] = [
+        *((f"{title}{several}", *_values(result, kind, measures)) for title, kind, measures in TABLES),
+        ("Differences" if len(result.configurations) > 1 else "Spread over the seeds", *_spread(result)),
+        *_unhappiest(result),
+    ]
+    return [(title, columns, rows) for title, columns, rows in everything if rows]
+
+
+def _values(result: Simulation, kind: str, measures: Measures) -> tuple[Row, list[Row]]:
+    """A row for each queue or pool and configuration. Marks say what differs from the first configuration."""
+    several = len(result.configurations) > 1
+    head = ("cluster queue" if kind == QUEUE else "pool", *(["configuration"] if several else []))
+    present = [key for key, measure in measures.items() if _is_shown(result, kind, key, measure)]
+    rows = []
+    for name in shown_names(result, kind):
+        for number, configuration in enumerate(result.configurations):
+            cells = [_cell(result.figure(kind, name, key), measures[key], number) for key in present]
+            label = name if number == 0 else ""
+            rows.append((label, *([configuration.name] if several else []), *cells))
+    return (*head, *(measures[key].title for key in present)), rows
+
+
+def shown_names(result: Simulation, kind: str) -> list[str]:
+    """The queues that have runs, or the pools that have nodes."""
+    sizes = {name: result.figure(kind, name, "runs" if kind == QUEUE else "nodes") for name in result.names(kind)}
+    return [
+        name for name, size in sizes.items() if size is None or any(value for side in size.values for value in side)
+    ]
+
+
+def _is_shown(result: Simulation, kind: str, key: str, measure: Measure) -> bool:
+    """Whether a table has a column for a figure."""
+    values = [value for f in result.figures if (f.kind, f.key) == (kind, key) for side in f.values for value in side]
+    return any(values) or (bool(values) and not measure.rare)
+
+
+def _cell(figure: Figure | None, measure: Measure, number: int) -> str:
+    """The mean, with a mark if it differs from that of the first configuration."""
+    if figure is None:
+        return "–"
+    text = written(figure.mean(number), measure.unit)
+    difference = _difference(figure, measure, number) if number and not measure.given else None
+    if difference is None or difference.is_zero:
+        return text
+    return f"{text} {WITHIN if difference.exceeds is False else MORE if difference.mean > 0 else LESS}"
+
+
+def _spread(result: Simulation) -> tuple[Row, list[Row]]:
+    """The figures that vary or differ, with their smallest and largest value over the seeds. Empty with one seed."""
+    columns: Row = ("of", "figure", "mean", "smallest", "largest")
+    if len(result.seeds) == 1:
+        return columns, []
+    if len(result.configurations) == 1:
+        return columns, [
+            (figure.name, measure.title, *(written(value, measure.unit) for value in _range(figure, 0)))
+            for figure, measure in _measured(result)
+            if len({value for value in figure.values[0] if value is not None}) > 1
+        ]
+    rows = []
+    first, *others = result.configurations
+    several = len(others) > 1
+    for figure, measure in _measured(result):
+        for number, configuration in enumerate(others, 1):
+            difference = _difference(figure, measure, number)
+            if difference is None or difference.half is None or difference.is_zero:
+                continue
+            sides = (_between(figure, side, measure.unit) for side in (0, number))
+            moved, verdict = change(difference.mean, measure.unit), "certain"
+            if not _is_certain(figure, measure, number):
+                moved += f" ± {change(difference.half, measure.unit).lstrip('+±')}"
+                verdict = "yes" if difference.exceeds else "no"
+            label = (configuration.name,) if several else ()
+            rows.append((figure.name, measure.title, *label, *sides, moved, verdict))
+    compared = ("configuration", first.name, "with it") if several else (first.name, others[0].name)
+    return ("of", "figure", *compared, "difference", "more than the seeds do"), rows
+
+
+def _measured(result: Simulation) -> Iterator[tuple[Figure, Measure]]:
+    """The figures that are results, with their measures."""
+    for figure in result.figures:
+        measure = MEASURES.get((figure.kind, figure.key))
+        if measure and not measure.given:
+            yield figure, measure
+
+
+def _range(figure: Figure, number: int) -> tuple[float | None, float | None, float | None]:
+    present = [value for value in figure.values[number] if value is not None]
+    return figure.mean(number), min(present, default=None), max(present, default=None)
+
+
+def _between(figure: Figure, number: int, unit: Unit) -> str:
+    """The mean, with the smallest and the largest value if they differ."""
+    mean, low, high = (written(value, unit) for value in _range(figure, number))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _unhappiest(result: Simulation) -> Iterator[TableParts]:
+    several = len(result.configurations) > 1
+    of_seed = f" of seed {result.seeds[0]}" if len(result.seeds) > 1 else ""
+    for configuration in result.configurations:
+        title = f"Unhappiest runs{of_seed}{f' with {configuration.name}' if several else ''}"
+        yield (
+            title,
+            ("run", "cluster queue", "priority", "asks for", "submitted", "needs", "delay", "why"),
+            [
+                (
+                    str(run.row),
+                    run.queue,
+                    run.priority or "–",
+                    run.asks,
+                    f"hour {run.submitted / 3600:.1f}",
+                    duration(run.duration),
+                    "never ends" if run.delay is None else duration(run.delay),
+                    " ".join(run.why) or "–",
+                )
+                for run in configuration.unhappiest
+            ],
+        )
+
+
+def remarks(result: Simulation) -> list[str]:
+    """Returns what a reader must know of the result."""
+    lines = []
+    if len(result.configurations) > 1:
+        lines.append(MARKS if len(result.seeds) > 1 else MARKS_OF_ONE)
+        if len(result.seeds) > 1:
+            lines.append(
+                f"A difference exceeds the spread of the {len(result.seeds)} seeds if the 95 % interval of the paired "
+                f"differences (Student's t) excludes 0. By chance, one of 20 figures does so without a reason. A run "
+                "that never starts is no matter of chance: its difference is certain, unless the seeds disagree."
+            )
+    if any(configuration.unhappiest for configuration in result.configurations):
+        lines.append(
+            "Delay: from submission to end, less the duration. It counts waiting, interruptions and repeated work."
+        )
+    for configuration in result.configurations:
+        if configuration.late:
+            lines.append(
+                f"With {configuration.name}, Kueue decided {times(configuration.late)} after the clock had moved on: "
+                "these times are too late."
+            )
+    return [*lines, *result.notes]

@@ -1,0 +1,264 @@
+"""Reads traces in public formats, and the Workloads of a snapshot, as submissions. Pure.
+
+The files are not part of this project. docs/simulation.md says where they are, and under which licenses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.objects import condition, holds
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.forecast.simulate.trace import (
+    MAX_PODS,
+    MAX_ROWS,
+    MAX_SECONDS,
+    Mistake,
+    Submission,
+    integer,
+    number,
+    rows_of,
+    shown,
+    text_of,
+)
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.ops.stack import Stop
+
+GIB = 2**30
+# Where a format does not say how much memory a run needs.
+MEMORY_PER_CPU = 4.0
+Row = Mapping[str, str]
+
+
+class Skipped(Exception):
+    """A row that is no run: it never started, or it used no time."""
+
+
+class Cells:
+    """The values of a row, by column. A bad value names its column."""
+
+    def __init__(self, row: Row, queues: Mapping[str, str]) -> None:
+        self._row = row
+        self._queues = queues
+
+    def text(self, column: str) -> str:
+        return self._row[column]
+
+    def read(self, column: str, reader: Callable[[str], Any]) -> Any:
+        try:
+            return reader(self._row[column])
+        except Mistake as mistake:
+            raise Mistake(f"column {column}: {shown(self._row[column])}: {mistake}") from None
+
+    def number(self, column: str) -> float:
+        return float(self.read(column, number(0, 1e12)))
+
+    def count(self, column: str, low: int = 0) -> int:
+        return int(self.read(column, integer(low, 999_999)))
+
+    def time(self, column: str) -> float:
+        return float(self.read(column, _time))
+
+    def queue(self, column: str) -> str:
+        """The local queue for a group of the format: the one named for it, else the one for all."""
+        group = self._row.get(column, "")
+        queue = self._queues.get(group) or self._queues.get("")
+        if queue is None:
+            raise Mistake(
+                f"column {column}: no local queue is named for {shown(group)}: use --queue GROUP=NAMESPACE/NAME"
+            )
+        return queue
+
+
+def _time(text: str) -> float:
+    try:
+        time = datetime.fromisoformat(text)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise Mistake("use a date and time") from None
+
+
+def run(
+    cells: Cells, group: str, time: float, pods: int, total: tuple[float, float, float], seconds: float
+) -> Submission:
+    """Returns a submission from the totals of a run: accelerators, CPU cores, and GiB of memory."""
+    if seconds < 1:
+        raise Skipped
+    accelerators, cpu, memory = (amount / pods for amount in total)
+    whole = -(-accelerators // 1)
+    return Submission(time, cells.queue(group), "", pods, int(whole), cpu, memory, min(seconds, MAX_SECONDS))
+
+
+def alibaba(cells: Cells) -> Submission:
+    """A task of `openb_pod_list_*.csv`. A task with a part of a GPU counts as a whole one.
+
+    https://github.com/alibaba/clusterdata/tree/master/cluster-trace-gpu-v2023
+    """
+    if not cells.text("scheduled_time") or not cells.text("deletion_time"):
+        raise Skipped
+    seconds = cells.number("deletion_time") - cells.number("scheduled_time")
+    total = (cells.count("num_gpu"), cells.number("cpu_milli") / 1000, cells.number("memory_mib") / 1024)
+    return run(cells, "qos", cells.number("creation_time"), 1, total, seconds)
+
+
+def acme(cells: Cells) -> Submission:
+    """A job of `trace_seren.csv` or `trace_kalos.csv`, with a pod on each node.
+
+    https://github.com/InternLM/AcmeTrace
+    """
+    return _slurm(cells, "type")
+
+
+def helios(cells: Cells) -> Submission:
+    """A job of `cluster_log.csv`, with a pod on each node.
+
+    https://github.com/S-Lab-System-Group/HeliosData
+    """
+    return _slurm(cells, "vc")
+
+
+def _slurm(cells: Cells, group: str) -> Submission:
+    if not cells.text("start_time") or not cells.text("duration"):
+        raise Skipped
+    pods, cpu = max(1, round(cells.number("node_num"))), cells.number("cpu_num")
+    if pods > MAX_PODS:
+        raise Mistake(f"column node_num: {pods}: use at most {MAX_PODS}")
+    total = (cells.number("gpu_num"), cpu, cpu * MEMORY_PER_CPU)
+    return run(cells, group, cells.time("submit_time"), pods, total, cells.number("duration"))
+
+
+# Readers of CSV formats, each with the columns that it needs.
+_SLURM = ("gpu_num", "cpu_num", "node_num", "submit_time", "start_time", "duration")
+TABLES: Mapping[str, tuple[Callable[[Cells], Submission], tuple[str, ...]]] = MappingProxyType(
+    {
+        "alibaba": (
+            alibaba,
+            ("cpu_milli", "memory_mib", "num_gpu", "qos", "creation_time", "deletion_time", "scheduled_time"),
+        ),
+        "acme": (acme, (*_SLURM, "type")),
+        "helios": (helios, (*_SLURM, "vc")),
+    }
+)
+FORMATS = (*TABLES, "philly", "snapshot")
+
+
+def import_table(path: Path, form: str, queues: Mapping[str, str]) -> tuple[Submission, ...]:
+    """Returns the runs of a file in a CSV format, from time 0. Stops at the first bad row, with its column."""
+    reader, columns = TABLES[form]
+    runs = []
+    for line, row in rows_of(path, columns):
+        try:
+            runs.append(reader(Cells(row, queues)))
+        except Skipped:
+            continue
+        except Mistake as mistake:
+            raise Stop(f"{path}, line {line}, {mistake}.") from None
+    return from_zero(path, runs)
+
+
+def import_philly(path: Path, queues: Mapping[str, str]) -> tuple[Submission, ...]:
+    """Returns the jobs of `cluster_job_log`, from time 0: servers of the last attempt, and the time of all attempts.
+
+    https://github.com/msr-fiddle/philly-traces. The format has no CPU and memory: those of a job are assumed from
+    its GPUs, with 4 cores for each.
+    """
+    jobs = json_of(path)
+    if not isinstance(jobs, list) or len(jobs) > MAX_ROWS:
+        raise Stop(f"{path} is not a list of at most {MAX_ROWS:,} jobs. Replay a part of it.")
+    runs = []
+    for position, job in enumerate(jobs):
+        try:
+            runs.append(_philly_job(job, queues))
+        except Skipped:
+            continue
+        except Mistake as mistake:
+            raise Stop(f"{path}, job {position + 1}, {mistake}.") from None
+        except (KeyError, TypeError, AttributeError):
+            raise Stop(f"{path}, job {position + 1}: it does not have the fields of cluster_job_log.") from None
+    return from_zero(path, runs)
+
+
+def _philly_job(job: Mapping[str, Any], queues: Mapping[str, str]) -> Submission:
+    attempts = [entry for entry in job["attempts"] if _is_time(entry["start_time"]) and _is_time(entry["end_time"])]
+    if not attempts or not attempts[-1]["detail"]:
+        raise Skipped
+    row = {"vc": str(job["vc"]), "submitted_time": str(job["submitted_time"])}
+    cells = Cells(row, queues)
+    seconds = sum(_time(entry["end_time"]) - _time(entry["start_time"]) for entry in attempts)
+    servers = attempts[-1]["detail"]
+    gpus = sum(len(server["gpus"]) for server in servers)
+    total = (gpus, gpus * 4.0, gpus * 4.0 * MEMORY_PER_CPU)
+    return run(cells, "vc", cells.time("submitted_time"), len(servers), total, seconds)
+
+
+def _is_time(text: object) -> bool:
+    return isinstance(text, str) and text not in ("", "None")
+
+
+def json_of(path: Path) -> Any:
+    """Returns the content of a JSON file. Stops if it is none."""
+    try:
+        return json.loads(text_of(path, 256 * 2**20))
+    except (ValueError, RecursionError):
+        raise Stop(f"{path} is not JSON.") from None
+
+
+def import_snapshot(path: Path, snapshot: Snapshot) -> tuple[Submission, ...]:
+    """Returns the finished Workloads of a snapshot, and those that run for as long as they have run, from time 0."""
+    runs = []
+    for workload in snapshot.of("Workload"):
+        try:
+            runs.append(_workload(workload, snapshot.taken_at))
+        except Skipped:
+            continue
+    return from_zero(path, runs)
+
+
+def _workload(workload: Mapping[str, Any], now: datetime) -> Submission:
+    metadata, spec = workload["metadata"], workload["spec"]
+    admitted = condition(workload, "Admitted")
+    if not admitted or not (holds(workload, "Admitted") or holds(workload, "Finished")) or "queueName" not in spec:
+        raise Skipped
+    end = condition(workload, "Finished") if holds(workload, "Finished") else None
+    until = _time(end["lastTransitionTime"]) if end else now.timestamp()
+    pods, requests = 0, dict.fromkeys(("accelerators", "cpu", "memory"), 0.0)
+    for pod_set in spec["podSets"]:
+        pods += int(pod_set["count"])
+        for container in pod_set["template"]["spec"].get("containers", []):
+            resources = container.get("resources", {})
+            for resource, text in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
+                kind = "accelerators" if resource in (NVIDIA_GPU, GOOGLE_TPU) else resource
+                if kind in requests:
+                    requests[kind] += float(parse_quantity(str(text))) * int(pod_set["count"])
+    queue = f"{metadata['namespace']}/{spec['queueName']}"
+    cells = Cells({}, {"": queue})
+    total = (requests["accelerators"], requests["cpu"], requests["memory"] / GIB)
+    seconds = until - _time(admitted["lastTransitionTime"])
+    found = run(cells, "", _time(metadata["creationTimestamp"]), max(1, pods), total, seconds)
+    return replace(found, priority=str((spec.get("priorityClassRef") or {}).get("name", "")))
+
+
+def from_zero(path: Path, runs: Iterable[Submission]) -> tuple[Submission, ...]:
+    """Returns the runs in order of time, with the first at 0. Stops if there are none, or if they span too long."""
+    ordered = sorted(runs, key=lambda each: each.time)
+    if not ordered:
+        raise Stop(f"{path} has no run that started and ended.")
+    first, last = ordered[0].time, ordered[-1].time
+    if last - first > MAX_SECONDS:
+        raise Stop(f"{path} spans more than {MAX_SECONDS / 86_400:.0f} days. Replay a part of it.")
+    return tuple(replace(each, time=each.time - first) for each in ordered)
+
+
+def window(trace: Iterable[Submission], start: float, hours: float) -> Iterator[Submission]:
+    """Yields the submissions of a part of a trace, which begins `start` hours after the first one."""
+    for each in trace:
+        if start * 3600 <= each.time < (start + hours) * 3600:
+            yield replace(each, time=each.time - start * 3600)

@@ -1,0 +1,218 @@
+"""The real Kueue on a scratch control plane: starts it, writes Workloads, follows its decisions, reads its counts."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import yaml
+from urllib3.exceptions import HTTPError
+
+from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
+from gke_ai.components.kueue import chart_values, manager_configuration
+from gke_ai.forecast.rehearse.scratch import RUN, Scratch
+from gke_ai.forecast.simulate.objects import Object, Queues
+from gke_ai.ops.stack import Stop, client_of, request
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+WORKLOADS = f"/apis/{KUEUE_API}/workloads"
+READY_SECONDS, END_SECONDS = 300.0, 5.0
+# The tag of the emulator's build that tries waiting workloads again 1 ms after quota is free, not 1 s.
+BUILD = "-simulation"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What Kueue itself counts, by cluster queue: workloads about to be tried, tried without success, and admitted.
+
+    `attempts` is how often it tried the heads of all queues that have any.
+    """
+
+    active: Mapping[str, int] = field(default_factory=dict)
+    inadmissible: Mapping[str, int] = field(default_factory=dict)
+    reserving: Mapping[str, int] = field(default_factory=dict)
+    attempts: int = 0
+
+
+@dataclass(frozen=True)
+class Log:
+    """What Kueue's log says.
+
+    `moved` is how often it moved waiting workloads back to be tried, by `queue/NAME` or `cohort/NAME`.
+    `idle` is whether it has tried all that it is to try.
+    """
+
+    moved: Mapping[str, int] = field(default_factory=dict)
+    idle: bool = True
+
+
+class Kueue:
+    """A running Kueue with the queues of a configuration."""
+
+    def __init__(self, api: ApiClient, process: subprocess.Popen[str], log: Path) -> None:
+        self._api = api
+        self._process = process
+        self._log = log
+        self._changes: queue.SimpleQueue[Object] = queue.SimpleQueue()
+        self._watch = threading.Thread(target=self._follow, daemon=True)
+        self._watch.start()
+
+    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
+        """Writes and deletes Workloads. Leaves one that has changed since it was read: its change is still to come."""
+        self._ask({"put": [*puts], "delete": [*deletes]})
+
+    def log(self) -> Log:
+        """Returns what Kueue's log says by now."""
+        return Log(**self._ask({"log": True}))
+
+    def counts(self) -> Counts:
+        """Returns Kueue's own counts."""
+        answer = self._ask({"counts": True})
+        active, inadmissible = ({name: pair[part] for name, pair in answer["pending"].items()} for part in (0, 1))
+        return Counts(active, inadmissible, answer["reserving"], answer["attempts"])
+
+    def changes(self, seconds: float) -> Iterator[Object]:
+        """Yields the Workloads that changed since the last call. Waits for the first one for at most `seconds`."""
+        try:
+            yield self._changes.get(timeout=seconds)
+            while True:
+                yield self._changes.get_nowait()
+        except queue.Empty:
+            return
+
+    def _ask(self, content: Object) -> Any:
+        return ask(self._process, content, self._log)
+
+    def _follow(self) -> None:
+        """Lists and watches the Workloads. After a lost connection it lists again."""
+        while True:
+            try:
+                answer = request(self._api, "GET", WORKLOADS)
+                for item in answer.body["items"]:
+                    self._changes.put({"apiVersion": KUEUE_API, "kind": "Workload", **item})
+                self._read(str(answer.body["metadata"]["resourceVersion"]))
+            except (OSError, ValueError, KeyError, HTTPError, Stop):
+                time.sleep(0.5)
+
+    def _read(self, version: str) -> None:
+        method, url, headers, *_ = self._api.param_serialize("GET", WORKLOADS, auth_settings=["BearerToken"])
+        url += "?" + urlencode({"watch": "1", "resourceVersion": version})
+        pool = self._api.rest_client.pool_manager
+        response = pool.request(method, url, headers=headers, preload_content=False)
+        rest = b""
+        for chunk in response.stream(None, decode_content=True):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for event in map(json.loads, filter(None, lines)):
+                if event["type"] == "ERROR":  # the version is too old to continue
+                    return
+                if event["type"] != "DELETED":
+                    self._changes.put(event["object"])
+
+
+@contextmanager
+def started(emulator: Scratch, queues: Queues) -> Iterator[Kueue]:
+    """Starts Kueue with the queues of a configuration. Yields it once every queue is active."""
+    values = emulator.state / "kueue.yaml"
+    chart = chart_values(KUEUE_VERSION, 1, configuration(queues))
+    chart["controllerManager"]["manager"]["image"]["tag"] += BUILD
+    values.write_text(yaml.safe_dump(chart))
+    log = emulator.state / "queues.log"
+    with log.open("w") as output:
+        process = _start(emulator, values, output)
+        try:
+            first = process.stdout.readline() if process.stdout else ""
+            if not first:
+                raise Stop(f"Kueue does not start:\n{_end_of(log)}")
+            api = client_of(Path(json.loads(first)["kubeconfig"]).read_text(), 4)
+            _create(api, queues)
+            yield Kueue(api, process, log)
+        finally:
+            if process.stdin:
+                process.stdin.close()  # it ends with its input
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:  # it still creates the control plane
+                process.terminate()
+                process.wait()
+
+
+def configuration(queues: Queues) -> dict[str, Any]:
+    """The configuration of Kueue's manager, as the program writes it but for what would cost time or cause restarts.
+
+    No pod becomes ready in a simulation, so there is no limit for that. Kueue's own limit of 50 requests per second
+    would slow it down without changing a decision.
+    """
+    written = manager_configuration(queues.stack.namespaces, False, 0)
+    return {
+        **written,
+        "leaderElection": {**written["leaderElection"], "leaderElect": False},
+        "clientConnection": {"qps": 1000, "burst": 2000},
+        **queues.manager,
+    }
+
+
+def _start(emulator: Scratch, values: Path, log: IO[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [RUN, "queues", KUEUE_VERSION, str(values)],
+        env=emulator.environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+    )
+
+
+def ask(process: subprocess.Popen[str], content: Object, log: Path) -> Any:
+    """Sends a request to the emulator's process and returns its answer. Stops with the end of its log if it ended."""
+    assert process.stdin
+    assert process.stdout
+    try:
+        process.stdin.write(json.dumps(content) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+    except (OSError, ValueError):
+        raise Stop(
+            "Kueue's control plane has ended, so the simulation cannot go on. Run it again. "
+            f"Its last output:\n{_end_of(log)}"
+        ) from None
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:].strip() or "(none)"
+
+
+def _create(api: ApiClient, queues: Queues) -> None:
+    """Creates the queues. Kueue's webhook answers only some seconds after its start."""
+    deadline = time.monotonic() + READY_SECONDS
+    for path, item in queues.objects():
+        while (answer := request(api, "POST", path, body=item)).code >= 400 and answer.code != 409:
+            if answer.code < 500 and answer.code != 404:
+                raise Stop(f"The cluster refuses {item['kind']} {item['metadata']['name']}: {answer.reason}")
+            if time.monotonic() > deadline:
+                raise Stop(f"Kueue does not answer within {READY_SECONDS:.0f} s: {answer.reason}")
+            time.sleep(0.3)
+    before: list[str] = []
+    while inactive := [
+        f"{item['metadata']['name']}"
+        for item in request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues").body["items"]
+        if not any(
+            entry["type"] == "Active" and entry["status"] == "True"
+            for entry in item.get("status", {}).get("conditions", [])
+        )
+    ]:
+        if len(inactive) != len(before):  # hundreds of queues take a busy machine minutes
+            before, deadline = inactive, time.monotonic() + READY_SECONDS
+        if time.monotonic() > deadline:
+            raise Stop(f"Kueue does not make these queues active: {', '.join(inactive)}")
+        time.sleep(0.3)

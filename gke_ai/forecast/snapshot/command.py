@@ -1,0 +1,169 @@
+"""The command of `gke_ai.forecast.snapshot`: reads the cluster of a stack and prints its snapshot."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from gke_ai.forecast.snapshot.fields import Kind, kinds
+from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
+from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, PATH, configuration, manager
+from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
+from gke_ai.forecast.snapshot.pools import NodePool, read_pools
+from gke_ai.ops.stack import Object, Stack, Stop, add_stack, client_of, objects_of, request
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PAGE = 500
+FORBIDDEN, GONE = 403, 410
+KEY_BYTES = 32
+ROLE = "gke-ai-snapshot"
+
+
+def main() -> None:
+    """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
+    parser = argparse.ArgumentParser(prog="gke_ai.forecast.snapshot", description=main.__doc__)
+    add_stack(parser)
+    parser.add_argument("--kubeconfig", type=Path, help="read the cluster of this kubeconfig, which needs no stack")
+    parser.add_argument(
+        "--pools", type=Path, help="node pools from gcloud container node-pools list --format json, to add them"
+    )
+    parser.add_argument("--hash-names", action="store_true", help="hash the names that the stack does not use itself")
+    parser.add_argument("--keep-names", type=Path, help="folder of manifests; names in its files are not hashed")
+    parser.add_argument(
+        "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
+    )
+    parser.add_argument(
+        "--role", action="store_true", help="print the ClusterRole that a snapshot needs, and nothing else"
+    )
+    options = parser.parse_args()
+    if options.role:
+        print(role(), end="")
+        return
+    for option in ("hash_key", "keep_names"):
+        if getattr(options, option) and not options.hash_names:
+            raise Stop(f"--{option.replace('_', '-')} has no effect without --hash-names. Add --hash-names.")
+    cluster = client_of(read_text(options.kubeconfig), 4) if options.kubeconfig else None
+    pools = read_pools(options.pools) if options.pools else None
+    show(Stack(options.stack), options.hash_names, options.hash_key, cluster, pools, options.keep_names)
+
+
+def show(
+    stack: Stack,
+    hashed: bool = False,
+    key: Path | None = None,
+    cluster: ApiClient | None = None,
+    pools: list[NodePool] | None = None,
+    manifests: Path | None = None,
+) -> None:
+    """Prints the snapshot of a cluster as JSON.
+
+    Args:
+        stack: The stack, which gives the snapshot its name.
+        hashed: Whether names are hashed, except those of the stack or of `manifests`.
+        key: File with the key of the hashes. Default: random.
+        cluster: Client of another cluster than the stack's.
+        pools: Node pools of the cluster.
+        manifests: Folder whose names are not hashed.
+    """
+    api = cluster or stack.cluster()
+    snapshot = take(stack.name, api).model_copy(update={"pools": pools})
+    if hashed:
+        secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)
+        if len(secret) < KEY_BYTES:
+            raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
+        kept = [*(file_names(manifests) if manifests else []), *([] if cluster else stack_names(stack.resources))]
+        snapshot = hash_names(snapshot, kept, secret)
+    sys.stdout.write(snapshot.to_json())
+
+
+def read_text(path: Path) -> str:
+    """Returns the text of a file. Stops if it cannot be read."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Stop(f"{path} cannot be read ({error}).") from None
+
+
+def role() -> str:
+    """Returns the ClusterRole that may list the kinds of a snapshot and read Kueue's configuration, as YAML."""
+    plurals: dict[str, list[str]] = {}
+    for kind in kinds().values():
+        plurals.setdefault(kind.group, []).append(kind.plural)
+    rules: list[Object] = [
+        {"apiGroups": [group], "resources": sorted(names), "verbs": ["list"]} for group, names in plurals.items()
+    ]
+    rules.append({"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [CONFIG_MAP], "verbs": ["get"]})
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}}
+    return yaml.safe_dump({**head, "rules": rules}, sort_keys=False)
+
+
+def take(stack: str, api: ApiClient) -> Snapshot:
+    """Reads the objects of every kind.
+
+    A kind that the cluster refuses to list is reported on stderr and is missing. One that is not installed is empty.
+    Stops if every kind is missing.
+    """
+    taken_at = datetime.now(UTC)
+    objects: dict[str, list[Object]] = {}
+    missing: list[str] = []
+    for name, kind in kinds().items():
+        try:
+            objects[name] = list_all(api, kind)
+        except Forbidden as forbidden:
+            print(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
+            missing.append(name)  # without the answer, which names the user
+    if len(missing) == len(kinds()):
+        raise Stop(
+            "The cluster refuses to list every kind, so there is no snapshot. "
+            "Check which user your kubeconfig uses, and give it the role that gke_ai.forecast.snapshot --role prints."
+        )
+    kueue = configuration(request(api, "GET", PATH))
+    version, gates = manager(objects.get("Deployment", []))
+    if kueue is not None and gates:
+        kueue = {**kueue, "featureGates": {**(kueue.get("featureGates") or {}), **gates}}
+    return build(stack, objects, taken_at, missing=missing, kueue=kueue, kueueVersion=version)
+
+
+def read_file(path: Path) -> Snapshot:
+    """Reads a snapshot from a file. Stops if it is none."""
+    try:
+        if not path.is_file() and path.exists():
+            raise Stop(f"The snapshot {path} is not a file.")
+        if path.stat().st_size > MAX_BYTES:
+            raise Stop(f"{path} has more than {MAX_BYTES >> 20} MiB. A scratch cluster cannot hold so many objects.")
+        return read(path.read_text())
+    except UnicodeDecodeError:
+        raise Stop(f"The snapshot {path} is not text.") from None
+    except OSError as error:
+        raise Stop(f"The snapshot {path} cannot be read ({error.strerror}).") from None
+    except InvalidSnapshot as invalid:
+        raise Stop(f"{path}: {invalid}") from None
+
+
+class Forbidden(Exception):
+    """The user may not list a kind."""
+
+
+def list_all(api: ApiClient, kind: Kind) -> list[Object]:
+    """Returns all objects of a kind, page by page. Raises Forbidden."""
+    query = {"limit": str(PAGE)}
+    objects: list[Object] = []
+    while True:
+        answer = request(api, "GET", kind.path(), query)
+        if answer.code == FORBIDDEN:
+            raise Forbidden(answer.reason)
+        if answer.code == GONE:  # the pages took longer than the cluster keeps them: read them all at once
+            return objects_of(request(api, "GET", kind.path()), kind.path())
+        objects += objects_of(answer, kind.path())
+        page = (answer.body.get("metadata") or {}).get("continue") if answer.code == 200 else None
+        if not page:
+            return objects
+        query = {"limit": str(PAGE), "continue": page}

@@ -1,0 +1,310 @@
+"""Says whether a run would start if it were submitted now, which runs Kueue would preempt, and what it waits for.
+
+    make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [CONFIG=…] [INTERVAL=1] [JSON=out.json]
+
+The file has one run as it stands in `training` or `batch` of the configuration, or the manifest of a Job, a JobSet or a
+Workload with a local queue. A scratch cluster gets the state of the snapshot, or of the stack's cluster, and then the
+run: the real Kueue decides. Nothing is submitted to your cluster, and the scratch cluster is deleted.
+
+If the run waits, Kueue is also asked about it alone, in empty copies of the queues: a run that waits there too never
+starts. With INTERVAL=1, the real Kueue also replays the queue from now on, with durations and arrivals drawn from the
+runs in the snapshot, and the answer has the first and the last of these starts. Capacity of Google Cloud and the start
+of nodes are not part of the answer.
+
+The exit code is 0 if Kueue decided, whatever it decided; 1 if there is no answer; 3 if the cluster refuses the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.quantities import readable
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.forecast.answer import Answer, Run, answer, holders, is_decided, own_workload, roots, sharing, waiting
+from gke_ai.forecast.durations import records
+from gke_ai.forecast.rehearse import delays
+from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
+from gke_ai.forecast.rehearse.manifests import Change, Manifest
+from gke_ai.forecast.rehearse.plain import NAME, Manifests, check_version
+from gke_ai.forecast.rehearse.progress import phase
+from gke_ai.forecast.rehearse.scratch import scratch
+from gke_ai.forecast.rehearse.sources import Started
+from gke_ai.forecast.rehearse.watching import Recorder
+from gke_ai.forecast.render.measures import duration
+from gke_ai.forecast.render.rehearsal import plural
+from gke_ai.forecast.snapshot.command import read_file, take
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.when.alone import KUEUE, ask_alone
+from gke_ai.forecast.when.futures import REPLAYS, starts
+from gke_ai.forecast.when.run_file import cluster_queue, read_run
+from gke_ai.ops.stack import Stack, Stop, add_stack, client_of, list_objects, on_emulator, request
+from gke_ai.ops.terminal import new_console
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+SHOWN = 8
+VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues"
+_NEEDED = ("Workload", "ClusterQueue", "LocalQueue", "ResourceFlavor")
+# For how long Kueue may take to say something about the run, and then to do what follows from it, in seconds. Of runs
+# of the same shape in a queue, it says something about the first alone.
+_FIRST_WORD, _SETTLES = 15.0, 60.0
+_NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
+
+
+def main() -> None:
+    """Prints whether the run starts, and why not."""
+    options = parser().parse_args()
+    if not on_emulator():
+        raise Stop("Kueue is asked on the emulator:  make when STACK=prod SNAPSHOT=snapshot.json RUN_FILE=run.yaml")
+    stack = Stack(options.stack, options.config)
+    snapshot = read_file(options.snapshot) if options.snapshot else take(stack.name, stack.cluster())
+    if missing := {*_NEEDED} & {*snapshot.missing}:
+        raise Stop(f"The snapshot has no {', '.join(sorted(missing))}, so the queue is unknown. List them.")
+    check_version(snapshot, options.snapshot.name if options.snapshot else options.stack)
+    manifest = read_run(options.file, stack, snapshot)
+    stop_at_signals("question")
+    found, notes = ask(manifest, snapshot)
+    if options.interval and not found.starts and not found.never:
+        found, more = with_interval(found, snapshot, options.seed)
+        notes += more
+    console = new_console()
+    print()
+    print(headline(found))
+    for text in reasons(found, with_nodes=snapshot.pools is not None):
+        print(text)
+    for table in tables(found):
+        console.print()
+        console.print(table)
+    print()
+    for text in notes:
+        print(text)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(as_json(found), indent=1) + "\n")
+        print(f"Written: {options.json}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Returns the parser of the command's options."""
+    options = argparse.ArgumentParser(
+        prog="python -m gke_ai.forecast.when",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def path(text: str) -> Path | None:
+        return Path(text).absolute() if text else None
+
+    options.add_argument("file", type=Path, help="the run, as YAML")
+    add_stack(options)
+    options.add_argument("--config", type=path, help="configuration with pools. Default: Pulumi.STACK.yaml")
+    options.add_argument("--snapshot", type=path, help="snapshot of the cluster. Default: the stack's cluster now")
+    options.add_argument("--interval", action="store_true", help="also say within which time it starts")
+    options.add_argument("--seed", type=int, default=1, help="seed of the drawn durations. Default: 1")
+    options.add_argument("--json", type=path, help="file for the answer as JSON")
+    return options
+
+
+# ------------------------------------------------------------------------------------------------------------- asking
+def ask(manifest: Manifest, snapshot: Snapshot) -> tuple[Answer, list[str]]:
+    """Brings a scratch cluster to the state of a snapshot and submits a run. Returns Kueue's answer, and notes."""
+    source = Manifests(manifest.title, (), Change(apply=(manifest,)), snapshot)
+    with scratch() as emulator:
+        source.bring_up(emulator)
+        state, notes = source.restored(emulator)
+        written = restore_state(emulator, state)
+        with Recorder(emulator.kubeconfig()) as recorder:
+            notes += compare_state(emulator, NAME, written, recorder)
+            api = client_of(emulator.kubeconfig(), 1)
+            with phase(f"submit {manifest.title}"):
+                queue = cluster_queue(manifest, snapshot)
+                assert queue is not None
+                return asked(api, recorder, manifest, queue, partial(source.start, emulator)), notes
+
+
+def asked(
+    api: ApiClient,
+    recorder: Recorder,
+    manifest: Manifest,
+    queue: str,
+    start: Callable[[], Started],
+    quiet: float = delays.QUIET_SECONDS,
+) -> Answer:
+    """Submits a run to a cluster that has settled, and returns what Kueue decides about it and who is before it."""
+    name = f"{manifest.namespace}/{manifest.kind.lower()}/{manifest.name}"
+    recorder.begin()
+    update = start()
+    try:
+        if not update.succeeded():
+            print(f"The cluster refuses the run:\n{update.errors()}", file=sys.stderr)
+            raise SystemExit(REFUSED)
+        deadline = time.monotonic() + _FIRST_WORD
+        while not ((own := own_workload(recorder.timeline(True), name)) and is_decided(own)):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        if own is None:
+            raise Stop(
+                f"Kueue creates no Workload for {manifest.title}, so it does not manage the run. Check the labels of "
+                "its namespace, its priority class, and whether Kueue's configuration names its kind."
+            )
+        recorder.settle(quiet, _SETTLES)
+        found = answer(recorder.timeline(True), name, queue)
+    finally:
+        update.stop()
+    return found if found.starts else _waiting(api, found, own)
+
+
+def _waiting(api: ApiClient, found: Answer, own: Mapping[str, Any]) -> Answer:
+    """Adds to an answer whether the run can ever start, who is ahead of it, and who holds its quota."""
+    alone = ask_alone(api, own, found.queue)
+    queues = list_objects(api, f"{KUEUE}/clusterqueues")
+    shared = sharing(found.queue, roots(queues, list_objects(api, f"{KUEUE}/cohorts"))[0])
+    workloads = list_objects(api, f"{KUEUE}/workloads")
+    strict = [
+        item["metadata"]["name"]
+        for item in queues
+        if item["metadata"]["name"] in shared and item["spec"].get("queueingStrategy") == "StrictFIFO"
+    ]
+    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in workloads}
+    me = own["metadata"]["namespace"], own["metadata"]["name"]
+    before = [(key, found.queue) for key in _until(pending(api, found.queue), me)]
+    # The first run of a StrictFIFO queue keeps the quota that it waits for from others of its cohort.
+    before += [(key, other) for other in strict if other != found.queue for key in pending(api, other)[:1]]
+    return replace(
+        found,
+        never=alone.why,
+        ahead=tuple(waiting(by_name[key], name) for key, name in before if key in by_name),
+        holders=tuple(holders(workloads, shared, alone.cells, datetime.now(UTC))),
+    )
+
+
+def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer, list[str]]:
+    """Adds to the answer about a run that waits when it starts in replays of the queue from now on."""
+    with scratch() as emulator, phase(f"replay the queue {REPLAYS} times until the run starts"):
+        waits = starts(emulator, snapshot, found.queue, found.workload, seed)
+    ended = sum(record.ended is not None for record in records(snapshot.of("Workload")))
+    note = f"Durations and arrivals are drawn from the runs in the snapshot, of which {ended:,} ended."
+    return replace(found, waits=tuple(waits)), [note]
+
+
+def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
+    """Returns the waiting Workloads of a cluster queue in Kueue's order, by namespace and name."""
+    answered = request(api, "GET", f"{VISIBILITY}/{queue}/pendingworkloads")
+    items = answered.body.get("items") or [] if answered.code < 400 else []
+    ordered = sorted(items, key=lambda item: int(item.get("positionInClusterQueue") or 0))
+    return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in ordered]
+
+
+def _until(keys: Iterable[tuple[str, str]], own: tuple[str, str]) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if key == own:
+            return
+        yield key
+
+
+# ------------------------------------------------------------------------------------------------------------ printing
+def headline(found: Answer) -> str:
+    """Returns the answer in one sentence."""
+    pods = f" with {found.pods} of its {found.requested} pods" if 0 < found.pods < found.requested else ""
+    on = f" on flavor {' and '.join(found.flavors)}" if found.flavors else ""
+    where = f"{on} of cluster queue {found.queue}" if on else f" in cluster queue {found.queue}"
+    if found.never:
+        return f"{found.run} never starts in cluster queue {found.queue}: alone, it would wait for {found.never}."
+    if found.preempts:
+        ended = f"{plural(len(found.preempts), 'preempted run')} {'has' if len(found.preempts) == 1 else 'have'}"
+        return f"{found.run} starts{pods} once {ended} ended,{where}."
+    if found.admitted:
+        return f"{found.run} starts at once{pods},{where}."
+    return f"{found.run} waits{where}, for {found.waits_for}.{f' {interval(found)}' if found.waits else ''}"
+
+
+def interval(found: Answer) -> str:
+    """Returns when the run starts in the replays, in one sentence."""
+    low, middle, high = found.waits[0], found.waits[len(found.waits) // 2], found.waits[-1]
+    if low == inf:
+        return "It starts in none of the replays."
+    span = f"{duration(low)} to {duration(high)}" if high < inf else f"{duration(low)} or later, or not at all"
+    median = f"in {duration(middle)}, " if middle < inf else ""
+    return f"It starts {median}90 %: {span}."
+
+
+def reasons(found: Answer, with_nodes: bool) -> Iterator[str]:
+    """Yields what else there is to say, in sentences."""
+    for eviction in found.preempts:
+        yield f"Kueue preempts {eviction.workload} of local queue {eviction.queue}, priority {eviction.priority}."
+    if with_nodes and found.no_node:
+        yield f"No node fits its pods. They wait for {found.no_node}."
+    if not found.starts:
+        same = sum(other.queue == found.queue for other in found.ahead)
+        yield f"{plural(same, 'waiting run')} of its queue {'is' if same == 1 else 'are'} ahead of it."
+
+
+def tables(found: Answer) -> Iterator[Table]:
+    """Yields who is ahead of a run that waits, and who holds its quota."""
+    if found.starts or found.never:
+        return
+    for title, runs, columns in (
+        ("Ahead of it", found.ahead, ("requests",)),
+        ("Holds quota that it needs", found.holders, ("uses", "runs for")),
+    ):
+        if not runs:
+            continue
+        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for number, column in enumerate(("run", "cluster queue", "priority", *columns)):
+            table.add_column(column, no_wrap=not number, justify="right" if column == "priority" else "left")
+        for other in runs[:SHOWN]:
+            since = [duration(other.seconds)] if len(columns) > 1 else []
+            table.add_row(other.name, other.queue, str(other.priority), amounts(other.requests), *since)
+        if len(runs) > SHOWN:
+            table.add_row(f"… and {len(runs) - SHOWN} more")
+        yield table
+
+
+def as_json(found: Answer) -> Mapping[str, object]:
+    """Returns the answer as plain data."""
+    return {
+        "version": 2,
+        "run": found.run,
+        "clusterQueue": found.queue,
+        "starts": found.starts,
+        "flavors": found.flavors,
+        "pods": found.pods,
+        "requestedPods": found.requested,
+        "preempts": [eviction.workload for eviction in found.preempts],
+        "waitsFor": found.waits_for,
+        "never": found.never,
+        "noNode": found.no_node,
+        "seconds": [None if seconds == inf else round(seconds) for seconds in found.waits],
+        "ahead": [_as_json(other) for other in found.ahead],
+        "holders": [_as_json(other) for other in found.holders],
+    }
+
+
+def _as_json(other: Run) -> Mapping[str, object]:
+    requests = {name: readable(name, amount) for name, amount in other.requests.items()}
+    return {"run": other.name, "clusterQueue": other.queue, "priority": other.priority, "requests": requests}
+
+
+def amounts(requests: Mapping[str, Fraction]) -> str:
+    """Formats amounts of resources: accelerators if there are any, else the rest."""
+    chosen = {name: amount for name, amount in requests.items() if name in _NAMES} or requests
+    return ", ".join(
+        plural(int(amount), _NAMES[name]) if name in _NAMES else f"{readable(name, amount)} {name}"
+        for name, amount in sorted(chosen.items())
+    )

@@ -1,0 +1,289 @@
+"""When a run that waits starts: replays of the queue from now on by the real Kueue, with drawn durations and arrivals.
+
+Each replay has copies of the queues of its own, so all of them are replayed at once on one control plane.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import inf
+from typing import Any
+
+from gke_ai.catalog.objects import condition
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.answer import roots, sharing
+from gke_ai.forecast.durations import Arrivals, Durations, Record, records
+from gke_ai.forecast.rehearse.graft import complete
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.simulate.kueue import started
+from gke_ai.forecast.simulate.nodes import Nodes
+from gke_ai.forecast.simulate.objects import Object, Queues, name_of, second
+from gke_ai.forecast.simulate.replay import LONGEST_WAIT, Decider, Replay
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.settings import ResolvedStack, Settings
+
+# The interval is from the first to the last of these starts. Of 30 equally likely starts and one more, that one is
+# within the others in 29 of 31 cases, if the durations are known.
+REPLAYS = 30
+MOST_ARRIVALS = 400
+
+
+@dataclass(frozen=True)
+class Future:
+    """A run of a replay: its Workload, for how long it has run, and which replay it belongs to."""
+
+    workload: Mapping[str, Any]
+    replay: int
+    elapsed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Copies(Queues):
+    """Copies of cluster queues of a snapshot, and of those that share quota with them, for each replay.
+
+    Admission checks and topologies are left out, because no nodes are simulated.
+    """
+
+    snapshot: Snapshot
+    asked: tuple[str, ...]
+    replays: int
+
+    @cached_property
+    def shared(self) -> dict[str, list[str]]:
+        """The cluster queues that share quota with each queue that is asked about, and itself."""
+        of_queues, _ = roots(self.snapshot.of("ClusterQueue"), self.snapshot.of("Cohort"))
+        return {queue: sharing(queue, of_queues) for queue in self.asked}
+
+    @cached_property
+    def members(self) -> dict[str, Object]:
+        """These cluster queues by name."""
+        names = {name for shared in self.shared.values() for name in shared}
+        named = {item["metadata"]["name"]: item for item in self.snapshot.of("ClusterQueue")}
+        return {name: item for name, item in named.items() if name in names}
+
+    @cached_property
+    def local(self) -> dict[str, Object]:
+        """The local queues of these, by NAMESPACE/NAME."""
+        return {
+            f"{item['metadata']['namespace']}/{item['metadata']['name']}": item
+            for item in self.snapshot.of("LocalQueue")
+            if item["spec"]["clusterQueue"] in self.members
+        }
+
+    @cached_property
+    def by_local(self) -> dict[str, str]:
+        return {
+            f"{item['metadata']['namespace']}/{_copied(number, item['metadata']['name'])}": _copied(
+                number, item["spec"]["clusterQueue"]
+            )
+            for number in range(self.replays)
+            for item in self.local.values()
+        }
+
+    @cached_property
+    def priorities(self) -> dict[str, int]:
+        """The priorities of the runs, by their text."""
+        return {}
+
+    @cached_property
+    def trees(self) -> dict[str, str]:
+        of_queues, _ = roots(self.members.values(), self.snapshot.of("Cohort"))
+        return {
+            _copied(number, name): f"cohort/{_copied(number, root)}" if root else f"queue/{_copied(number, name)}"
+            for number in range(self.replays)
+            for name, root in of_queues.items()
+        }
+
+    def groups(self, nodes: Nodes | None = None) -> list[frozenset[str]]:
+        """The cluster queues of each replay that share quota."""
+        assert nodes is None
+        shared = {frozenset(names) for names in self.shared.values()}
+        return [
+            frozenset(_copied(number, name) for name in names) for number in range(self.replays) for names in shared
+        ]
+
+    def is_strict(self, name: str) -> bool:
+        return self._spec(name).get("queueingStrategy") == "StrictFIFO"
+
+    def policies(self, name: str) -> tuple[str, ...]:
+        preemption = self._spec(name).get("preemption") or {}
+        return tuple(preemption.get(key, "Never") for key in ("withinClusterQueue", "reclaimWithinCohort"))
+
+    def first_flavor(self, name: str) -> str:
+        return str(self._spec(name)["resourceGroups"][0]["flavors"][0]["name"])
+
+    def _spec(self, name: str) -> Mapping[str, Any]:
+        spec: Mapping[str, Any] = self.members[name.partition("-")[2]]["spec"]
+        return spec
+
+    @property
+    def manager(self) -> Mapping[str, Any]:
+        """What the cluster's Kueue is configured to, where it decides the order of admissions."""
+        return {
+            key: value for key, value in (self.snapshot.kueue or {}).items() if key in ("fairSharing", "featureGates")
+        }
+
+    def objects(self) -> Iterator[tuple[str, Object]]:
+        kueue = f"/apis/{KUEUE_API}"
+        for namespace in sorted({name.partition("/")[0] for name in self.local}):
+            yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        for flavor in self.snapshot.of("ResourceFlavor"):
+            spec = {key: value for key, value in (flavor.get("spec") or {}).items() if key != "topologyName"}
+            yield f"{kueue}/resourceflavors", _object("ResourceFlavor", flavor["metadata"]["name"], spec)
+        for number in range(self.replays):
+            for cohort in self.snapshot.of("Cohort"):
+                name = _copied(number, cohort["metadata"]["name"])
+                yield f"{kueue}/cohorts", _object("Cohort", name, _renamed(number, cohort.get("spec") or {}))
+            for name, item in self.members.items():
+                spec = {**_renamed(number, item["spec"]), "namespaceSelector": {}}
+                yield f"{kueue}/clusterqueues", _object("ClusterQueue", _copied(number, name), spec)
+            for item in self.local.values():
+                metadata = item["metadata"]
+                local = _object(
+                    "LocalQueue",
+                    _copied(number, metadata["name"]),
+                    {"clusterQueue": _copied(number, item["spec"]["clusterQueue"])},
+                )
+                local["metadata"]["namespace"] = metadata["namespace"]
+                yield f"{kueue}/namespaces/{metadata['namespace']}/localqueues", local
+
+
+def _copied(number: int, name: str) -> str:
+    return f"r{number}-{name}"
+
+
+def _renamed(number: int, spec: Object) -> Object:
+    left_out = ("admissionChecksStrategy", "stopPolicy")
+    names = {key: _copied(number, spec[key]) for key in ("cohortName", "parentName") if spec.get(key)}
+    return {**{key: value for key, value in spec.items() if key not in left_out}, **names}
+
+
+def _object(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+class Futures:
+    """The runs of all replays: those that run, those that wait, each run that is asked about, and drawn arrivals.
+
+    Args:
+        snapshot: The state from which each replay begins.
+        asked: Workloads that are asked about, each with its cluster queue. No two queues share quota.
+        seed: Seed of the drawn durations and arrivals.
+        replays: Number of replays.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, asked: Sequence[tuple[str, Mapping[str, Any]]], seed: int = 1, replays: int = REPLAYS
+    ) -> None:
+        stack = ResolvedStack(Settings.model_validate({}))
+        self.queues = Copies(stack, snapshot, tuple(queue for queue, _ in asked), replays)
+        self._now = snapshot.taken_at.timestamp()
+        known = [record for record in records(snapshot.of("Workload")) if record.source in self.queues.local]
+        rows: list[tuple[Submission, Future]] = []
+        for number, (queue, own) in enumerate(asked):
+            of_queue = [record for record in known if self._queue(record) in self.queues.shared[queue]]
+            for replay in range(replays):
+                chance = random.Random(f"{seed} {number} {replay}")
+                rows += self._rows(replay, of_queue, Record(own, self._now), chance)
+        rows.sort(key=lambda pair: pair[0].time)  # stable, so those of the snapshot keep their order
+        self.trace = tuple(row for row, _ in rows)
+        self._futures = [future for _, future in rows]
+        owns = {id(own): number for number, (_, own) in enumerate(asked)}
+        self._targets: list[list[int]] = [[] for _ in asked]
+        for number, future in enumerate(self._futures):
+            if id(future.workload) in owns:
+                self._targets[owns[id(future.workload)]].append(number)
+        self.queues.priorities.update((row.priority, int(row.priority)) for row in self.trace)
+
+    def _rows(
+        self, replay: int, known: Sequence[Record], own: Record, chance: random.Random
+    ) -> Iterator[tuple[Submission, Future]]:
+        """Yields the runs of a replay of the queues that share quota with a run's."""
+        durations = {source: Durations(source, known, self._now) for source in {own.source, *(r.source for r in known)}}
+
+        def row(time: float, record: Record, elapsed: float = 0.0) -> Submission:
+            namespace, _, local = record.source.partition("/")
+            priority = str(record.workload["spec"].get("priority") or 0)
+            seconds = LONGEST_WAIT if record.is_endless else durations[record.source].draw(chance, elapsed)
+            return Submission(time, f"{namespace}/{_copied(replay, local)}", priority, 1, 0, 0.0, 0.0, seconds)
+
+        running = [record for record in known if record.started is not None and record.ended is None]
+        for record in sorted(running, key=lambda record: record.started or 0.0):
+            elapsed = record.seconds(self._now)
+            yield row(0.0, record, elapsed), Future(record.workload, replay, elapsed)
+        waiting = [record for record in known if record.started is None and not self._is_stopped(record)]
+        for record in (*sorted(waiting, key=lambda record: record.created), own):
+            yield row(0.0, record), Future(record.workload, replay)
+        for time, record in islice(Arrivals(known, self._now).draw(chance), MOST_ARRIVALS):
+            yield row(time, record), Future({**record.workload, "status": {}}, replay)
+
+    def replay(self, kueue: Decider) -> list[list[float]]:
+        """Returns the seconds until each run starts in each replay, in order. Infinite if it does not."""
+        until = {number for numbers in self._targets for number in numbers}
+        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until)
+        for run, future in zip(replay.runs, self._futures, strict=True):
+            run.kept = future.elapsed
+        replay.run()
+        return [
+            sorted(run.admitted[0][0] if (run := replay.runs[number]).admitted else inf for number in numbers)
+            for numbers in self._targets
+        ]
+
+    def make(self, run: Run) -> Object:
+        """Returns the Workload of a run. One that ran in the snapshot has its quota."""
+        future = self._futures[run.number]
+        source, metadata = future.workload, future.workload["metadata"]
+        spec = {
+            key: value for key, value in source["spec"].items() if key in ("podSets", "priority", "priorityClassRef")
+        }
+        item = _object(
+            "Workload",
+            name_of(run.number),
+            {**spec, "active": True, "queueName": _copied(future.replay, source["spec"]["queueName"])},
+        )
+        item["metadata"] |= {
+            "namespace": metadata["namespace"],
+            "uid": f"00000000-0000-4000-8000-{run.number:012d}",
+            "creationTimestamp": second(run.number),
+            "generation": 1,
+        }
+        admission = (source.get("status") or {}).get("admission")
+        if admission and condition(source, "QuotaReserved").get("status") == "True":
+            item["status"] = self._status(future.replay, admission, run.number)
+        return complete("Workload", copy.deepcopy(item))
+
+    @staticmethod
+    def _status(number: int, admission: Mapping[str, Any], at: int) -> Object:
+        sets = [
+            {key: value for key, value in item.items() if key not in ("topologyAssignment", "delayedTopologyRequest")}
+            for item in admission["podSetAssignments"]
+        ]
+        conditions = [
+            {"type": name, "status": "True", "reason": name, "message": "", "lastTransitionTime": second(at)}
+            for name in ("QuotaReserved", "Admitted")
+        ]
+        held = {"clusterQueue": _copied(number, admission["clusterQueue"]), "podSetAssignments": sets}
+        return {"admission": held, "conditions": conditions}
+
+    def _queue(self, record: Record) -> str:
+        return str(self.queues.local[record.source]["spec"]["clusterQueue"])
+
+    def _is_stopped(self, record: Record) -> bool:
+        local = self.queues.local[record.source]
+        both = (local, self.queues.members[self._queue(record)])
+        return any(item["spec"].get("stopPolicy", "None") != "None" for item in both)
+
+
+def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
+    """Returns the seconds until a run starts in each replay from the state of a snapshot, in order."""
+    futures = Futures(snapshot, [(queue, own)], seed)
+    with started(emulator, futures.queues) as kueue:
+        (waits,) = futures.replay(kueue)
+        return waits

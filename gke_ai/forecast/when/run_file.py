@@ -1,0 +1,143 @@
+"""Reads the run of a question from a file: as in the configuration, or as a Kubernetes manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gke_ai import settings
+from gke_ai.catalog.objects import label
+from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.stack import ROOT, Stack, Stop
+from gke_ai.settings import BadConfiguration
+from gke_ai.settings.reading import PREFIX
+from gke_ai.settings.runs import run_name
+
+KINDS = ("Job", "JobSet", "Workload")
+SECTIONS = ("training", "batch")
+
+
+def read_run(path: Path, stack: Stack, snapshot: Snapshot) -> Manifest:
+    """Returns the run of a file as an object that Kueue decides on. Stops with every mistake of the file."""
+    text = _text(path)
+    if "apiVersion" not in text:
+        run = _of_configuration(path, read_configuration(path), stack)
+    else:
+        runs = [manifest for manifest in parse(text, str(path)) if manifest.is_rehearsed and manifest.kind in KINDS]
+        if len(runs) != 1:
+            raise Stop(
+                f"{path} has {len(runs)} Jobs, JobSets and Workloads. Write the manifest of one run, or one entry of "
+                "training or batch."
+            )
+        run = _named(runs[0])
+    source = f"{run.namespace}/{_queue(path, run)}"
+    if cluster_queue(run, snapshot) is None:
+        known = ", ".join(sorted(_full_name(item) for item in snapshot.of("LocalQueue"))) or "none"
+        raise Stop(
+            f"{path}: the cluster has no local queue {source}. It has {known}. Names of a hashed snapshot differ."
+        )
+    if any(_full_name(item) == f"{run.namespace}/{run.name}" for item in snapshot.of(run.kind) if run.is_named):
+        raise Stop(f"{path}: the cluster has {run.title} already. The answer is about one run more, so rename it.")
+    return run
+
+
+def cluster_queue(run: Manifest, snapshot: Snapshot) -> str | None:
+    """Returns the cluster queue of a run's local queue. None if the snapshot has no such local queue."""
+    source = f"{run.namespace}/{_stated_queue(run)}"
+    return next(
+        (item["spec"]["clusterQueue"] for item in snapshot.of("LocalQueue") if _full_name(item) == source), None
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.is_file() and path.stat().st_size <= MAX_BYTES:
+            return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        pass
+    raise Stop(f"{path} is not a text file of at most {MAX_BYTES >> 20} MiB. Name the file of the run.")
+
+
+def _named(run: Manifest) -> Manifest:
+    """A run with a name, which the answer needs. The API server would choose another one."""
+    metadata = run.content["metadata"]
+    return (
+        run if run.is_named else Manifest({**run.content, "metadata": {**metadata, "name": f"{run.name}0"}}, run.source)
+    )
+
+
+def _stated_queue(run: Manifest) -> str:
+    spec = run.content.get("spec")
+    if run.kind == "Workload":
+        return str((spec if isinstance(spec, dict) else {}).get("queueName") or "")
+    labels = run.content["metadata"].get("labels")
+    return label(run.content, QUEUE_LABEL) if isinstance(labels, dict) else ""
+
+
+def _queue(path: Path, run: Manifest) -> str:
+    queue = _stated_queue(run)
+    if not queue:
+        where = "spec.queueName" if run.kind == "Workload" else f"metadata.labels has no {QUEUE_LABEL}: it"
+        raise Stop(f"{path}: {where} is missing, so Kueue does not manage the run. Add it.")
+    return queue
+
+
+def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> Manifest:
+    """The Workload of a run as it stands in the configuration. Its pool and its priority are those of the stack."""
+    file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
+    config = read_configuration(file).get("config") or {}
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    section, item = _item(path, content, values)
+    project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
+    try:
+        resolved = settings.load({**values, **{name: [] for name in SECTIONS}, section: [item]}, project, region=region)
+    except BadConfiguration as bad:
+        inside = f"{PREFIX}{section}[0]"
+        lines = [
+            str(problem).replace(inside, str(path), 1) if problem.path.startswith(inside) else f"{file}: {problem}"
+            for problem in bad.problems
+        ]
+        raise Stop("\n".join(lines)) from None
+    (placed,) = resolved.placed_runs
+    run = placed.section
+    if run.queue is None:
+        raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
+    requests = {
+        name: format_quantity(name, Fraction(amount)) for name, amount in placed.queued_request.items() if amount
+    }
+    container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
+    pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
+    pod_set = {"name": "main", "count": placed.pods_at_once, "template": {"spec": pod}}
+    return Manifest(
+        {
+            "apiVersion": KUEUE_API,
+            "kind": "Workload",
+            "metadata": {"name": run_name(run), "namespace": run.namespace},
+            "spec": {"queueName": run.queue, "priority": placed.priority, "podSets": [pod_set]},
+        },
+        str(path),
+    )
+
+
+def _item(path: Path, content: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, object]:
+    """The section of a run, and the run: below the name of its section, or alone."""
+    named = {key.removeprefix(PREFIX): value for key, value in content.items() if isinstance(key, str)}
+    for section in SECTIONS:
+        if section in named:
+            items = named[section]
+            if len(named) > 1 or not isinstance(items, list) or len(items) != 1:
+                raise Stop(f"{path}: {section} is not a list with one run. Leave one entry.")
+            return section, items[0]
+    tpus = {pool.get("name") for pool in values.get("tpuPools") or [] if isinstance(pool, dict)}
+    return "batch" if "kind" not in content and content.get("pool") in tpus else "training", content
+
+
+def _full_name(item: Mapping[str, Any]) -> str:
+    return f"{item['metadata'].get('namespace', '')}/{item['metadata']['name']}"

@@ -1,9 +1,0 @@
-"""Entry point of `python -m gke_ai.ops.snapshot`."""
-
-from __future__ import annotations
-
-from gke_ai.ops.snapshot.command import main
-from gke_ai.ops.stack import run
-
-if __name__ == "__main__":
-    run(main)

@@ -1,1 +1,0 @@
-"""`python -m gke_ai.rehearse.simulate.when`: asks the real Kueue whether one run more starts, and who is before it."""
