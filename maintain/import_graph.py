@@ -70,10 +70,9 @@ def graph() -> dict[str, frozenset[str]]:
 
 
 def place(own: str) -> Path:
-    """The folder of a folder or layer, or the file of `__main__` without its suffix."""
-    inside = ROOT.joinpath("gke_ai", *own.split("."))
-    is_there = inside.is_dir() and not inside.is_symlink()
-    return inside if is_there or inside.with_suffix(".py").exists() else ROOT.joinpath(*own.split("."))
+    """The folder or file of a folder or layer, where the links of `gke_ai` lead."""
+    bases = [ROOT.joinpath(*folder, *own.split(".")) for folder in (("gke_ai",), ())]
+    return next(path.resolve() for base in bases for path in (base, base.with_suffix(".py")) if path.exists())
 
 
 def described(own: str) -> str:

@@ -1,1 +1,1 @@
-"""`python -m gke_ai.forecast.snapshot`: writes the state of a cluster as JSON, with listed fields only."""
+"""Reads the state of a cluster, and writes it as JSON with listed fields only: `python -m gke_ai.forecast.snapshot`."""

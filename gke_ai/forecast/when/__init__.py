@@ -1,1 +1,1 @@
-"""`python -m gke_ai.forecast.when`: asks the real Kueue whether one run more starts, and who is before it."""
+"""Asks the real Kueue whether one run more starts, and who is before it: `python -m gke_ai.forecast.when`."""

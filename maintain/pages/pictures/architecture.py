@@ -25,7 +25,8 @@ def drawn() -> str:
 
 def box(name: str) -> Box:
     """A folder or layer, with the first sentence of its docstring."""
-    title = "__main__.py" if name == "__main__" else f"{import_graph.place(name).relative_to(ROOT)}/"
+    place = import_graph.place(name)
+    title = f"{place.relative_to(ROOT)}{'/' if place.is_dir() else ''}"
     lines = wrapped(import_graph.described(name).replace("`", ""), TEXT_WIDTH, TEXT_SIZE)
     return Box(name, title, kind="", children=tuple(map(Child, lines)))
 
