@@ -10,7 +10,7 @@ import importlib.util
 import runpy
 import sys
 from collections.abc import Sequence
-from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 
@@ -56,7 +56,7 @@ class _FormerNames(MetaPathFinder):
         return ModuleSpec(fullname, _Current(found), is_package=is_package) if found else None
 
 
-class _Current(InspectLoader):
+class _Current(Loader):
     """Gives the module of today in place of a new one."""
 
     def __init__(self, current: ModuleSpec) -> None:
@@ -71,7 +71,3 @@ class _Current(InspectLoader):
     def get_code(self, fullname: str) -> CodeType | None:
         assert isinstance(self._current.loader, InspectLoader)
         return self._current.loader.get_code(self._current.name)
-
-    def get_source(self, fullname: str) -> str | None:
-        assert isinstance(self._current.loader, InspectLoader)
-        return self._current.loader.get_source(self._current.name)

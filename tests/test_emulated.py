@@ -155,5 +155,5 @@ def test_stack_without_its_existing_cluster_can_be_deleted(
 
 def test_outside_the_emulator_the_command_to_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GKE_AI_STATE")
-    with pytest.raises(Stop, match=r"emulator/run python -m ops\.emulated up$"):
+    with pytest.raises(Stop, match=r"emulator/run python -m gke_ai\.ops\.emulated up$"):
         run("up", tmp_path / "mine.yaml", monkeypatch)

@@ -256,7 +256,8 @@ def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() 
         new = MAY_IMPORT[folders.pop()] - needed
         needed |= new
         folders += new
-    assert {name.partition(".")[0] for name in needed} <= {source.removesuffix(".py") for source in prepared.SOURCES}
+    sources = {source.removeprefix("gke_ai/").removesuffix(".py") for source in prepared.SOURCES}
+    assert {name.partition(".")[0] for name in needed} <= sources
 
 
 # ---------------------------------------------------------------------------------------------------------- command

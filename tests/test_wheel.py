@@ -32,7 +32,7 @@ registered = []
 
 class Cloud(pulumi.runtime.Mocks):
     def new_resource(self, args):
-        registered.append(args.typ)
+        registered.append(f"{args.typ.rpartition(':')[2]} {args.name}")
         return None, dict(args.inputs)
     def call(self, args):
         return {"number": "1"}, []
@@ -43,7 +43,7 @@ pulumi.runtime.set_all_config(config)
 
 def program():
     bucket = Bucket(name="models-of-mine", location="us-central1")
-    ModelBucket("models", bucket, project="my-project", workload_pool="my-project.svc.id.goog")
+    ModelBucket("mine", bucket, project="my-project", workload_pool="my-project.svc.id.goog")
     runpy.run_module("gke_ai", run_name="__main__")
 
 pulumi.runtime.test(program)()
@@ -115,10 +115,7 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
     components, settings, package, registered = json.loads(done.stdout)
     assert (components, settings) == ("components of mine", "settings of mine")
     assert package == str(installed / "gke_ai" / "__init__.py")
-    assert registered[0] == "gke-ai:index:ModelBucket"
-    assert {"gcp:storage/bucket:Bucket", "gcp:container/cluster:Cluster", "kubernetes:apps/v1:Deployment"} <= {
-        *registered
-    }
+    assert {"ModelBucket mine", "GkeCluster llm-cluster"} <= {*registered}
     assert "is now" not in done.stderr
 
 
