@@ -12,22 +12,36 @@ from tests.repository import ROOT
 
 # Less than the width of a column, so that no line is cut.
 TEXT_WIDTH, TEXT_SIZE = 134, 11.5
+# Layers in the box of another one, and one that only starts others: the picture stays as wide as a page.
+REHEARSE = "forecast.rehearse"
+TOGETHER = dict.fromkeys(("forecast.compare", "forecast.simulate", "forecast.when"), REHEARSE)
+LEFT_OUT = "ops.emulated"
 
 
 def drawn() -> str:
     """The architecture as SVG."""
-    imports = import_graph.graph()
+    imports = together(import_graph.graph())
     boxes = {name: box(name) for name in imports}
     return svg(
         Graph(boxes, frozenset(edges(imports))), "The folders. Each arrow leads to a folder that imports another"
     )
 
 
+def together(graph: Mapping[str, Set[str]]) -> dict[str, set[str]]:
+    """The graph of what the picture shows."""
+    imports: dict[str, set[str]] = {}
+    for name, direct in graph.items():
+        if name != LEFT_OUT:
+            imports.setdefault(TOGETHER.get(name, name), set()).update(TOGETHER.get(other, other) for other in direct)
+    return {name: direct - {name, LEFT_OUT} for name, direct in imports.items()}
+
+
 def box(name: str) -> Box:
     """A folder or layer, with the first sentence of its docstring."""
     place = import_graph.place(name)
     title = f"{place.relative_to(ROOT)}{'/' if place.is_dir() else ''}"
-    lines = wrapped(import_graph.described(name).replace("`", ""), TEXT_WIDTH, TEXT_SIZE)
+    beside = ". Beside it: compare, simulate, when" if name == REHEARSE else ""
+    lines = wrapped(import_graph.described(name).replace("`", "") + beside, TEXT_WIDTH, TEXT_SIZE)
     return Box(name, title, kind="", children=tuple(map(Child, lines)))
 
 
