@@ -23,15 +23,16 @@ MAY_IMPORT = {
     # Programs of pods: the standard library only.
     "components.pods": set[str](),
     "registered": {"catalog", "settings"},
-    "policy": {"catalog", "registered", "settings"},
-    "ops": {"catalog", "registered", "settings"},
+    "kube": {"catalog"},
+    "policy": {"catalog", "kube", "registered", "settings"},
+    "ops": {"catalog", "kube", "registered", "settings"},
     "svg": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
-    "forecast": {"catalog"},
+    "forecast": {"catalog", "kube"},
     "forecast.snapshot": {"catalog", "ops"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "ops"},
     "forecast.render": {"catalog", "forecast", "registered", "svg"},
-    "report": {"catalog", "forecast", "forecast.render", "ops", "registered", "settings", "svg"},
+    "report": {"catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings", "svg"},
     "ops.emulated": {"catalog", "forecast.snapshot", "ops"},
     "forecast.rehearse": {
         *("catalog", "forecast", "forecast.render", "forecast.snapshot", "ops", "ops.emulated", "registered", "report"),
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     },
     "forecast.simulate": {
         *("catalog", "components", "components.build", "forecast", "forecast.rehearse", "forecast.render"),
-        *("forecast.snapshot", "ops", "registered", "settings"),
+        *("forecast.snapshot", "kube", "ops", "registered", "settings"),
     },
     "forecast.when": {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
@@ -47,7 +48,7 @@ MAY_IMPORT = {
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
-    "emulator": {"catalog"},
+    "emulator": {"catalog", "kube"},
 }
 
 

@@ -6,42 +6,21 @@ Jobs apart. It ignores volumes (they follow the pod), other affinity between pod
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
 from emulator.cluster import node_agents
 from gke_ai.catalog.quantities import format_quantity, parse_quantity
+from gke_ai.kube import pods
 
 Object = dict[str, Any]
 Amounts = Mapping[str, Fraction]
 
 
 def requests(pod: Object) -> dict[str, Fraction]:
-    """The resources that a pod requests: containers and sidecars together or a larger init container, and one pod.
-
-    https://kubernetes.io/docs/concepts/workloads/pods/init-containers/#resource-sharing-within-containers
-    """
-    spec = pod["spec"]
-    together: Counter[str] = Counter()
-    peak: dict[str, Fraction] = {}
-    for container in spec.get("initContainers", []):
-        own = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            together.update(own)
-            own = {}
-        for resource, amount in own.items():
-            peak[resource] = max(peak.get(resource, Fraction(0)), amount + together[resource])
-    for container in spec["containers"]:
-        together.update(_requests(container))
-    total = {name: max(Fraction(together[name]), peak.get(name, Fraction(0))) for name in {*together, *peak}}
-    return total | {"pods": Fraction(1)}
-
-
-def _requests(container: Object) -> dict[str, Any]:
-    requests = container.get("resources", {}).get("requests", {})
-    return {resource: parse_quantity(str(text)) for resource, text in requests.items()}
+    """The resources that a pod requests, and one pod."""
+    return pods.requests(pod["spec"]) | {"pods": Fraction(1)}
 
 
 def refusal(pod: Object, node: Object, free: Amounts) -> str | None:

@@ -13,34 +13,20 @@ from gke_ai.catalog.nodes import (
     GKE_PROVISIONING,
     GKE_TPU_ACCELERATOR,
     INSTANCE_TYPE,
-    NVIDIA_GPU,
     POOL,
 )
 from gke_ai.catalog.objects import label
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.model import Accelerators, Nodes, Server
 from gke_ai.forecast.names import owner_of, pod_name
 from gke_ai.forecast.timeline import Histories, History, Object
+from gke_ai.kube.pods import ACCELERATORS, accelerator_count
+from gke_ai.kube.workloads import is_server
 
-ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 PoolKey = tuple[str, str, str]
 # A node that loses its pods within this time of its own end is drained, not idle.
 DRAINED_SECONDS = 5.0
-
-
-def accelerators_of(spec: Object) -> int:
-    """Returns the GPUs or TPU chips that a pod with this spec requests."""
-    limits = [((container.get("resources") or {}).get("limits") or {}) for container in spec.get("containers") or []]
-    requests = [
-        ((container.get("resources") or {}).get("requests") or {}) for container in spec.get("containers") or []
-    ]
-    return sum(
-        int(limit.get(resource) or request.get(resource) or 0)
-        for limit, request in zip(limits, requests, strict=True)
-        for resource in ACCELERATORS
-    )
 
 
 # ------------------------------------------------------------------------------------------------------------ servers
@@ -51,13 +37,6 @@ def controllers(histories: Histories) -> dict[str, History]:
         for kind in ("Deployment", "StatefulSet")
         for history in sorted(histories.get(kind, {}).values(), key=lambda history: history.first)
     }
-
-
-def is_server(deployment: Object) -> bool:
-    """Whether a Deployment or a StatefulSet has a queue or accelerators."""
-    template = deployment["spec"]["template"]
-    queued = (template.get("metadata", {}).get("labels") or {}).get(QUEUE_LABEL)
-    return bool(queued or label(deployment, QUEUE_LABEL) or accelerators_of(template.get("spec") or {}))
 
 
 def servers(histories: Histories, clock: Clock, ended: float) -> tuple[Server, ...]:
@@ -219,7 +198,7 @@ def used_on_nodes(histories: Histories, second: float) -> Counter[str]:
     for history in histories.get("Pod", {}).values():
         pod = history.at(second)
         if pod and pod["spec"].get("nodeName") and not ended(pod):
-            used[pod["spec"]["nodeName"]] += accelerators_of(pod["spec"])
+            used[pod["spec"]["nodeName"]] += accelerator_count(pod["spec"])
     return used
 
 
@@ -237,4 +216,4 @@ def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None
 def is_of_interest(pod: Object, workloads: Mapping[str, History]) -> bool:
     """Whether a pod belongs to a queue or uses accelerators. Pods of Jobs lack the label of the queue."""
     queued = label(pod, QUEUE_LABEL) or workload_of(pod, workloads)
-    return bool(queued or accelerators_of(pod["spec"]))
+    return bool(queued or accelerator_count(pod["spec"]))

@@ -12,7 +12,6 @@ from gke_ai.forecast.cluster import (
     accelerators,
     controllers,
     ended,
-    is_server,
     leaves,
     nodes,
     pool_of,
@@ -27,6 +26,7 @@ from gke_ai.forecast.queue import Queue, queue
 from gke_ai.forecast.quota import over_quota
 from gke_ai.forecast.timeline import Histories, History, Object, Timeline, histories
 from gke_ai.forecast.waits import lacks_node, waits
+from gke_ai.kube.workloads import is_server
 
 HORIZON_SECONDS = 1800
 NODE_IDLE = "nodeIdle"

@@ -17,6 +17,8 @@ from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.objects import condition, holds, label
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from gke_ai.kube.pods import ACCELERATORS, accelerator_count
+from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
@@ -27,7 +29,6 @@ from gke_ai.ops.terminal import new_console
 from gke_ai.ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from gke_ai.registered.workloads import ACCELERATORS, accelerator_requests
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -222,7 +223,7 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     used: Counter[str] = Counter()
     for pod in snapshot.pods:
         if (node_name := pod["spec"].get("nodeName")) and not ended(pod):
-            used[node_name] += accelerators_of(pod)
+            used[node_name] += accelerator_count(pod["spec"])
     for name in sorted(pools.keys() | own.keys()):
         at_most = f", at most {bound}" if (bound := max_nodes(own.get(name, {}))) else ""
         members = pools.get(name)
@@ -288,8 +289,7 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per Deployment with a queue or accelerators: its replicas, and how long one reads its model."""
     for deployment in snapshot.deployments:
-        template = deployment["spec"]["template"]
-        if not label(template, QUEUE_LABEL) and not accelerators_of(template):
+        if not is_server(deployment):
             continue
         wanted = deployment["spec"].get("replicas", 1)
         ready = deployment.get("status", {}).get("readyReplicas", 0)
@@ -352,11 +352,6 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
 def ended(pod: Object) -> bool:
     """Whether a pod has run to its end."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def accelerators_of(pod: Object) -> int:
-    """Returns the GPUs or TPU chips that a pod or pod template requests."""
-    return sum(accelerator_requests(pod["spec"]).values())
 
 
 if __name__ == "__main__":

@@ -7,13 +7,8 @@ from fractions import Fraction
 from typing import Any
 
 from gke_ai.catalog.capacity import mode_of_priority
-from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.registered.stack import resource_request
 from gke_ai.registered.values import Hidden, items, mapping, number, value
-
-ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 
 
 def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
@@ -28,16 +23,6 @@ def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str,
     stated = value(server, "spec", "replicas")
     count = 1 if stated is None or isinstance(stated, Hidden) else number(stated) or 0
     return count, count
-
-
-def accelerator_requests(pod: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the accelerators that a pod with this spec requests, by resource."""
-    total: dict[str, int] = {}
-    for container in items(pod, "containers"):
-        for resource in ACCELERATORS:
-            if count := int(amount(resource_request(container, resource))):
-                total[resource] = total.get(resource, 0) + count
-    return total
 
 
 def class_choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:

@@ -22,11 +22,12 @@ from gke_ai.catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     NVIDIA_GPU,
 )
+from gke_ai.kube.pods import accelerators as requested_accelerators
 from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds
 from gke_ai.registered.prices import Prices
 from gke_ai.registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
 from gke_ai.registered.values import value
-from gke_ai.registered.workloads import accelerator_requests, class_choice, replica_bounds
+from gke_ai.registered.workloads import class_choice, replica_bounds
 from gke_ai.report.changes import PlannedUpdate, Resource
 from gke_ai.settings.calibration import Calibration
 
@@ -110,7 +111,7 @@ def of_pool(pool: Resource) -> Iterator[Supply]:
 def of_workload(workload: Resource, resources: Mapping[str, Resource]) -> Iterator[Supply]:
     """Yields the accelerators that a workload without a pool of the stack requests."""
     for min_count, max_count, pod in pods_of(workload, resources):
-        for resource, count in accelerator_requests(pod).items():
+        for resource, count in requested_accelerators(pod).items():
             selector = pod.get("nodeSelector") or {}
             choices = choices_of(selector, resources)
             label = GKE_ACCELERATOR if resource == NVIDIA_GPU else GKE_TPU_ACCELERATOR

@@ -17,6 +17,8 @@ from typing import Any
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes import RECORDED_NODES
 from gke_ai.forecast.names import join_names
+from gke_ai.kube.pods import accelerators
+from gke_ai.kube.workloads import is_server
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import (
     BUCKET,
@@ -31,7 +33,6 @@ from gke_ai.registered.types import (
     SERVICE_ACCOUNT,
 )
 from gke_ai.registered.values import mapping
-from gke_ai.registered.workloads import accelerator_requests
 from gke_ai.report.capacity import pod_of, pools_of
 from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
@@ -184,7 +185,7 @@ def of_deployment(change: Change) -> Iterator[Interruption]:
     if not any(difference.path.startswith("spec.template.") for difference in change.differences):
         return
     surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
-    counts = ", ".join(f"{count} {resource}" for resource, count in accelerator_requests(pod_of(new)).items())
+    counts = ", ".join(f"{count} {resource}" for resource, count in accelerators(pod_of(new)).items())
     replicas = 1 if now is None else int(now)
     if surge not in (0, "0", "0%"):
         text = f"Server {name} rolls out with one extra pod, which needs {counts or 'room'} free in its queue and on a "
@@ -285,8 +286,8 @@ def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
 
 
 def is_controller(workload: Resource) -> bool:
-    """Whether a Deployment requests no accelerator, as adapters and frontends do."""
-    return workload.type == DEPLOYMENT and not accelerator_requests(pod_of(workload.inputs.get("spec") or {}))
+    """Whether a Deployment is no server, as adapters and frontends."""
+    return workload.type == DEPLOYMENT and not is_server(workload.inputs)
 
 
 def workload_names(resources: list[Resource]) -> str:

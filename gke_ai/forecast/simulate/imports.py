@@ -6,6 +6,7 @@ The files are not part of this project. docs/simulation.md says where they are, 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,10 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.objects import condition, holds
-from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,
     MAX_ROWS,
@@ -30,6 +28,7 @@ from gke_ai.forecast.simulate.trace import (
     text_of,
 )
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.pods import ACCELERATORS, requests
 from gke_ai.ops.stack import Stop
 
 GIB = 2**30
@@ -229,20 +228,16 @@ def _workload(workload: Mapping[str, Any], now: datetime) -> Submission:
         raise Skipped
     end = condition(workload, "Finished") if holds(workload, "Finished") else None
     until = _time(end["lastTransitionTime"]) if end else now.timestamp()
-    pods, requests = 0, dict.fromkeys(("accelerators", "cpu", "memory"), 0.0)
+    pods, total = 0, Counter[str]()
     for pod_set in spec["podSets"]:
         pods += int(pod_set["count"])
-        for container in pod_set["template"]["spec"].get("containers", []):
-            resources = container.get("resources", {})
-            for resource, text in {**resources.get("limits", {}), **resources.get("requests", {})}.items():
-                kind = "accelerators" if resource in (NVIDIA_GPU, GOOGLE_TPU) else resource
-                if kind in requests:
-                    requests[kind] += float(parse_quantity(str(text))) * int(pod_set["count"])
+        for resource, amount in requests(pod_set["template"]["spec"]).items():
+            total["accelerators" if resource in ACCELERATORS else resource] += amount * int(pod_set["count"])
     queue = f"{metadata['namespace']}/{spec['queueName']}"
     cells = Cells({}, {"": queue})
-    total = (requests["accelerators"], requests["cpu"], requests["memory"] / GIB)
+    asked = (float(total["accelerators"]), float(total["cpu"]), float(total["memory"] / GIB))
     seconds = until - _time(admitted["lastTransitionTime"])
-    found = run(cells, "", _time(metadata["creationTimestamp"]), max(1, pods), total, seconds)
+    found = run(cells, "", _time(metadata["creationTimestamp"]), max(1, pods), asked, seconds)
     return replace(found, priority=str((spec.get("priorityClassRef") or {}).get("name", "")))
 
 

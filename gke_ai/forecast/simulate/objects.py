@@ -16,12 +16,12 @@ from gke_ai.components.cluster_queue import NodeFlavor, cluster_queue, flavor_sp
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.ops.stack import Stop
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.queues import Queue
 
 Object = dict[str, Any]
-ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 # Kueue compares times in whole seconds, and only with one another. Each submission and each admission gets a second of
 # its own from here on, in the order of the simulated clock. They are in the past, as Kueue expects.
 MOST_PODS = 8

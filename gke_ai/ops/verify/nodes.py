@@ -22,10 +22,11 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.catalog.objects import holds, label
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.kube.pods import requests
 from gke_ai.ops.stack import Object
 from gke_ai.ops.status import ended
 from gke_ai.registered.pools import node_shape
-from gke_ai.registered.stack import RegisteredStack, Resource, resource_request, selects
+from gke_ai.registered.stack import RegisteredStack, Resource, selects
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.registered.values import items, mapping, value
 from gke_ai.registered.workloads import class_choice
@@ -187,15 +188,9 @@ def daemon_requests(pods: list[Object]) -> dict[str, dict[str, Fraction]]:
         if not node_name or ended(pod) or not any(owner["kind"] == "DaemonSet" for owner in owners):
             continue
         total = by_node.setdefault(node_name, {})
-        sidecars = [
-            container
-            for container in items(pod, "spec", "initContainers")
-            if container.get("restartPolicy") == "Always"
-        ]
-        for container in [*items(pod, "spec", "containers"), *sidecars]:
-            for resource in MEASURED:
-                if request := resource_request(container, resource):
-                    total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(request))
+        for resource, amount in requests(pod["spec"]).items():
+            if resource in MEASURED:
+                total[resource] = total.get(resource, Fraction(0)) + amount
     return by_node
 
 

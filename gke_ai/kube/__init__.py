@@ -1,0 +1,1 @@
+"""What Kubernetes says: its objects and quantities, read by its own rules."""

@@ -1,0 +1,90 @@
+"""What a pod requests, as the scheduler, quotas and Kueue count it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.tpus import GOOGLE_TPU
+
+Spec = Mapping[str, Any]
+ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
+_NOTHING = Fraction(0)
+
+
+def requests(spec: Spec) -> dict[str, Fraction]:
+    """What a pod with this spec requests, by resource.
+
+    Containers and sidecars count together, or an init container that is larger beside the sidecars before it. Requests
+    of the whole pod stand for those of its containers. The overhead of its runtime class is added. Amounts that are not
+    known yet are not counted.
+
+    https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/component-helpers/resource/helpers.go
+    """
+    together: Counter[str] = Counter()
+    peak: dict[str, Fraction] = {}
+    for container in _list(spec, "initContainers"):
+        own = container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            together.update(own)
+            own = {}
+        for resource, amount in own.items():
+            peak[resource] = max(peak.get(resource, _NOTHING), amount + together[resource])
+    for container in _list(spec, "containers"):
+        together.update(container_requests(container))
+    total = {
+        resource: max(Fraction(together[resource]), peak.get(resource, _NOTHING)) for resource in {*together, *peak}
+    }
+    total |= {resource: amount for resource, amount in container_requests(spec).items() if _of_whole_pod(resource)}
+    for resource, amount in _amounts(_mapping(spec, "overhead")).items():
+        total[resource] = total.get(resource, _NOTHING) + amount
+    return total
+
+
+def accelerators(spec: Spec) -> dict[str, int]:
+    """The GPUs and TPU chips that a pod with this spec requests, by resource."""
+    requested = requests(spec)
+    return {resource: count for resource in ACCELERATORS if (count := int(requested.get(resource, 0)))}
+
+
+def accelerator_count(spec: Spec) -> int:
+    """The number of GPUs and TPU chips that a pod with this spec requests."""
+    return sum(accelerators(spec).values())
+
+
+def container_requests(container: Spec) -> dict[str, Fraction]:
+    """What a container requests, by resource. A limit stands for a request that is not stated, as the API sets it."""
+    resources = _mapping(container, "resources")
+    return _amounts({**_mapping(resources, "limits"), **_stated(_mapping(resources, "requests"))})
+
+
+def _of_whole_pod(resource: str) -> bool:
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def _amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
+    known = {}
+    for resource, text in _stated(texts).items():
+        try:
+            known[resource] = parse_quantity(str(int(text) if isinstance(text, float) and text.is_integer() else text))
+        except ValueError:  # not known before the update, or secret
+            continue
+    return known
+
+
+def _stated(texts: Mapping[str, Any]) -> dict[str, Any]:
+    return {resource: text for resource, text in texts.items() if text is not None}
+
+
+def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = item.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(item: Mapping[str, Any], key: str) -> Iterable[Spec]:
+    found = item.get(key)
+    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list | tuple) else []

@@ -1,0 +1,74 @@
+"""What Kubernetes says, read by its own rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gke_ai.kube.pods import accelerators, requests
+from gke_ai.kube.workloads import is_server
+from gke_ai.registered.values import UNKNOWN
+
+
+def container(limits: dict[str, Any] | None = None, **requested: Any) -> dict[str, Any]:
+    return {"name": "main", "resources": {"requests": requested, **({"limits": limits} if limits else {})}}
+
+
+def sidecar(**requested: Any) -> dict[str, Any]:
+    return {**container(**requested), "restartPolicy": "Always"}
+
+
+def pod(*containers: Any, init: Any = (), **more: Any) -> dict[str, Any]:
+    return {"containers": [*containers], "initContainers": [*init], **more}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        pytest.param(pod(container(cpu="2"), container(cpu="500m")), "5/2", id="containers count together"),
+        pytest.param(pod(container({"cpu": "3"})), "3", id="a limit stands for a request"),
+        pytest.param(pod(container({"cpu": "3"}, cpu="1")), "1", id="a request counts, not its limit"),
+        pytest.param(pod(container(cpu="1"), init=[container(cpu="3")]), "3", id="a larger init container"),
+        pytest.param(pod(container(cpu="4"), init=[container(cpu="3")]), "4", id="a smaller init container"),
+        pytest.param(pod(container(cpu="1"), init=[sidecar(cpu="2")]), "3", id="a sidecar counts with the containers"),
+        pytest.param(
+            pod(container(cpu="1"), init=[sidecar(cpu="2"), container(cpu="4")]),
+            "6",
+            id="an init container after a sidecar",
+        ),
+        pytest.param(
+            pod(container(cpu="1"), init=[container(cpu="4"), sidecar(cpu="2")]), "4", id="an init container before it"
+        ),
+        pytest.param(pod(container(cpu="1"), overhead={"cpu": "250m"}), "5/4", id="the overhead of a runtime class"),
+        pytest.param(
+            pod(container(cpu="1"), resources={"requests": {"cpu": "2"}}), "2", id="requests of the whole pod"
+        ),
+        pytest.param(pod(container(cpu=UNKNOWN), container(cpu=2.0)), "2", id="what is not known yet is not counted"),
+    ],
+)
+def test_requests_are_counted_as_kubernetes_does(spec: dict[str, Any], cpu: str) -> None:
+    assert str(requests(spec)["cpu"]) == cpu
+
+
+def test_accelerators_of_init_containers_and_limits_count() -> None:
+    assert accelerators(pod(container({"nvidia.com/gpu": "2"}), init=[container({"google.com/tpu": 4})])) == {
+        "nvidia.com/gpu": 2,
+        "google.com/tpu": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("labels", "of_template", "spec", "server"),
+    [
+        ({}, {}, pod(container(cpu="1")), False),
+        ({"kueue.x-k8s.io/queue-name": "team"}, {}, pod(container(cpu="1")), True),
+        ({}, {"kueue.x-k8s.io/queue-name": "team"}, pod(container(cpu="1")), True),
+        ({}, {}, pod(container({"nvidia.com/gpu": 1})), True),
+    ],
+)
+def test_a_server_has_a_queue_or_accelerators(
+    labels: dict[str, str], of_template: dict[str, str], spec: dict[str, Any], server: bool
+) -> None:
+    template = {"metadata": {"labels": of_template}, "spec": spec}
+    assert is_server({"metadata": {"labels": labels}, "spec": {"template": template}}) == server
