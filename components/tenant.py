@@ -42,8 +42,9 @@ OBJECTS = {
     "requests.storage": "10Ti",
 }
 # The API server refuses JobSets ("status unknown for quota") until the quota's controller counts them, which begins up
-# to 30 seconds after JobSet's CRD exists.
-# https://github.com/kubernetes/kubernetes/blob/v1.36.0/cmd/kube-controller-manager/app/core.go
+# to 30 seconds after JobSet's CRD exists, for a quota from before with the next full count, within five minutes.
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/cmd/kube-controller-manager/app/core.go
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/resourcequota/config/v1alpha1/defaults.go
 COUNTS_JOBSETS = {"pulumi.com/waitFor": f"jsonpath={{.status.used['{COUNTED_JOBSETS}']}}"}
 # Accelerators of all pods of the namespace, in multiples of what its queues may use: as many again for pods that wait
 # in a queue and for pods that end, which Kueue no longer counts.

@@ -5,6 +5,7 @@ Every run consists of two processes that exchange gradients over gloo, on the CP
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -12,15 +13,18 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 import checkpoints
 from checkpoints import EXIT_SAVED, is_complete, newest_first, step_of
+from tests.pages.pictures import record_loss
+from tests.repository import ROOT
 
 FOLDER = Path(checkpoints.__file__).parent
 PROGRAM, KILLER = str(FOLDER / "train_jax.py"), str(FOLDER / "kill_in_save.py")
@@ -53,12 +57,13 @@ def train(
     first: list[str] | None = None,
     count: int = 2,
     steps: int = STEPS,
+    size: Sequence[str] = (),
 ) -> Run:
     """Runs the program, and calls `disturb` with each line of process 0 and with the processes.
 
-    `first` is the command of process 0.
+    `first` is the command of process 0, `size` has arguments that say how large the model is.
     """
-    arguments = ["--steps", str(steps), "--checkpoint-every", str(EVERY)]
+    arguments = ["--steps", str(steps), "--checkpoint-every", str(EVERY), *size]
     variables = {"CHECKPOINT_DIR": str(directory), "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(FOLDER)}
     if count > 1:
         variables |= {"JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{free_port()}", "JAX_NUM_PROCESSES": str(count)}
@@ -113,6 +118,15 @@ def free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:
+    recorded = json.loads(record_loss.RECORDING.read_text())["undisturbed"]
+    (example,) = yaml.safe_load((ROOT / record_loss.EXAMPLE).read_text())["config"]["gke-ai:training"]
+    size = [argument for argument in example["args"] if argument.startswith(("--width=", "--batch="))]
+    run = train(tmp_path / "recorded", steps=5, size=size)
+    # Another machine's sums may be in another order.
+    assert [float(value) for value in run.losses.values()] == pytest.approx(recorded[:5], rel=1e-4), run.output
 
 
 @pytest.fixture(scope="module")

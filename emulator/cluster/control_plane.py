@@ -84,6 +84,8 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                     {"key": "node-monitor-grace-period", "value": "24h"},
                     # The default of Kubernetes and GKE is 15 s. A shorter period makes autoscaling visible sooner.
                     {"key": "horizontal-pod-autoscaler-sync-period", "value": "2s"},
+                    # The default of Kubernetes is 5 min: a quota from before a CRD counts its objects only then.
+                    {"key": "resource-quota-sync-period", "value": "5s"},
                 ],
             },
             {"name": "kube-scheduler", "extraArgs": [no_leader_election]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import subprocess
 import threading
@@ -202,7 +203,7 @@ def _create(api: ApiClient, queues: Queues) -> None:
             if time.monotonic() > deadline:
                 raise Stop(f"Kueue does not answer within {READY_SECONDS:.0f} s: {answer.reason}")
             time.sleep(0.3)
-    before: list[str] = []
+    fewest = math.inf
     while inactive := [
         f"{item['metadata']['name']}"
         for item in request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues").body["items"]
@@ -211,8 +212,8 @@ def _create(api: ApiClient, queues: Queues) -> None:
             for entry in item.get("status", {}).get("conditions", [])
         )
     ]:
-        if len(inactive) != len(before):  # hundreds of queues take a busy machine minutes
-            before, deadline = inactive, time.monotonic() + READY_SECONDS
+        if len(inactive) < fewest:  # hundreds of queues take a busy machine minutes
+            fewest, deadline = len(inactive), time.monotonic() + READY_SECONDS
         if time.monotonic() > deadline:
             raise Stop(f"Kueue does not make these queues active: {', '.join(inactive)}")
         time.sleep(0.3)
