@@ -59,19 +59,23 @@ def original() -> Iterator[Place]:
     with fresh() as emulator:
         (place,) = places.create([emulator])
         with queue_cluster.connect(emulator) as cluster:
-            jobs = 0
             for step in zip_longest(*(question.objects for question in QUESTIONS)):
                 created = [item for item in step if item]
                 cluster.apply(created)
-                if new := sum(item["kind"] == "Job" for item in created):
-                    jobs += new
-                    eventually(lambda count=jobs: len(cluster.workloads()) == count, "Kueue has the Jobs")
+                if any(item["kind"] == "Job" for item in created):
+                    eventually(lambda: len(cluster.workloads()) == len(jobs_of(cluster)), "Kueue has the Jobs")
                     time.sleep(1)  # it orders Workloads by the second of their creation
             eventually(
                 lambda: all(item.get("status") for item in every_queue(cluster)), "Kueue states what its queues have"
             )
             cluster.settle()
         yield place
+
+
+def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
+    """Every Job."""
+    items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
+    return items
 
 
 def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
