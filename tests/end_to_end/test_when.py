@@ -8,14 +8,17 @@ Print every difference from the tables:
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from catalog.versions import KUEUE_API
 from emulator.tests.harness import eventually
 from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.rehearse.applied import Applied
@@ -56,12 +59,29 @@ def original() -> Iterator[Place]:
     with fresh() as emulator:
         (place,) = places.create([emulator])
         with queue_cluster.connect(emulator) as cluster:
-            for number in range(max(len(question.objects) for question in QUESTIONS)):
-                cluster.apply(item for question in QUESTIONS for item in question.objects[number : number + 1])
-            jobs = sum(item["kind"] == "Job" for question in QUESTIONS for item in question.objects)
-            eventually(lambda: len(cluster.workloads()) == jobs, "Kueue has the Jobs")
+            for step in zip_longest(*(question.objects for question in QUESTIONS)):
+                created = [item for item in step if item]
+                cluster.apply(created)
+                if any(item["kind"] == "Job" for item in created):
+                    eventually(lambda: len(cluster.workloads()) == len(jobs_of(cluster)), "Kueue has the Jobs")
+                    time.sleep(1)  # it orders Workloads by the second of their creation
+            eventually(
+                lambda: all(item.get("status") for item in every_queue(cluster)), "Kueue states what its queues have"
+            )
             cluster.settle()
         yield place
+
+
+def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
+    """Every Job."""
+    items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
+    return items
+
+
+def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
+    """The cluster queues and local queues."""
+    for plural in ("clusterqueues", "localqueues"):
+        yield from cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")["items"]
 
 
 @pytest.fixture(scope="module")
