@@ -23,7 +23,7 @@ import yaml
 
 import checkpoints
 from checkpoints import EXIT_SAVED, is_complete, newest_first, step_of
-from tests.pages.pictures import record_loss
+from maintain.pages.pictures import record_loss
 from tests.repository import ROOT
 
 FOLDER = Path(checkpoints.__file__).parent

@@ -31,7 +31,10 @@ def container(name: str, chance: random.Random, sidecar: bool = False) -> Object
     lower = {"cpu": "10m", "memory": "1Mi"}
     resources = chance.choice([{"requests": amounts}, {"limits": amounts}, {"limits": amounts, "requests": lower}])
     if chance.random() < 0.4:
-        resources = {**resources, "limits": {**resources.get("limits", {}), "nvidia.com/gpu": chance.randrange(1, 4)}}
+        resources = {
+            **resources,
+            "limits": {**resources.get("limits", {}), "nvidia.com/gpu": str(chance.randrange(1, 4))},
+        }
     always = {"restartPolicy": "Always"} if sidecar else {}
     return {"name": name, "image": "registry.example.com/a:1", "resources": resources, **always}
 

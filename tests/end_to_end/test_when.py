@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from catalog.versions import KUEUE_API
 from emulator.tests.harness import eventually
+from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.manifests import Change, Manifest

@@ -6,10 +6,11 @@ The files are not part of this project. docs/simulation.md says where they are, 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -228,7 +229,8 @@ def _workload(workload: Mapping[str, Any], now: datetime) -> Submission:
         raise Skipped
     end = condition(workload, "Finished") if holds(workload, "Finished") else None
     until = _time(end["lastTransitionTime"]) if end else now.timestamp()
-    pods, total = 0, Counter[str]()
+    pods = 0
+    total: defaultdict[str, Fraction] = defaultdict(Fraction)
     for pod_set in spec["podSets"]:
         pods += int(pod_set["count"])
         for resource, amount in requests(pod_set["template"]["spec"]).items():

@@ -1,1 +1,1 @@
-"""Reads the state of a cluster, and writes it as JSON with listed fields only: `python -m gke_ai.forecast.snapshot`."""
+"""Reads the state of a cluster, and writes it as JSON with listed fields only."""
