@@ -95,7 +95,7 @@ def check(settings: Settings) -> list[Problem]:
         if impossible:
             problems += impossible
             settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, settings))
-    problems += Rule(tpu_pools.workloads_have_a_slice).check(ResolvedStack(settings))
+    problems += tpu_pools.workloads_have_a_slice(ResolvedStack(settings))
     stack = ResolvedStack(_without_unknown_slices(settings))
     for rule in RULES:
         problems += rule.check(stack)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.settings.model import Gateway, Server
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import each
+from gke_ai.settings.rules.common import each_server
 
 PATH = "gke-ai:gatewayApiKey"
 # Long enough that nobody guesses it: https://cheatsheetseries.owasp.org/cheatsheets/Authentication_Cheat_Sheet.html
@@ -48,7 +48,7 @@ def missing_api_key(gateway: Gateway | None, stated: bool, given: bool) -> Itera
         yield Problem(PATH, cause, f"Set gateway.apiKey: true, or run pulumi config rm {PATH}")
 
 
-@each("serving")
+@each_server
 def keys_are_secrets(server: Server) -> Iterator[Problem]:
     """No server has an API key in plain text among its arguments or variables."""
     variable = ENGINES[server.engine].api_key_variable

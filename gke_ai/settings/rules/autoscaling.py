@@ -19,10 +19,10 @@ from gke_ai.catalog.metrics import (
 )
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
-from gke_ai.settings.model import AnyServer, Autoscaler, Cluster, JetStream, ScaledMetric, Unresolved
+from gke_ai.settings.model import Autoscaler, ScaledMetric
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import ScaledServer
+from gke_ai.settings.stack import ResolvedStack
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100
@@ -31,36 +31,38 @@ _SENSIBLE = Fraction(8, 10)
 
 
 @rule
-def autoscalers_have_one_target(autoscaling: list[Autoscaler], unresolved: Unresolved) -> Iterator[Problem]:
+def autoscalers_have_one_target(stack: ResolvedStack) -> Iterator[Problem]:
     """An autoscaler names a server of the stack or an existing Deployment."""
-    for autoscaler in autoscaling:
+    for autoscaler in stack.settings.autoscaling:
         if autoscaler.server is not None and autoscaler.deployment is not None:
             cause = "the autoscaler names a server and an existing Deployment. It can scale only one of them"
             yield Problem(autoscaler.at("deployment"), cause, "Remove one of them")
         elif (
             autoscaler.server is None
             and autoscaler.deployment is None
-            and not unresolved.overlaps(autoscaler.at("deployment"))
+            and not stack.unresolved.overlaps(autoscaler.at("deployment"))
         ):
             cause = "the autoscaler names neither a server nor an existing Deployment. It would scale nothing"
             yield Problem(autoscaler.at("server"), cause, "Set server, or deployment for an existing Deployment")
 
 
 @rule
-def servers_exist(serving: list[AnyServer], autoscaling: list[Autoscaler], unresolved: Unresolved) -> Iterator[Problem]:
+def servers_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """An autoscaler's server is one server of this stack."""
-    names = [server.name for server in serving]
-    for autoscaler in autoscaling:
+    names = [server.name for server in stack.settings.serving]
+    for autoscaler in stack.settings.autoscaling:
         if autoscaler.server is not None:
             path = autoscaler.at("server")
             consequence = "nothing would be scaled"
-            yield from unknown(unresolved, path, "gke-ai:serving", "server", autoscaler.server, names, consequence)
+            yield from unknown(
+                stack.unresolved, path, "gke-ai:serving", "server", autoscaler.server, names, consequence
+            )
             if names.count(autoscaler.server) > 1:
                 cause = f"several servers are named {autoscaler.server}. The wrong one could be scaled"
                 yield Problem(path, cause, "Rename all but one of them")
 
 
-@each("autoscaling")
+@each(lambda stack: stack.settings.autoscaling)
 def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
     """The engine of an existing Deployment is known."""
     deployment = autoscaler.deployment
@@ -70,9 +72,9 @@ def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def engines_have_the_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def engines_have_the_metrics(stack: ResolvedStack) -> Iterator[Problem]:
     """The engine of the server has each metric of its autoscaler."""
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, target = scaler.section, scaler.target
         if target is None or target.engine not in ENGINES:
             continue
@@ -86,9 +88,9 @@ def engines_have_the_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def servers_have_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def servers_have_metrics(stack: ResolvedStack) -> Iterator[Problem]:
     """No argument turns the metrics of an autoscaled server off."""
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
         off = ENGINES[server.engine].metrics_off if server else ""
         if server is not None and off in server.further_arguments:
@@ -98,11 +100,11 @@ def servers_have_metrics(scaled: list[ScaledServer]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def targets_have_one_autoscaler(scaled: list[ScaledServer], serving: list[AnyServer]) -> Iterator[Problem]:
+def targets_have_one_autoscaler(stack: ResolvedStack) -> Iterator[Problem]:
     """No Deployment has two autoscalers, and `deployment` does not name a server of the stack."""
-    own = {(server.namespace, server.name): server for server in serving}
+    own = {(server.namespace, server.name): server for server in stack.settings.serving}
     seen: set[tuple[str, str]] = set()
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, target = scaler.section, scaler.target
         if target is None:
             continue
@@ -118,18 +120,18 @@ def targets_have_one_autoscaler(scaled: list[ScaledServer], serving: list[AnySer
 
 
 @needs("gke-ai:serving")
-def names_are_unique(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Autoscaler names are unique in a namespace."""
-    targets = [(scaler.section, scaler.target.namespace) for scaler in scaled if scaler.target]
+    targets = [(scaler.section, scaler.target.namespace) for scaler in stack.scaled if scaler.target]
     entries = ((autoscaler, "name", f"{namespace}/{autoscaler.name}") for autoscaler, namespace in targets)
     yield from repeated(entries, "autoscaler", "the second could not be created")
 
 
 @rule
-def one_adapter_serves_all(autoscaling: list[Autoscaler]) -> Iterator[Problem]:
+def one_adapter_serves_all(stack: ResolvedStack) -> Iterator[Problem]:
     """A cluster has one metrics adapter, as both register the same APIs."""
-    for autoscaler in autoscaling[1:]:
-        first = autoscaling[0]
+    for autoscaler in stack.settings.autoscaling[1:]:
+        first = stack.settings.autoscaling[0]
         if autoscaler.adapter != first.adapter:
             yield Problem(
                 autoscaler.at("adapter"),
@@ -141,21 +143,21 @@ def one_adapter_serves_all(autoscaling: list[Autoscaler]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def metrics_are_of_one_server(scaled: list[ScaledServer], jetstreams: list[JetStream]) -> Iterator[Problem]:
+def metrics_are_of_one_server(stack: ResolvedStack) -> Iterator[Problem]:
     """No other server's metrics count for an autoscaled JetStream server.
 
     JetStream's metrics are selected by namespace: all metrics with Prometheus, TPU metrics with Stackdriver. Those of
     other engines are selected by the PodMonitoring or the pods.
     """
     first: dict[str, str] = {}
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, target = scaler.section, scaler.target
         if target is None or target.engine != "jetstream":
             continue
         beside = {first.setdefault(target.namespace, target.name)}
         tpus = scaler.reads_tpu_memory
         if tpus or autoscaler.adapter == PROMETHEUS:
-            here = (server for server in jetstreams if server.namespace == target.namespace)
+            here = (server for server in stack.jetstreams if server.namespace == target.namespace)
             beside |= {server.name for server in here if tpus or server.pod_monitoring}
         for other in sorted(beside - {target.name})[:1]:
             yield Problem(
@@ -167,12 +169,10 @@ def metrics_are_of_one_server(scaled: list[ScaledServer], jetstreams: list[JetSt
 
 
 @needs("gke-ai:serving")
-def existing_deployments_can_be_there(
-    autoscaling: list[Autoscaler], cluster: Cluster, unresolved: Unresolved
-) -> Iterator[Problem]:
+def existing_deployments_can_be_there(stack: ResolvedStack) -> Iterator[Problem]:
     """An existing Deployment needs an existing cluster and a namespace that is not the cluster's own."""
-    new_cluster = cluster.mode != "existing" and not unresolved.overlaps("gke-ai:cluster.mode")
-    for autoscaler in autoscaling:
+    new_cluster = stack.cluster.mode != "existing" and not stack.unresolved.overlaps("gke-ai:cluster.mode")
+    for autoscaler in stack.settings.autoscaling:
         if autoscaler.deployment is None:
             continue
         if new_cluster:
@@ -185,7 +185,7 @@ def existing_deployments_can_be_there(
             yield Problem(autoscaler.at("deployment.namespace"), cause, "Run the server in a namespace of your own")
 
 
-@each("autoscaling")
+@each(lambda stack: stack.settings.autoscaling)
 def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
     """minReplicas is at most maxReplicas."""
     if autoscaler.min_replicas > autoscaler.max_replicas:
@@ -197,9 +197,9 @@ def bounds_are_in_order(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster", "gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def pools_hold_max_replicas(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def pools_hold_max_replicas(stack: ResolvedStack) -> Iterator[Problem]:
     """The server's pools have accelerators for each replica."""
-    for autoscaler, server in ((scaler.section, scaler.server) for scaler in scaled if scaler.server):
+    for autoscaler, server in ((scaler.section, scaler.server) for scaler in stack.scaled if scaler.server):
         pools = [(pool.section, pool.max_nodes) for pool in server.pools]
         if any(pool.is_one_slice for pool, _ in pools):
             continue  # other rules report slices of several hosts
@@ -219,16 +219,16 @@ def pools_hold_max_replicas(scaled: list[ScaledServer]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def replicas_are_left_to_the_autoscaler(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def replicas_are_left_to_the_autoscaler(stack: ResolvedStack) -> Iterator[Problem]:
     """An autoscaled server does not set replicas."""
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
         if server is not None and "replicas" in server.model_fields_set:
             cause = f"autoscaler {autoscaler.name} sets the replicas of {server.name}. This number would have no effect"
             yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
 
 
-@each("autoscaling")
+@each(lambda stack: stack.settings.autoscaling)
 def metrics_are_named_once(autoscaler: Autoscaler) -> Iterator[Problem]:
     """An autoscaler names each metric once."""
     for index, metric in enumerate(autoscaler.metrics):
@@ -238,10 +238,10 @@ def metrics_are_named_once(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def tpu_metrics_can_be_collected(scaled: list[ScaledServer], cluster: Cluster) -> Iterator[Problem]:
+def tpu_metrics_can_be_collected(stack: ResolvedStack) -> Iterator[Problem]:
     """TPU metrics are collected in kube-system, at intervals of 15 seconds or more."""
-    for autoscaler in (scaler.section for scaler in scaled if scaler.reads_tpu_memory):
-        if cluster.is_autopilot:
+    for autoscaler in (scaler.section for scaler in stack.scaled if scaler.reads_tpu_memory):
+        if stack.cluster.is_autopilot:
             # https://cloud.google.com/kubernetes-engine/docs/concepts/autopilot-security#managed-namespaces
             cause = "tpuMemory needs an object in kube-system, and Autopilot refuses objects there"
             remedy = "Use prefillBacklog or slotsUsed"
@@ -258,9 +258,9 @@ def tpu_metrics_can_be_collected(scaled: list[ScaledServer], cluster: Cluster) -
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def targets_can_work(scaled: list[ScaledServer]) -> Iterator[Problem]:
+def targets_can_work(stack: ResolvedStack) -> Iterator[Problem]:
     """A target is in the metric's unit, can call for more replicas, and does not always call for the most."""
-    for scaler in scaled:
+    for scaler in stack.scaled:
         autoscaler, known_of_engine = scaler.section, scaler.known_metrics
         for index, metric in enumerate(autoscaler.metrics):
             if metric.metric not in known_of_engine:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from gke_ai.catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
-from gke_ai.settings.model import Bucket, BucketMount, Run, Unresolved
+from gke_ai.settings.model import Bucket
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, needs, repeated, rule
-from gke_ai.settings.stack import BucketGrants
+from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/storage/docs/buckets#naming
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")
@@ -26,10 +26,12 @@ _CANNOT_WRITE = {
 
 
 @rule
-def names_follow_the_rules_of_cloud_storage(buckets: list[Bucket]) -> Iterator[Problem]:
+def names_follow_the_rules_of_cloud_storage(stack: ResolvedStack) -> Iterator[Problem]:
     """Bucket names are unique in the stack and valid in Cloud Storage."""
-    yield from repeated(((b, "name", b.name) for b in buckets), "bucket", "Cloud Storage would refuse the second")
-    for bucket in buckets:
+    yield from repeated(
+        ((b, "name", b.name) for b in stack.settings.buckets), "bucket", "Cloud Storage would refuse the second"
+    )
+    for bucket in stack.settings.buckets:
         name = bucket.name
         if "{" in name:
             cause = f"{name} contains braces, and only {{project}} is replaced. Cloud Storage would refuse it"
@@ -45,7 +47,7 @@ def names_follow_the_rules_of_cloud_storage(buckets: list[Bucket]) -> Iterator[P
             yield Problem(bucket.at("name"), cause, "Choose another name")
 
 
-@each("buckets")
+@each(lambda stack: stack.settings.buckets)
 def locations_exist(bucket: Bucket) -> Iterator[Problem]:
     """A bucket's location is a region or a multi-region, not a zone."""
     location = bucket.location
@@ -60,7 +62,7 @@ def locations_exist(bucket: Bucket) -> Iterator[Problem]:
         yield Problem(path, cause, nearest(location, [*ZONES, *BUCKET_MULTI_REGIONS]))
 
 
-@each("buckets")
+@each(lambda stack: stack.settings.buckets)
 def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
     """Soft delete keeps objects for 7 to 90 days, or is off: https://cloud.google.com/storage/docs/soft-delete"""
     if 0 < bucket.soft_delete_days < 7:
@@ -72,7 +74,7 @@ def soft_delete_is_off_or_a_week(bucket: Bucket) -> Iterator[Problem]:
         )
 
 
-@each("buckets")
+@each(lambda stack: stack.settings.buckets)
 def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
     """A grant names a valid role, and no grant repeats another."""
     seen = set()
@@ -88,27 +90,23 @@ def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
 
 
 @rule
-def buckets_of_runs_exist(
-    bucket_mounts: list[tuple[Run, BucketMount]], buckets: list[Bucket], unresolved: Unresolved
-) -> Iterator[Problem]:
+def buckets_of_runs_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
-    names = [bucket.name for bucket in buckets]
-    for run, mount in bucket_mounts:
+    names = [bucket.name for bucket in stack.settings.buckets]
+    for run, mount in stack.bucket_mounts:
         consequence = f"the pods of the {run.object_kind} could not mount it"
         path = run.at(f"{mount.key}.bucket")
-        yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
+        yield from unknown(stack.unresolved, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")
-def runs_may_use_their_bucket(
-    bucket_mounts: list[tuple[Run, BucketMount]], granted_buckets: list[BucketGrants]
-) -> Iterator[Problem]:
+def runs_may_use_their_bucket(stack: ResolvedStack) -> Iterator[Problem]:
     """The service account of a run has a role on its bucket.
 
     If the run writes checkpoints to the bucket, the role must allow it. A run on TPUs may only read.
     """
-    for run, mount in bucket_mounts:
-        granted = next((bucket for bucket in granted_buckets if bucket.section.name == mount.bucket), None)
+    for run, mount in stack.bucket_mounts:
+        granted = next((bucket for bucket in stack.granted_buckets if bucket.section.name == mount.bucket), None)
         if granted is None:
             continue  # buckets_of_runs_exist reports it
         bucket = granted.section
@@ -127,7 +125,7 @@ def runs_may_use_their_bucket(
         )
 
 
-@each("buckets")
+@each(lambda stack: stack.settings.buckets)
 def an_adopted_bucket_is_kept(bucket: Bucket) -> Iterator[Problem]:
     """An adopted bucket has onDestroy: keep. To delete it with the stack is a later, separate decision."""
     if bucket.adopt and bucket.on_destroy == "delete":

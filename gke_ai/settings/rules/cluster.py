@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.zones import ZONES, is_zone, region_of
-from gke_ai.settings.model import Cluster, Pool, Unresolved
+from gke_ai.settings.model import Cluster, Unresolved
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.rules.common import each, empty_labels, join_names, needs
+from gke_ai.settings.rules.common import empty_labels, join_names, needs, of_the_cluster
+from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")
@@ -34,7 +35,7 @@ def location_exists(cluster: Cluster, unresolved: Unresolved) -> Iterator[Proble
 
 
 @needs("gke-ai:cluster")
-@each("cluster")
+@of_the_cluster
 def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
     """Autopilot clusters are regional."""
     if cluster.mode == "autopilot" and is_zone(cluster.location):
@@ -46,7 +47,7 @@ def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each("cluster")
+@of_the_cluster
 def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
     """An Autopilot cluster has no system pool."""
     if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
@@ -58,7 +59,7 @@ def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each("cluster")
+@of_the_cluster
 def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     """Keys that change the cluster are refused for an existing cluster, which the stack only looks up."""
     if cluster.mode != "existing":
@@ -84,7 +85,7 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each("cluster")
+@of_the_cluster
 def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's machine exists, is x86, and has neither GPUs nor TPUs."""
     pool = cluster.system_pool
@@ -109,7 +110,7 @@ def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster")
-@each("cluster")
+@of_the_cluster
 def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
     """The system pool's zones are zones of the cluster's region."""
     if cluster.mode != "standard":
@@ -122,7 +123,7 @@ def system_pool_is_in_the_region(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-@each("cluster")
+@of_the_cluster
 def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     """Resource labels follow Google Cloud's syntax, which is stricter than that of Kubernetes."""
     yield from empty_labels(cluster, cluster.labels)
@@ -142,11 +143,11 @@ def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def autopilot_has_no_pools(cluster: Cluster, pools: list[Pool]) -> Iterator[Problem]:
+def autopilot_has_no_pools(stack: ResolvedStack) -> Iterator[Problem]:
     """An Autopilot cluster has no node pools."""
-    if not cluster.is_autopilot:
+    if not stack.cluster.is_autopilot:
         return
-    for kind in dict.fromkeys(type(pool) for pool in pools):
+    for kind in dict.fromkeys(type(pool) for pool in stack.pools):
         instead = f" and set {kind.workload_key} in each workload" if kind.workload_key else ""
         yield Problem(
             f"gke-ai:{kind.stack_key}",

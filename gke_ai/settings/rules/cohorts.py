@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.settings.model import AnyServer, Queues, Run, Workload
+from gke_ai.settings.model import AnyServer, Queues, Workload
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import each, needs
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, Placed, Queue, Quota
+from gke_ai.settings.stack import BUILT_IN_PRIORITIES, Placed, Queue, Quota, ResolvedStack
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues.clusterQueues")
-@each("cluster_queues")
+@each(lambda stack: stack.cluster_queues)
 def limits_are_of_a_cohort(queue: Queue) -> Iterator[Problem]:
     """Borrowing and lending limits are for queues in a cohort, and for resources with quota.
 
@@ -55,18 +55,16 @@ def _limits(queue: Queue, quota: Quota, limit: dict[str, str], shown: tuple[str,
 
 
 @needs("gke-ai:queues", "gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def serving_reclaims_lent_quota(
-    servers: list[Placed[AnyServer]], training_runs: list[Placed[Run]], queues: Queues
-) -> Iterator[Problem]:
+def serving_reclaims_lent_quota(stack: ResolvedStack) -> Iterator[Problem]:
     """Training that borrows quota from a server's queue has a lower priority, or the queue reclaims from any."""
     lending = [
         (server, server.queue)
-        for server in servers
+        for server in stack.servers
         if server.queue and server.queue.section.preemption.reclaim_within_cohort == "LowerPriority"
     ]
-    for job in training_runs:
+    for job in stack.training_runs:
         for server, lender in lending if job.queue else ():
-            if (levels := _outranked(server, job, queues)) and job.queue and _may_borrow(job.queue, lender):
+            if (levels := _outranked(server, job, stack.queues)) and job.queue and _may_borrow(job.queue, lender):
                 yield Problem(
                     job.section.at("priorityClass"),
                     f"{levels}, and {lender.section.name} lends its quota to {job.queue.section.name}. Serving could "
@@ -89,20 +87,18 @@ def _may_borrow(borrower: Queue, lender: Queue) -> bool:
 
 
 @needs("gke-ai:queues")
-def serving_outranks_training(
-    servers: list[Placed[AnyServer]], training_runs: list[Placed[Run]], queues: Queues
-) -> Iterator[Problem]:
+def serving_outranks_training(stack: ResolvedStack) -> Iterator[Problem]:
     """In a cluster queue that preempts by priority, servers have a higher priority than runs."""
     by_queue: dict[str, list[Placed[AnyServer]]] = {}  # collected once, as a large stack has many pairs
-    for candidate in servers:
+    for candidate in stack.servers:
         if candidate.queue:
             by_queue.setdefault(candidate.queue.section.name, []).append(candidate)
-    for job in training_runs:
+    for job in stack.training_runs:
         if job.queue is None or job.queue.section.preemption.within_cluster_queue == "Never":
             continue
         name = job.queue.section.name
         for server in by_queue.get(name, []):
-            if levels := _outranked(server, job, queues):
+            if levels := _outranked(server, job, stack.queues):
                 yield Problem(
                     job.section.at("priorityClass"),
                     f"{levels}, and both are in cluster queue {name}. Serving could never reclaim GPUs from training",

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
-from typing import Any
+from itertools import chain
+from typing import TypeVar
 
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.nodes import NVIDIA_GPU
@@ -22,57 +22,51 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
+Item = TypeVar("Item")
+OfStack = Callable[[ResolvedStack], Iterator[Problem]]
+OfItem = Callable[[Item], Iterator[Problem]]
+
+
 @dataclass(frozen=True)
 class Rule:
-    """A rule, and the items that it checks.
+    """A rule of a stack. It is skipped if a section that it needs is unresolved."""
 
-    Its parameters name sections of the configuration or items of `ResolvedStack`. With `each`, its first parameter is
-    one item of that list. A rule is skipped if a section that it needs is unresolved.
-    """
-
-    problems: Callable[..., Iterator[Problem]]
-    each: str = ""
+    problems: OfStack
     needed: tuple[str, ...] = ()
     skips: Callable[[ResolvedStack], bool] = lambda _: False
 
     def check(self, stack: ResolvedStack) -> Iterator[Problem]:
-        """The problems of the items."""
-        if self.skips(stack) or any(stack.settings.unresolved.overlaps(section) for section in self.needed):
-            return
-        names = list(signature(self.problems).parameters)[bool(self.each) :]
-        items = {name: items_of(stack, name) for name in names}
-        for first in ([item] for item in listed(items_of(stack, self.each))) if self.each else [[]]:
-            yield from self.problems(*first, **items)
+        """The problems of the stack."""
+        if not self.skips(stack) and not any(stack.unresolved.overlaps(section) for section in self.needed):
+            yield from self.problems(stack)
 
 
-def items_of(stack: ResolvedStack, name: str) -> Any:
-    """The items of the stack under a name: resolved ones, else the section of the configuration."""
-    return getattr(stack, name) if hasattr(type(stack), name) else getattr(stack.settings, name)
-
-
-def listed(items: Any) -> list[Any]:
-    """A list, also of a section of which a stack has at most one."""
-    return items if isinstance(items, list) else [] if items is None else [items]
-
-
-def rule(problems: Callable[..., Iterator[Problem]]) -> Rule:
-    """Decorates a rule across items, which its parameters name."""
+def rule(problems: OfStack) -> Rule:
+    """Decorates a rule across items."""
     return Rule(problems)
 
 
-def each(items: str) -> Callable[[Callable[..., Iterator[Problem]]], Rule]:
-    """Decorates a rule on one item: its first parameter is each of these in turn."""
-    return lambda problems: Rule(problems, each=items)
+def each(items: Callable[[ResolvedStack], Iterable[Item]]) -> Callable[[OfItem[Item]], Rule]:
+    """Decorates a rule on one item: it checks each of these in turn."""
+    return lambda problems: Rule(lambda stack: chain.from_iterable(map(problems, items(stack))))
 
 
-def needs(*sections: str) -> Callable[[Callable[..., Iterator[Problem]] | Rule], Rule]:
+def needs(*sections: str) -> Callable[[OfStack | Rule], Rule]:
     """Decorates a rule to skip it if one of these sections could not be parsed or resolved completely."""
 
-    def decorate(problems: Callable[..., Iterator[Problem]] | Rule) -> Rule:
-        of_items = problems if isinstance(problems, Rule) else Rule(problems)
-        return replace(of_items, needed=(*of_items.needed, *sections))
+    def decorate(problems: OfStack | Rule) -> Rule:
+        decorated = problems if isinstance(problems, Rule) else Rule(problems)
+        return replace(decorated, needed=(*decorated.needed, *sections))
 
     return decorate
+
+
+of_the_cluster = each(lambda stack: [stack.cluster])
+of_the_gateway = each(lambda stack: [stack.settings.gateway] if stack.settings.gateway else [])
+each_pool = each(lambda stack: stack.pools)
+each_gpu_pool = each(lambda stack: stack.settings.gpu_pools)
+each_tpu_pool = each(lambda stack: stack.settings.tpu_pools)
+each_server = each(lambda stack: stack.settings.serving)
 
 
 def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name: str) -> Problem | None:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT
-from gke_ai.settings.model import ClassFlexStart, Cluster, ComputeClass, FineTune, GpuServer, TrainingRun, Unresolved
+from gke_ai.settings.model import ClassFlexStart, ComputeClass
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, needs, repeated, rule
 from gke_ai.settings.rules.pools import RESERVATION, not_built, offered
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.stack import ResolvedStack
 
 # Prefixes that GKE reserves for its own classes:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes
@@ -18,11 +18,11 @@ _RESERVED = ("autopilot", "gke")
 
 
 @rule
-def names_are_unique_and_free(compute_classes: list[ComputeClass]) -> Iterator[Problem]:
+def names_are_unique_and_free(stack: ResolvedStack) -> Iterator[Problem]:
     """Class names are unique, and GKE does not reserve them."""
-    named = ((compute_class, "name", compute_class.name) for compute_class in compute_classes)
+    named = ((compute_class, "name", compute_class.name) for compute_class in stack.settings.compute_classes)
     yield from repeated(named, "compute class", "the second could not be created")
-    for compute_class in compute_classes:
+    for compute_class in stack.settings.compute_classes:
         if compute_class.name.startswith(_RESERVED):
             cause = f"GKE reserves the name {compute_class.name} for its own classes. It would refuse the class"
             yield Problem(
@@ -30,7 +30,7 @@ def names_are_unique_and_free(compute_classes: list[ComputeClass]) -> Iterator[P
             )
 
 
-@each("compute_classes")
+@each(lambda stack: stack.settings.compute_classes)
 def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
     """Each choice names a known machine type without TPUs, and a driver only for a machine with GPUs."""
     for index, priority in enumerate(compute_class.priorities):
@@ -53,7 +53,7 @@ def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
             yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
 
 
-@each("compute_classes")
+@each(lambda stack: stack.settings.compute_classes)
 def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
     """Google offers the machine of each choice in its capacity mode."""
     for index, priority in enumerate(compute_class.priorities):
@@ -63,7 +63,7 @@ def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
             yield from offered(path, machine_type, priority.capacity.mode)
 
 
-@each("compute_classes")
+@each(lambda stack: stack.settings.compute_classes)
 def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
     """No choice repeats an earlier one."""
     for index, priority in enumerate(compute_class.priorities):
@@ -75,7 +75,7 @@ def choices_differ(compute_class: ComputeClass) -> Iterator[Problem]:
             )
 
 
-@each("compute_classes")
+@each(lambda stack: stack.settings.compute_classes)
 def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[Problem]:
     """The lead time for recycling a flex-start node is shorter than its lifetime."""
     for index, priority in enumerate(compute_class.priorities):
@@ -92,7 +92,7 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
             )
 
 
-@each("compute_classes")
+@each(lambda stack: stack.settings.compute_classes)
 def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     for index, priority in enumerate(compute_class.priorities):
@@ -106,12 +106,10 @@ def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode")
-def classes_without_auto_creation_have_pools(
-    compute_classes: list[ComputeClass], cluster: Cluster
-) -> Iterator[Problem]:
+def classes_without_auto_creation_have_pools(stack: ResolvedStack) -> Iterator[Problem]:
     """A class without auto-creation needs pools with its label, which only an existing Standard cluster has."""
-    for compute_class in compute_classes:
-        if not compute_class.auto_create_pools and (cluster.mode != "existing" or cluster.is_autopilot):
+    for compute_class in stack.settings.compute_classes:
+        if not compute_class.auto_create_pools and (stack.cluster.mode != "existing" or stack.cluster.is_autopilot):
             cause = "no pool of the cluster belongs to the class, and GKE creates none. Its pods would stay pending"
             yield Problem(
                 compute_class.at("autoCreatePools"), cause, "Remove it, or use gke-ai:gpuPools without a class"
@@ -120,13 +118,11 @@ def classes_without_auto_creation_have_pools(
 
 @rule
 def classes_exist(
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
-    compute_classes: list[ComputeClass],
-    unresolved: Unresolved,
+    stack: ResolvedStack,
 ) -> Iterator[Problem]:
     """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
-    names = [compute_class.name for compute_class in compute_classes]
-    for workload in (placed.section for placed in gpu_workloads):
+    names = [compute_class.name for compute_class in stack.settings.compute_classes]
+    for workload in (placed.section for placed in stack.gpu_workloads):
         if workload.compute_class is None:
             continue
         for key, other in (("pool", workload.pool), ("accelerator", workload.accelerator)):
@@ -137,7 +133,7 @@ def classes_exist(
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
         yield from unknown(
-            unresolved,
+            stack.unresolved,
             workload.at("computeClass"),
             "gke-ai:computeClasses",
             "compute class",

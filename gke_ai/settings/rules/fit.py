@@ -18,7 +18,7 @@ from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, Gp
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each, join_names, needs
 from gke_ai.settings.rules.flavors import usable_flavors
-from gke_ai.settings.stack import Placed, Queue
+from gke_ai.settings.stack import Placed, Queue, ResolvedStack
 
 Amounts = Mapping[str, Fraction]
 
@@ -56,7 +56,7 @@ def _larger(request: Amounts, gpu: str | None) -> str:
 
 
 @needs("gke-ai:cluster")
-@each("placed")
+@each(lambda stack: stack.placed)
 def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]:
     """One pod, including its FUSE sidecar, fits one node of a pool that it may run on."""
     workload, request = placed.section, placed.node_request
@@ -78,9 +78,13 @@ def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
-@each("gpu_workloads")
-def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], cluster: Cluster) -> Iterator[Problem]:
+def pods_fit_a_machine(stack: ResolvedStack) -> Iterator[Problem]:
     """Where the stack has no pools, some machine with the GPU type holds the pod, and Google offers it."""
+    for placed in stack.gpu_workloads:
+        yield from _without_a_machine(placed, stack.cluster)
+
+
+def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], cluster: Cluster) -> Iterator[Problem]:
     workload, request = placed.section, placed.node_request
     if workload.accelerator not in GPUS or workload.pool is not None or placed.pools or cluster.mode == "standard":
         return
@@ -108,23 +112,22 @@ def pods_fit_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
 
 
 @needs("gke-ai:computeClasses", "gke-ai:cluster.mode")
-@each("compute_classes")
-def choices_hold_a_pod(
-    compute_class: ComputeClass,
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
-    cluster: Cluster,
-    measured: Calibration,
-) -> Iterator[Problem]:
+def choices_hold_a_pod(stack: ResolvedStack) -> Iterator[Problem]:
     """Each pod fits some machine of its compute class, and each machine fits some pod.
 
     On Autopilot, GKE chooses a boot disk that is large enough (`gke_ai.catalog.boot_disks`).
     """
-    users = [user for user in gpu_workloads if user.section.compute_class == compute_class.name]
+    for compute_class in stack.settings.compute_classes:
+        yield from _misfits(compute_class, stack)
+
+
+def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Problem]:
+    users = [user for user in stack.gpu_workloads if user.section.compute_class == compute_class.name]
     machine_types = [MACHINES.get(priority.machine_type) for priority in compute_class.priorities]
     if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
         return
-    left = [_free_of(machine_type, measured) for machine_type in machine_types if machine_type is not None]
-    disks = {"ephemeral-storage"} if cluster.is_autopilot else set()
+    left = [_free_of(machine_type, stack.measured) for machine_type in machine_types if machine_type is not None]
+    disks = {"ephemeral-storage"} if stack.cluster.is_autopilot else set()
     requests = [{name: amount for name, amount in user.node_request.items() if name not in disks} for user in users]
     gaps = [
         (user, [_missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
@@ -169,7 +172,7 @@ def _free_of(machine_type: Machine, measured: Calibration) -> Amounts:
 
 
 @needs("gke-ai:cluster")
-@each("placed")
+@each(lambda stack: stack.placed)
 def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Problem]:
     """All pods of a run, or one replica of a server, fit the pool at its maximum size.
 
@@ -194,14 +197,14 @@ def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Probl
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def pools_hold_their_servers(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+def pools_hold_their_servers(stack: ResolvedStack) -> Iterator[Problem]:
     """All replicas of the servers on the same pools fit these pools at their maximum size.
 
     A server with an autoscaler counts as one replica. Servers that share only some of their pools are not compared, nor
     are those in a queue: Kueue lets their other replicas wait.
     """
     of_pools: dict[tuple[str, ...], list[Placed[AnyServer]]] = {}
-    for placed in (placed for placed in servers if placed.queue is None):
+    for placed in (placed for placed in stack.servers if placed.queue is None):
         of_pools.setdefault(tuple(pool.section.name for pool in placed.pools), []).append(placed)
     for sharing in of_pools.values():
         pools = sharing[0].pools
@@ -240,14 +243,12 @@ def _pods_per_node(request: Amounts, left: Amounts) -> int:
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues")
-def queues_hold_what_must_run_at_once(
-    placed: list[Placed[Workload]], cluster: Cluster, cluster_queues: list[Queue], pools: list[Pool]
-) -> Iterator[Problem]:
+def queues_hold_what_must_run_at_once(stack: ResolvedStack) -> Iterator[Problem]:
     """Some flavor of the queue has quota for all pods of a run, or for one replica of a server."""
-    if not _quotas_are_known(cluster_queues, pools):
+    if not _quotas_are_known(stack.cluster_queues, stack.pools):
         return
-    for workload in placed:
-        if workload.pools or not (workload.section.named_pools or cluster.mode == "standard"):
+    for workload in stack.placed:
+        if workload.pools or not (workload.section.named_pools or stack.cluster.mode == "standard"):
             yield from _fits_its_queue(workload)
 
 

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.catalog.machines import GPUS, NOT_BUILT, machines_with
-from gke_ai.settings.model import Cluster, Flavor, GpuPool, Pool, Queues, TpuPool, Unresolved, Workload
+from gke_ai.settings.model import Flavor, Workload
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, join_names, needs, rule
 from gke_ai.settings.rules.pools import not_built
-from gke_ai.settings.stack import Placed, Queue, ResourceFlavor
+from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor
 
 
 @rule
 def flavors_are_of_pools(
-    flavors: list[ResourceFlavor],
-    pools: list[Pool],
-    gpu_pools: list[GpuPool],
-    tpu_pools: list[TpuPool],
-    cluster: Cluster,
-    unresolved: Unresolved,
+    stack: ResolvedStack,
 ) -> Iterator[Problem]:
     """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
-    known = [pool.name for pool in pools]
-    without = cluster.is_autopilot and not known and not unresolved.overlaps("gke-ai:cluster.mode")
-    for resolved in flavors:
+    unresolved = stack.unresolved
+    known = [pool.name for pool in stack.pools]
+    without = stack.cluster.is_autopilot and not known and not unresolved.overlaps("gke-ai:cluster.mode")
+    for resolved in stack.flavors:
         flavor = resolved.section
         if flavor.pools and without:
             cause = "the cluster is Autopilot and has no pools. No node would belong to this flavor"
@@ -34,7 +30,9 @@ def flavors_are_of_pools(
             consequence = "no node would belong to this flavor"
             path = flavor.at(f"pools[{index}]")
             if not unresolved.may_contain("gke-ai:tpuPools", name):
-                section = "gke-ai:gpuPools" if gpu_pools or not tpu_pools else "gke-ai:tpuPools"
+                section = (
+                    "gke-ai:gpuPools" if stack.settings.gpu_pools or not stack.settings.tpu_pools else "gke-ai:tpuPools"
+                )
                 yield from unknown(unresolved, path, section, "pool", name, known, consequence)
         accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
         if len(accelerators) > 1:
@@ -46,7 +44,7 @@ def flavors_are_of_pools(
             )
 
 
-@each("flavors")
+@each(lambda stack: stack.flavors)
 def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
     """The GPU type of a flavor exists, and such a flavor has no pools and no slice."""
     flavor = resolved.section
@@ -67,10 +65,10 @@ def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues")
-def flavors_are_used(queues: Queues) -> Iterator[Problem]:
+def flavors_are_used(stack: ResolvedStack) -> Iterator[Problem]:
     """Every flavor has quota in some cluster queue."""
-    used = {flavor_quota.flavor for queue in queues.cluster_queues for flavor_quota in queue.flavors}
-    for flavor in queues.flavors:
+    used = {flavor_quota.flavor for queue in stack.queues.cluster_queues for flavor_quota in queue.flavors}
+    for flavor in stack.queues.flavors:
         if flavor.name not in used:
             cause = f"no cluster queue has quota for flavor {flavor.name}. Nothing could run on it"
             yield Problem(flavor.at("name"), cause, "Add quota for it to a cluster queue, or remove it")

@@ -9,11 +9,11 @@ from ipaddress import IPv4Network
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.catalog.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
 from gke_ai.catalog.namespaces import is_system
-from gke_ai.settings.model import AnyServer, Autoscaler, Cluster, Gateway, Tenant, Unresolved
+from gke_ai.settings.model import Gateway
 from gke_ai.settings.problems import Problem, unknown
-from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, repeated, rule
+from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, join_names, needs, of_the_gateway, repeated, rule
 from gke_ai.settings.rules.network import of_new_clusters
-from gke_ai.settings.stack import Routed
+from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.gateway import are_by_model, picker_name
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
@@ -23,13 +23,14 @@ _MAX_NAME = 63
 
 
 @rule
-def gateway_has_routes(gateway: Gateway | None, routes: list[Routed]) -> Iterator[Problem]:
+def gateway_has_routes(stack: ResolvedStack) -> Iterator[Problem]:
     """A gateway has a route, and names of routes are unique."""
-    if gateway is not None and not routes:
+    gateway = stack.settings.gateway
+    if gateway is not None and not stack.routes:
         cause = "the gateway has no route. It would cost money and answer nothing"
         yield Problem(gateway.at("routes"), cause, "Add a route, or remove the gateway")
     seen: set[str] = set()
-    for route in routes:
+    for route in stack.routes:
         name = route.section.name
         if name in seen:
             cause = f"route {name} is defined twice. The second could not be created"
@@ -37,7 +38,7 @@ def gateway_has_routes(gateway: Gateway | None, routes: list[Routed]) -> Iterato
         seen.add(name)
 
 
-@each("gateway")
+@of_the_gateway
 def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
     """A gateway has one certificate, or states plain HTTP and is internal."""
     stated = {
@@ -60,7 +61,7 @@ def certificate_is_chosen(gateway: Gateway) -> Iterator[Problem]:
         yield Problem(gateway.at("plainHttp"), cause, "Remove it and set certificate")
 
 
-@each("gateway")
+@of_the_gateway
 def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
     """A public gateway requires an API key: nothing else would keep strangers from the servers."""
     if gateway.public and not gateway.api_key:
@@ -69,10 +70,10 @@ def public_gateways_require_a_key(gateway: Gateway) -> Iterator[Problem]:
 
 
 @rule
-def routes_are_apart(routes: list[Routed]) -> Iterator[Problem]:
+def routes_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
     """Hosts of routes are valid, and no two routes match the same requests: routes of a host have other models."""
     seen: dict[tuple[str | None, str], str] = {}
-    for routed_to in routes:
+    for routed_to in stack.routes:
         route = routed_to.section
         path = routed_to.at("host")
         if route.host is not None and (not _HOST.fullmatch(route.host) or _ADDRESS.fullmatch(route.host)):
@@ -91,9 +92,9 @@ def routes_are_apart(routes: list[Routed]) -> Iterator[Problem]:
 
 
 @rule
-def routes_match_their_models(routes: list[Routed]) -> Iterator[Problem]:
+def routes_match_their_models(stack: ResolvedStack) -> Iterator[Problem]:
     """A route has no more models and adapters than its HTTPRoute can match."""
-    for routed_to in routes:
+    for routed_to in stack.routes:
         names = max(len(matched.models) for matched in routed_to.rules)
         if names > MAX_MATCHES:
             cause = f"the route answers for {names} models and adapters, and an HTTPRoute matches {MAX_MATCHES}. "
@@ -102,18 +103,18 @@ def routes_match_their_models(routes: list[Routed]) -> Iterator[Problem]:
 
 
 @rule
-def routes_name_servers(routes: list[Routed], serving: list[AnyServer], unresolved: Unresolved) -> Iterator[Problem]:
+def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
     """The servers of a route exist once, are named once, and run engines whose metrics an endpoint picker reads."""
-    names = [server.name for server in serving]
-    engines = {server.name: ENGINES[server.engine] for server in serving}
+    names = [server.name for server in stack.settings.serving]
+    engines = {server.name: ENGINES[server.engine] for server in stack.settings.serving}
     readable = [engine.title for engine in ENGINES.values() if engine.endpoint_picker]
-    for routed_to in routes:
+    for routed_to in stack.routes:
         route = routed_to.section
         seen: set[str] = set()
         for position, routed in enumerate(route.servers):
             path = routed_to.at(f"servers[{position}].server")
             yield from unknown(
-                unresolved, path, "gke-ai:serving", "server", routed.server, names, "its share would fail"
+                stack.unresolved, path, "gke-ai:serving", "server", routed.server, names, "its share would fail"
             )
             if routed.server in seen:
                 cause = f"{routed.server} is named twice in this route. Its share would be unclear"
@@ -128,9 +129,9 @@ def routes_name_servers(routes: list[Routed], serving: list[AnyServer], unresolv
 
 
 @needs("gke-ai:serving")
-def servers_of_a_route_belong_together(routes: list[Routed]) -> Iterator[Problem]:
+def servers_of_a_route_belong_together(stack: ResolvedStack) -> Iterator[Problem]:
     """The servers of a route are in one namespace and serve a model of one name."""
-    for routed_to in routes:
+    for routed_to in stack.routes:
         servers = routed_to.servers
         namespaces = list(dict.fromkeys(server.namespace for server in servers))
         if len(namespaces) > 1:
@@ -149,15 +150,14 @@ def servers_of_a_route_belong_together(routes: list[Routed]) -> Iterator[Problem
 
 
 @needs("gke-ai:serving", "gke-ai:autoscaling")
-def weights_reach_replicas(
-    routes: list[Routed], serving: list[AnyServer], autoscaling: list[Autoscaler]
-) -> Iterator[Problem]:
+def weights_reach_replicas(stack: ResolvedStack) -> Iterator[Problem]:
     """A route has a weight above zero, and a server with such a weight has replicas."""
     replicas = {
-        server.name: server.replicas or (1 if server.name in {scaler.server for scaler in autoscaling} else 0)
-        for server in serving
+        server.name: server.replicas
+        or (1 if server.name in {scaler.server for scaler in stack.settings.autoscaling} else 0)
+        for server in stack.settings.serving
     }
-    for routed_to in routes:
+    for routed_to in stack.routes:
         route = routed_to.section
         if not any(routed.weight for routed in route.servers):
             cause = "all weights of the route are 0. It would answer no request"
@@ -170,9 +170,9 @@ def weights_reach_replicas(
 
 
 @needs("gke-ai:serving")
-def pools_have_their_own_pods(gateway_servers: list[AnyServer]) -> Iterator[Problem]:
+def pools_have_their_own_pods(stack: ResolvedStack) -> Iterator[Problem]:
     """No two servers behind the gateway share pods, and the names of their objects are valid."""
-    servers = gateway_servers
+    servers = stack.gateway_servers
     entries = ((server, "app", f"{server.namespace}/{server.app or server.name}") for server in servers)
     yield from repeated(entries, "label app", "each InferencePool would have the pods of both")
     for server in servers:
@@ -184,13 +184,13 @@ def pools_have_their_own_pods(gateway_servers: list[AnyServer]) -> Iterator[Prob
 
 
 @needs("gke-ai:serving", "gke-ai:cluster", "gke-ai:tenants")
-def load_balancer_reaches_tenants(cluster: Cluster, routes: list[Routed], tenants: list[Tenant]) -> Iterator[Problem]:
+def load_balancer_reaches_tenants(stack: ResolvedStack) -> Iterator[Problem]:
     """The range of the load balancer is known where NetworkPolicies must let it in."""
-    if cluster.vpc is not None:
+    if stack.cluster.vpc is not None:
         return
-    for routed_to in routes:
+    for routed_to in stack.routes:
         namespace = routed_to.namespace
-        if namespace is not None and namespace in {tenant.name for tenant in tenants}:
+        if namespace is not None and namespace in {tenant.name for tenant in stack.settings.tenants}:
             cause = (
                 f"namespace {namespace} belongs to a tenant, whose NetworkPolicy lets in no load balancer. The range "
             )
@@ -200,11 +200,14 @@ def load_balancer_reaches_tenants(cluster: Cluster, routes: list[Routed], tenant
 
 @needs("gke-ai:serving", "gke-ai:tenants")
 @rule
-def no_tenant_has_the_key_of_the_certificate(
-    gateway: Gateway | None, gateway_namespace: str | None, tenants: list[Tenant]
-) -> Iterator[Problem]:
+def no_tenant_has_the_key_of_the_certificate(stack: ResolvedStack) -> Iterator[Problem]:
     """The Secret of the certificate, which is in the namespace of the Gateway, is not in a tenant's namespace."""
-    if gateway is not None and gateway.tls_secret and gateway_namespace in {tenant.name for tenant in tenants}:
+    gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
+    if (
+        gateway is not None
+        and gateway.tls_secret
+        and gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
+    ):
         cause = f"the Gateway would be in namespace {gateway_namespace}, whose tenant can read and replace the private "
         cause += f"key in Secret {gateway.tls_secret}. It could pose as the gateway to all clients"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or use certificate")
@@ -212,11 +215,14 @@ def no_tenant_has_the_key_of_the_certificate(
 
 @needs("gke-ai:serving", "gke-ai:tenants")
 @rule
-def no_tenant_has_the_router(
-    gateway: Gateway | None, gateway_namespace: str | None, routes: list[Routed], tenants: list[Tenant]
-) -> Iterator[Problem]:
+def no_tenant_has_the_router(stack: ResolvedStack) -> Iterator[Problem]:
     """The router, which reads all requests, is not in a tenant's namespace."""
-    if gateway is not None and are_by_model(routes) and gateway_namespace in {tenant.name for tenant in tenants}:
+    gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
+    if (
+        gateway is not None
+        and are_by_model(stack.routes)
+        and gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
+    ):
         cause = f"the router of the gateway would be in namespace {gateway_namespace}, whose tenant could read all "
         cause += "requests there. It divides them by model"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or remove it")
@@ -224,18 +230,20 @@ def no_tenant_has_the_router(
 
 @needs("gke-ai:serving")
 @rule
-def gateway_is_in_a_namespace_of_the_stack(gateway: Gateway | None, gateway_namespace: str | None) -> Iterator[Problem]:
+def gateway_is_in_a_namespace_of_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     """The Gateway is not in a system namespace."""
+    gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
     if gateway is not None and is_system(gateway_namespace or ""):
         cause = f"namespace {gateway_namespace} belongs to the cluster. The stack could not create it"
         yield Problem(gateway.at("namespace"), cause, "Choose another namespace")
 
 
 @of_new_clusters
-def proxies_have_addresses(gateway: Gateway | None, cluster: Cluster) -> Iterator[Problem]:
+def proxies_have_addresses(stack: ResolvedStack) -> Iterator[Problem]:
     """The range of the proxies is large enough."""
-    own = cluster.vpc
+    gateway = stack.settings.gateway
+    own = stack.cluster.vpc
     if gateway is None or own is None or IPv4Network(own.proxy_cidr).prefixlen <= LONGEST_PROXY_PREFIX:
         return
     cause = f"{own.proxy_cidr} is smaller than a /{LONGEST_PROXY_PREFIX}. Google Cloud would refuse the subnetwork"
-    yield Problem(cluster.at("vpc.proxyCidr"), cause, "Write a /23")
+    yield Problem(stack.cluster.at("vpc.proxyCidr"), cause, "Write a /23")

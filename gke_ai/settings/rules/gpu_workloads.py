@@ -6,45 +6,39 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
-from gke_ai.settings.model import Cluster, FineTune, GpuPool, GpuServer, Pool, TrainingRun, Unresolved
+from gke_ai.settings.model import GpuServer
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import join_names, needs, of_another_engine, rule
 from gke_ai.settings.rules.pools import not_built
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.stack import ResolvedStack
 
 
 @rule
 def pools_exist(
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
-    gpu_pools: list[GpuPool],
-    pools: list[Pool],
-    cluster: Cluster,
-    unresolved: Unresolved,
+    stack: ResolvedStack,
 ) -> Iterator[Problem]:
     """The pool of a workload is in this stack."""
-    known = [pool.name for pool in gpu_pools]
-    autopilot = cluster.is_autopilot and not unresolved.overlaps("gke-ai:cluster.mode")
-    for workload in (placed.section for placed in gpu_workloads):
+    known = [pool.name for pool in stack.settings.gpu_pools]
+    autopilot = stack.cluster.is_autopilot and not stack.unresolved.overlaps("gke-ai:cluster.mode")
+    for workload in (placed.section for placed in stack.gpu_workloads):
         if workload.pool is None or workload.pool in known:
             continue
         path = workload.at("pool")
-        if problem := of_another_engine(workload, pools, path, workload.pool):
+        if problem := of_another_engine(workload, stack.pools, path, workload.pool):
             yield problem
         elif autopilot:
             cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
             yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
         else:
             consequence = "the pods would stay pending"
-            yield from unknown(unresolved, path, "gke-ai:gpuPools", "pool", workload.pool, known, consequence)
+            yield from unknown(stack.unresolved, path, "gke-ai:gpuPools", "pool", workload.pool, known, consequence)
 
 
 @rule
-def workloads_have_a_pool_or_an_accelerator(
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool]
-) -> Iterator[Problem]:
+def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Problem]:
     """A GPU workload names a pool of the stack or a GPU type, not both."""
-    pools = [pool.name for pool in gpu_pools]
-    for workload in (placed.section for placed in gpu_workloads):
+    pools = [pool.name for pool in stack.settings.gpu_pools]
+    for workload in (placed.section for placed in stack.gpu_workloads):
         noun = workload.short_noun
         if workload.compute_class is not None:
             continue
@@ -67,13 +61,13 @@ def workloads_have_a_pool_or_an_accelerator(
 
 @rule
 def runs_over_several_nodes_have_a_network(
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]],
+    stack: ResolvedStack,
 ) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    for placed in gpu_workloads:
+    for placed in stack.gpu_workloads:
         run = placed.section
         if isinstance(run, GpuServer):
             continue
@@ -98,16 +92,14 @@ def _on_the_default_network(named: Machine) -> str:
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")
-def accelerators_are_in_a_pool(
-    gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]], gpu_pools: list[GpuPool], cluster: Cluster
-) -> Iterator[Problem]:
+def accelerators_are_in_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
     """A new Standard cluster has only the GPUs of its pools."""
-    for placed in gpu_workloads:
+    for placed in stack.gpu_workloads:
         workload = placed.section
-        if cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
+        if stack.cluster.mode != "standard" or workload.pool is not None or workload.accelerator not in GPUS:
             continue
         if not placed.pools:
-            accelerators = dict.fromkeys(pool.gpus[0] for pool in gpu_pools)
+            accelerators = dict.fromkeys(pool.gpus[0] for pool in stack.settings.gpu_pools)
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
             yield Problem(
                 workload.at("accelerator"),
@@ -117,9 +109,9 @@ def accelerators_are_in_a_pool(
 
 
 @rule
-def pools_can_serve(gpu_workloads: list[Placed[GpuServer | FineTune | TrainingRun]]) -> Iterator[Problem]:
+def pools_can_serve(stack: ResolvedStack) -> Iterator[Problem]:
     """The default image runs on the processors of the workload's pool."""
-    for placed in gpu_workloads:
+    for placed in stack.gpu_workloads:
         workload = placed.section
         for pool in placed.nodes.pools if workload.pool is not None else ():
             pinned = workload.image in (None, FINE_TUNE_IMAGE)

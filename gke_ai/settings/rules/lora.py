@@ -10,7 +10,7 @@ from gke_ai.catalog.engines import ENGINES
 from gke_ai.settings.model import LoraAdapter, ModelCache, Server, Vllm
 from gke_ai.settings.model_memory import model_of
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import each
+from gke_ai.settings.rules.common import each_server
 from gke_ai.settings.rules.model_cache import REVISION
 
 # vLLM takes adapters as NAME=PATH, and a path with a comma as JSON: vllm/entrypoints/launchers/cli_args.py
@@ -20,7 +20,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*/
 _MAX_NAME = 128
 
 
-@each("serving")
+@each_server
 def adapters_have_names_of_their_own(server: Server) -> Iterator[Problem]:
     """Names of adapters are valid, and differ from each other and from the model's."""
     taken = {server.served_model: "the model"}
@@ -35,7 +35,7 @@ def adapters_have_names_of_their_own(server: Server) -> Iterator[Problem]:
         taken.setdefault(adapter.name, "another adapter")
 
 
-@each("serving")
+@each_server
 def models_take_adapters(server: Server) -> Iterator[Problem]:
     """The engine's pinned image has LoRA for the model's architecture; the user's own image is not checked."""
     engine, model = ENGINES[server.engine], model_of(server)
@@ -47,7 +47,7 @@ def models_take_adapters(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("loraAdapters"), f"{cause}. The server would not start", remedy)
 
 
-@each("serving")
+@each_server
 def adapters_can_be_read(server: Server) -> Iterator[Problem]:
     """Replicas find each adapter: on Hugging Face, or in the mounted bucket of the model."""
     cache = server.model_cache
@@ -88,7 +88,7 @@ def _hub_problems(adapter: LoraAdapter, cache: ModelCache | None, path: str) -> 
         yield Problem(f"{path}.revision", cause, "Write for example main, or a commit")
 
 
-@each("serving")
+@each_server
 def memory_is_reserved_for_adapters(server: Server) -> Iterator[Problem]:
     """maxLoras is at most the number of adapters."""
     if not isinstance(server, Vllm) or server.max_loras is None or server.max_loras <= len(server.adapters):

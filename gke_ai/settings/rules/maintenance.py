@@ -13,7 +13,7 @@ from itertools import accumulate, takewhile
 
 from gke_ai.settings.model import Cluster, Maintenance, MaintenanceExclusion, MaintenanceWindow
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import each, needs, repeated
+from gke_ai.settings.rules.common import needs, of_the_cluster, repeated
 
 Period = tuple[datetime, datetime]
 
@@ -34,7 +34,7 @@ _HORIZON = timedelta(days=2 * 365)
 
 
 @needs("gke-ai:cluster")
-@each("cluster")
+@of_the_cluster
 def maintenance_leaves_time_for_upgrades(cluster: Cluster) -> Iterator[Problem]:
     """Maintenance windows are long enough, and exclusions are few and short enough."""
     maintenance = cluster.maintenance

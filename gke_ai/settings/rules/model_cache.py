@@ -10,9 +10,10 @@ from pathlib import PurePosixPath
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
 from gke_ai.catalog.quantities import parse_quantity, readable
-from gke_ai.settings.model import AnyServer, Bucket, ModelCache, Server, Unresolved
+from gke_ai.settings.model import AnyServer, ModelCache, Server
 from gke_ai.settings.problems import Problem, unknown
 from gke_ai.settings.rules.common import join_names, needs, rule
+from gke_ai.settings.stack import ResolvedStack
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
 REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
@@ -25,9 +26,9 @@ def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
 
 
 @rule
-def engines_read_buckets(serving: list[AnyServer]) -> Iterator[Problem]:
+def engines_read_buckets(stack: ResolvedStack) -> Iterator[Problem]:
     """The server's engine can read a model from a bucket, in the way that the server names."""
-    for server, cache in _cached(serving):
+    for server, cache in _cached(stack.settings.serving):
         engine, access = ENGINES[server.engine], access_of(server.engine)
         if not access.readers:
             cause = f"{engine.title} cannot use a model cache: {access.reason}. The server would not start"
@@ -45,16 +46,14 @@ def engines_read_buckets(serving: list[AnyServer]) -> Iterator[Problem]:
 
 
 @needs("gke-ai:buckets")
-def buckets_of_models_exist(
-    serving: list[AnyServer], buckets: list[Bucket], unresolved: Unresolved
-) -> Iterator[Problem]:
+def buckets_of_models_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """The bucket is one of the stack's, and keeps what is in it."""
-    names = [bucket.name for bucket in buckets]
-    for server, cache in _cached(serving):
+    names = [bucket.name for bucket in stack.settings.buckets]
+    for server, cache in _cached(stack.settings.serving):
         consequence = "the model could not be stored there"
         path = server.at("modelCache.bucket")
-        yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
-        for bucket in buckets:
+        yield from unknown(stack.unresolved, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
+        for bucket in stack.settings.buckets:
             if bucket.name == cache.bucket and bucket.delete_after_days is not None:
                 cause = f"bucket {bucket.name} deletes objects after {bucket.delete_after_days} days. "
                 cause += "New replicas would then find no model"
@@ -62,18 +61,18 @@ def buckets_of_models_exist(
 
 
 @rule
-def revisions_are_names(serving: list[AnyServer]) -> Iterator[Problem]:
+def revisions_are_names(stack: ResolvedStack) -> Iterator[Problem]:
     """A revision is a commit, a tag or a branch."""
-    for server, cache in _cached(serving):
+    for server, cache in _cached(stack.settings.serving):
         if not REVISION.fullmatch(cache.revision) or ".." in cache.revision:
             cause = f'"{cache.revision}" is not a commit, tag or branch. Hugging Face would not find it'
             yield Problem(server.at("modelCache.revision"), cause, "Write for example main, or a commit")
 
 
 @rule
-def file_caches_hold_the_model(serving: list[AnyServer]) -> Iterator[Problem]:
+def file_caches_hold_the_model(stack: ResolvedStack) -> Iterator[Problem]:
     """The file cache holds the whole model, and only a mounted bucket has one."""
-    for server, cache in _cached(serving):
+    for server, cache in _cached(stack.settings.serving):
         path, size = server.at("modelCache.fileCache"), server.checkpoint_bytes
         if cache.reader not in access_of(server.engine).readers:
             continue  # engines_read_buckets reports it
@@ -96,9 +95,9 @@ def file_caches_hold_the_model(serving: list[AnyServer]) -> Iterator[Problem]:
 
 
 @rule
-def folder_of_models_is_free(serving: list[AnyServer]) -> Iterator[Problem]:
+def folder_of_models_is_free(stack: ResolvedStack) -> Iterator[Problem]:
     """No other volume of the server is mounted where the bucket is."""
-    for server, cache in _cached(serving):
+    for server, cache in _cached(stack.settings.serving):
         if server.scratch is None or not cache.how.mounts:
             continue
         mount, models = PurePosixPath(server.scratch.mount_path), PurePosixPath(MOUNT_PATH)

@@ -14,12 +14,12 @@ from gke_ai.catalog.machines import machines_with
 from gke_ai.catalog.quantities import GI
 from gke_ai.catalog.tpus import slices
 from gke_ai.catalog.vllm_architectures import LATER
-from gke_ai.settings.model import AnyServer, Server, TpuServer, TpuWorkload, Vllm
+from gke_ai.settings.model import AnyServer, Server, TpuWorkload, Vllm
 from gke_ai.settings.model.serving import FlagArguments
 from gke_ai.settings.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import each, rule
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.rules.common import each_server, rule
+from gke_ai.settings.stack import Placed, ResolvedStack
 from gke_ai.settings.tight_models import table
 
 # Shorter sequences are not useful; the remedy is then another one.
@@ -28,7 +28,7 @@ _MIN_USEFUL_TOKENS = 1024
 _MAX_GPUS_SUGGESTED = 8
 
 
-@each("serving")
+@each_server
 def shapes_are_consistent(server: Server) -> Iterator[Problem]:
     """The dimensions of a model do not contradict each other."""
     shape = server.model_shape
@@ -54,9 +54,9 @@ def shapes_are_consistent(server: Server) -> Iterator[Problem]:
 
 
 @rule
-def models_are_shared_evenly(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+def models_are_shared_evenly(stack: ResolvedStack) -> Iterator[Problem]:
     """The number of GPUs or TPU devices of a replica divides the heads and the experts of its model evenly."""
-    for placed in servers:
+    for placed in stack.servers:
         server, load = placed.section, load_of(placed)
         if isinstance(load, Unchecked) or load.divides or not places(placed):
             continue
@@ -80,9 +80,9 @@ def _shared(load: Load) -> str:
 
 
 @rule
-def models_fit(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+def models_fit(stack: ResolvedStack) -> Iterator[Problem]:
     """Each accelerator that a replica may get has the memory that the model needs at least, with one sequence."""
-    for placed in servers:
+    for placed in stack.servers:
         load = load_of(placed)
         if isinstance(load, Unchecked):
             continue
@@ -142,7 +142,7 @@ def _place(gpu: Gpu) -> Place:
     return Place(gpu.name, gpu.memory_gib * GI)
 
 
-@each("serving")
+@each_server
 def lengths_are_within_the_context(server: Server) -> Iterator[Problem]:
     """No sequence is longer than the context of the model. vLLM refuses it unless a variable allows it.
 
@@ -158,7 +158,7 @@ def lengths_are_within_the_context(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("maxModelLen"), cause, remedy)
 
 
-@each("serving")
+@each_server
 def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
     """Tensor, data and pipeline parallelism together need as many GPUs as a replica has."""
     if not isinstance(server, Vllm):
@@ -177,9 +177,9 @@ def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
 
 
 @rule
-def engines_have_kernels(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+def engines_have_kernels(stack: ResolvedStack) -> Iterator[Problem]:
     """The engine's pinned image supports the GPU type; the user's own image is not checked."""
-    for placed in servers:
+    for placed in stack.servers:
         server = placed.section
         if server.image is not None:
             continue
@@ -194,9 +194,9 @@ def engines_have_kernels(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
 
 
 @rule
-def engines_support_the_tpu(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
+def engines_support_the_tpu(stack: ResolvedStack) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
-    for placed in tpu_servers:
+    for placed in stack.tpu_servers:
         server = placed.section
         supported = ENGINES[server.engine].tpus
         if server.image is not None or not supported:
@@ -208,7 +208,7 @@ def engines_support_the_tpu(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Pr
             yield Problem(server.at(server.size_key), cause, remedy)
 
 
-@each("serving")
+@each_server
 def models_are_known(server: Server) -> Iterator[Problem]:
     """The engine's pinned image has the model's architecture; the user's own image is not checked."""
     known, model = ENGINES[server.engine].architectures, model_of(server)
@@ -221,9 +221,9 @@ def models_are_known(server: Server) -> Iterator[Problem]:
 
 
 @rule
-def latent_attention_runs(servers: list[Placed[AnyServer]]) -> Iterator[Problem]:
+def latent_attention_runs(stack: ResolvedStack) -> Iterator[Problem]:
     """Models with multi-head latent attention run on TPUs only with further settings."""
-    for placed in servers:
+    for placed in stack.servers:
         server, load = placed.section, load_of(placed)
         if isinstance(load, Unchecked) or load.use.latent_attention or load.model.latent_size is None:
             continue
@@ -232,7 +232,7 @@ def latent_attention_runs(servers: list[Placed[AnyServer]]) -> Iterator[Problem]
         yield Problem(server.at("model"), cause, remedy)
 
 
-@each("serving")
+@each_server
 def flags_exist(server: Server) -> Iterator[Problem]:
     """The pinned image has the flags in `arguments`; the user's own image is not checked."""
     removed = ENGINES[server.engine].removed if server.image is None else {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.dashboards import MonitoredServer
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each, needs
-from gke_ai.settings.stack import Queue
+from gke_ai.settings.stack import ResolvedStack
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")
@@ -24,7 +23,7 @@ _FIELDS = {
 }
 
 
-@each("monitoring")
+@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
 def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
     """Channels have their full resource names, occur once, and are no more than Google allows."""
     for index, channel in enumerate(monitoring.channels):
@@ -43,7 +42,7 @@ def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("channels"), f"{cause}. It would refuse the alerts", "Combine channels")
 
 
-@each("monitoring")
+@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
 def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
     """Monitoring creates dashboards, alerts or both."""
     if not monitoring.dashboards and not monitoring.alerts:
@@ -51,7 +50,7 @@ def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("dashboards"), cause, "Remove gke-ai:monitoring, or set one of them to true")
 
 
-@each("monitoring")
+@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
 def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
     """With alerts: false, no key of an alert is set."""
     if monitoring.alerts or not monitoring.dashboards:
@@ -65,16 +64,13 @@ def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
 @needs("gke-ai:queues", "gke-ai:serving", "gke-ai:autoscaling", "gke-ai:training", "gke-ai:batch", "gke-ai:tenants")
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
 def stack_has_something_to_monitor(
-    monitoring: Monitoring | None,
-    cluster_queues: list[Queue],
-    monitored_servers: list[MonitoredServer],
-    job_namespaces: list[str],
-    has_accelerators: bool,
+    stack: ResolvedStack,
 ) -> Iterator[Problem]:
     """The stack has something to monitor, and something for each configured alert."""
+    monitoring, cluster_queues = stack.settings.monitoring, stack.cluster_queues
     if monitoring is None:
         return
-    if not (cluster_queues or monitored_servers or job_namespaces or has_accelerators):
+    if not (cluster_queues or stack.monitored_servers or stack.job_namespaces or stack.has_accelerators):
         cause = "the stack has no queue, no server, no Job and no accelerator. There would be nothing to monitor"
         yield Problem("gke-ai:monitoring", cause, "Remove gke-ai:monitoring until there is something to monitor")
         return
@@ -83,7 +79,7 @@ def stack_has_something_to_monitor(
     for key, items, noun in (
         ("queueStuckMinutes", cluster_queues, "cluster queue"),
         ("preemptionsPerHour", cluster_queues, "cluster queue"),
-        ("serverDownMinutes", monitored_servers, "server"),
+        ("serverDownMinutes", stack.monitored_servers, "server"),
     ):
         if _FIELDS[key] in monitoring.model_fields_set and not items:
             cause = f"the stack has no {noun}. There would be no such alert"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
@@ -18,9 +18,10 @@ from gke_ai.catalog.addresses import (
 )
 from gke_ai.catalog.identities import is_account_email, is_account_id
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model import Cluster, Gateway, Unresolved
+from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import Rule, each, join_names, needs
+from gke_ai.settings.rules.common import OfStack, Rule, join_names, needs, of_the_cluster
+from gke_ai.settings.stack import ResolvedStack
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -29,7 +30,7 @@ _SUBNETWORK = re.compile(rf"(projects/[^/]+/regions/(?P<region>[^/]+)/subnetwork
 _RANGES = ("nodesCidr", "podsCidr", "servicesCidr", "proxyCidr")
 
 
-def of_new_clusters(rule: Callable[..., Iterator[Problem]] | Rule) -> Rule:
+def of_new_clusters(rule: OfStack | Rule) -> Rule:
     """Decorates a rule of keys for new clusters. Another rule refuses such keys for an existing cluster."""
     return replace(needs("gke-ai:cluster")(rule), skips=lambda stack: stack.cluster.mode == "existing")
 
@@ -44,7 +45,7 @@ def _cidrs(cluster: Cluster, gateway: Gateway | None) -> list[tuple[str, str]]:
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
     """A cluster has a VPC of its own, or names an existing network."""
     named = [
@@ -62,7 +63,7 @@ def network_is_created_or_named(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
     """Names of networks and ranges are valid in Compute Engine, and the subnetwork is in the cluster's region."""
     forms = {"network": _NETWORK, "subnetwork": _SUBNETWORK, "podsRange": re.compile(_NAME)}
@@ -87,7 +88,7 @@ def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
     """Ranges of pods and Services are two different ranges of a named subnetwork."""
     for key, value in (("podsRange", cluster.pods_range), ("servicesRange", cluster.services_range)):
@@ -106,7 +107,7 @@ def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def vpc_is_not_called_default(cluster: Cluster) -> Iterator[Problem]:
     """A new VPC is not called default, as a project already has a network of this name."""
     if cluster.vpc is not None and (cluster.vpc.name or cluster.name) == "default":
@@ -116,31 +117,33 @@ def vpc_is_not_called_default(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-def ranges_are_usable(cluster: Cluster, gateway: Gateway | None) -> Iterator[Problem]:
+def ranges_are_usable(stack: ResolvedStack) -> Iterator[Problem]:
     """No range contains addresses that are reserved by Google or by the Internet Protocol."""
-    for key, cidr in _cidrs(cluster, gateway):
+    gateway = stack.settings.gateway
+    for key, cidr in _cidrs(stack.cluster, gateway):
         if not is_allowed(cidr):
             cause = f"{cidr} contains addresses that no subnetwork can use. Google Cloud would refuse it"
             remedy = "Use a private range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(cluster.at(f"vpc.{key}"), cause, remedy)
+            yield Problem(stack.cluster.at(f"vpc.{key}"), cause, remedy)
 
 
 @of_new_clusters
-def ranges_are_apart(cluster: Cluster, gateway: Gateway | None) -> Iterator[Problem]:
+def ranges_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
     """The ranges of nodes, pods, Services and proxies do not overlap."""
-    for (key, cidr), (other, taken) in combinations(_cidrs(cluster, gateway), 2):
+    gateway = stack.settings.gateway
+    for (key, cidr), (other, taken) in combinations(_cidrs(stack.cluster, gateway), 2):
         if IPv4Network(cidr).overlaps(IPv4Network(taken)):
             yield Problem(
-                cluster.at(f"vpc.{other}"),
+                stack.cluster.at(f"vpc.{other}"),
                 f"{taken} overlaps with {key}, {cidr}. Google Cloud would refuse the subnetwork",
                 "Move one of the ranges, for example next to the other",
             )
 
 
 @of_new_clusters
-def ranges_hold_the_stack(max_nodes: int, cluster: Cluster, unresolved: Unresolved) -> Iterator[Problem]:
+def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
     """The ranges have addresses for all nodes and pods with every pool at its maximum size."""
-    cluster, own = cluster, cluster.vpc
+    cluster, own = stack.cluster, stack.cluster.vpc
     if own is None:
         return
     min_prefix, max_prefix = SERVICES_PREFIXES
@@ -153,9 +156,9 @@ def ranges_hold_the_stack(max_nodes: int, cluster: Cluster, unresolved: Unresolv
         cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
         yield Problem(cluster.at("vpc.nodesCidr"), f"{cause}. Google Cloud would refuse it", "Write a /20")
         return
-    if any(unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
+    if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("gpuPools", "tpuPools")):
         return
-    nodes, autopilot = max_nodes, cluster.is_autopilot
+    nodes, autopilot = stack.max_nodes, cluster.is_autopilot
     for key, cidr, room in (
         ("nodesCidr", own.nodes_cidr, nodes_by_addresses(own.nodes_cidr)),
         ("podsCidr", own.pods_cidr, nodes_by_pods(own.pods_cidr, autopilot)),
@@ -171,15 +174,14 @@ def ranges_hold_the_stack(max_nodes: int, cluster: Cluster, unresolved: Unresolv
 
 
 @of_new_clusters
-def private_nodes_reach_what_they_need(
-    internet: dict[str, str], cluster: Cluster, unresolved: Unresolved
-) -> Iterator[Problem]:
+def private_nodes_reach_what_they_need(stack: ResolvedStack) -> Iterator[Problem]:
     """Without NAT, private nodes reach only Google's registries."""
+    cluster = stack.cluster
     if not cluster.private_nodes or cluster.vpc is None or cluster.vpc.nat:
         return
-    if any(unresolved.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
+    if any(stack.unresolved.overlaps(f"gke-ai:{key}") for key in ("serving", "training", "batch", "queues")):
         return
-    needed = internet
+    needed = stack.internet
     if needed:
         hosts = join_names(f"{host} ({user})" for host, user in needed.items())
         yield Problem(
@@ -191,7 +193,7 @@ def private_nodes_reach_what_they_need(
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
     """The control plane has an IP address or a DNS name by which this program reaches it."""
     if not cluster.public_endpoint and not cluster.dns_endpoint:
@@ -204,7 +206,7 @@ def control_plane_can_be_reached(cluster: Cluster) -> Iterator[Problem]:
 
 
 @of_new_clusters
-@each("cluster")
+@of_the_cluster
 def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Problem]:
     """Authorized networks are public ranges, and restrict a public endpoint."""
     if not cluster.authorized_networks:
@@ -236,7 +238,7 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
 
 
 @needs("gke-ai:cluster")
-@each("cluster")
+@of_the_cluster
 def nodes_run_as_a_service_account(cluster: Cluster) -> Iterator[Problem]:
     """The nodes' service account is a valid account name, or the e-mail address of an account."""
     account = cluster.node_service_account

@@ -12,7 +12,16 @@ from gke_ai.catalog.nodes import POOL
 from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
 from gke_ai.settings.model import Cluster, GpuPool, Pool, Unresolved
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.rules.common import each, empty_labels, join_names, kubernetes_labels, needs, repeated
+from gke_ai.settings.rules.common import (
+    each_gpu_pool,
+    each_pool,
+    empty_labels,
+    join_names,
+    kubernetes_labels,
+    needs,
+    repeated,
+)
+from gke_ai.settings.stack import ResolvedStack
 
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -79,7 +88,7 @@ def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
     )
 
 
-@each("gpu_pools")
+@each_gpu_pool
 def capacity_is_offered(pool: GpuPool) -> Iterator[Problem]:
     """Google offers the machine of a GPU pool in the pool's capacity mode."""
     yield from offered(pool.at("capacity.mode"), MACHINES[pool.machine_type], pool.capacity.mode)
@@ -153,16 +162,16 @@ def zones_are_of_the_region(pool: Pool, cluster: Cluster, unresolved: Unresolved
 
 
 @needs("gke-ai:cluster.mode")
-def names_are_unique(cluster: Cluster, pools: list[Pool]) -> Iterator[Problem]:
+def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Pool names are unique, including that of the system pool."""
-    yield from repeated(((pool, "name", pool.name) for pool in pools), "pool", "GKE would refuse the second")
-    for pool in pools:
-        if cluster.mode == "standard" and pool.name == cluster.system_pool.name:
+    yield from repeated(((pool, "name", pool.name) for pool in stack.pools), "pool", "GKE would refuse the second")
+    for pool in stack.pools:
+        if stack.cluster.mode == "standard" and pool.name == stack.cluster.system_pool.name:
             cause = f"{pool.name} is also the name of the system pool. GKE would refuse the second"
             yield Problem(pool.at("name"), cause, "Rename the pool, or set gke-ai:cluster systemPool.name")
 
 
-@each("pools")
+@each_pool
 def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
     """A pool has a fixed size or autoscaling, and minNodes is at most maxNodes."""
     bounds = pool.autoscaling
@@ -177,7 +186,7 @@ def pools_have_one_size(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("autoscaling.minNodes"), cause, f"Set it to {bounds.max_nodes} or less")
 
 
-@each("pools")
+@each_pool
 def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
     """Flex-start pools start with no nodes, and only the autoscaler sizes them.
 
@@ -197,7 +206,7 @@ def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("autoscaling"), cause, "Write autoscaling: {maxNodes: N}")
 
 
-@each("pools")
+@each_pool
 def reservation_is_named(pool: Pool) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     name = pool.capacity.reservation_name
@@ -213,7 +222,7 @@ def reservation_is_named(pool: Pool) -> Iterator[Problem]:
 _MAX_NAME_LENGTH = 40 - len("-0a1b2c")
 
 
-@each("gpu_pools")
+@each_gpu_pool
 def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
     """createBeforeDelete: the name has room for the suffix, and the new nodes can be created at once."""
     if not pool.create_before_delete:
@@ -238,7 +247,7 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
         )
 
 
-@each("pools")
+@each_pool
 def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
     """The type of the boot disk exists and suits the machine family."""
     machine_type = pool.shape("").machine_type
@@ -253,7 +262,7 @@ def disks_suit_the_machine(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("diskType"), cause, f"Remove diskType, or write {' or '.join(possible)}")
 
 
-@each("gpu_pools")
+@each_gpu_pool
 def secondary_boot_disk_is_possible(pool: GpuPool) -> Iterator[Problem]:
     """A secondary boot disk names a Compute Engine image, and the pool streams images, which GKE requires for it.
 
@@ -270,7 +279,7 @@ def secondary_boot_disk_is_possible(pool: GpuPool) -> Iterator[Problem]:
         yield Problem(path, cause, "Set imageStreaming: true, or remove secondaryBootDisk")
 
 
-@each("pools")
+@each_pool
 def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
     """Node labels are valid, and their prefixes are not reserved by Kubernetes or GKE."""
     yield from kubernetes_labels(pool, "labels", pool.labels)

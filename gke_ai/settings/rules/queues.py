@@ -7,31 +7,28 @@ from collections.abc import Iterator
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.settings.model import AnyServer, Cluster, Queues, Unresolved
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import Queue
+from gke_ai.settings.stack import Queue, ResolvedStack
 
 # Resources with quota, besides extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def admitted_pods_have_time_to_be_ready(
-    queues: Queues, serving: list[AnyServer], waits_for_flex_start: list[str]
-) -> Iterator[Problem]:
+def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Problem]:
     """Kueue's limit for pods to be ready is not shorter than a server's start or a wait for nodes."""
-    limit = queues.pods_ready_timeout_seconds
+    limit = stack.queues.pods_ready_timeout_seconds
     if not limit:
         return
-    path = queues.at("podsReadyTimeoutSeconds")
-    if waits_for_flex_start:
-        where = waits_for_flex_start[0]
+    path = stack.queues.at("podsReadyTimeoutSeconds")
+    if stack.waits_for_flex_start:
+        where = stack.waits_for_flex_start[0]
         cause = f"flex-start nodes of {where} may start days after Kueue admits their pods. Kueue would evict the pods "
         cause += f"after {limit} s, again and again"
         yield Problem(path, cause, "Remove it, or use capacity {mode: queuedFlexStart}")
         return
-    queued = [server for server in serving if server.queue is not None]
+    queued = [server for server in stack.settings.serving if server.queue is not None]
     slowest = max(queued, key=lambda server: server.ready_timeout_seconds, default=None)
     if slowest is not None and slowest.ready_timeout_seconds > limit:
         cause = f"server {slowest.name} may take {slowest.ready_timeout_seconds} s to load its model, and Kueue would "
@@ -41,8 +38,9 @@ def admitted_pods_have_time_to_be_ready(
 
 
 @rule
-def names_are_unique(queues: Queues) -> Iterator[Problem]:
+def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Kueue objects are unique by kind; those of local queues by namespace."""
+    queues = stack.queues
     consequence = "the second could not be created"
     yield from repeated(((flavor, "name", flavor.name) for flavor in queues.flavors), "flavor", consequence)
     yield from repeated(
@@ -62,18 +60,16 @@ def names_are_unique(queues: Queues) -> Iterator[Problem]:
 
 
 @rule
-def cluster_queues_have_flavors(
-    queues: Queues, cluster_queues: list[Queue], unresolved: Unresolved
-) -> Iterator[Problem]:
+def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
     """The flavors of a cluster queue exist, occur once, and have quota for the same resources."""
-    known = [flavor.name for flavor in queues.flavors]
-    for resolved in cluster_queues:
+    known = [flavor.name for flavor in stack.queues.flavors]
+    for resolved in stack.cluster_queues:
         queue = resolved.section
         for index, flavor_quota in enumerate(queue.flavors):
             path = queue.at(f"flavors[{index}].flavor")
             consequence = f"cluster queue {queue.name} would admit nothing"
             yield from unknown(
-                unresolved, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
+                stack.unresolved, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
             )
             if flavor_quota.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {flavor_quota.flavor} is in cluster queue {queue.name} twice. Kueue would refuse it"
@@ -88,7 +84,7 @@ def cluster_queues_have_flavors(
             )
 
 
-@each("cluster_queues")
+@each(lambda stack: stack.cluster_queues)
 def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
     """Quota is for resources that pods request; accelerators are whole numbers."""
     queue = resolved.section
@@ -111,16 +107,16 @@ def quotas_are_of_resources(resolved: Queue) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def quota_can_be_derived(queues: Queues, cluster: Cluster) -> Iterator[Problem]:
+def quota_can_be_derived(stack: ResolvedStack) -> Iterator[Problem]:
     """`derive` needs a flavor with pools, whose nodes it adds up."""
-    flavors = {flavor.name: flavor for flavor in queues.flavors}
-    for queue in queues.cluster_queues:
+    flavors = {flavor.name: flavor for flavor in stack.queues.flavors}
+    for queue in stack.queues.cluster_queues:
         for index, flavor_quota in enumerate(queue.flavors):
             flavor = flavors.get(flavor_quota.flavor)
             if flavor_quota.quota != "derive" or flavor is None:
                 continue
             path = queue.at(f"flavors[{index}].quota")
-            if cluster.is_autopilot:
+            if stack.cluster.is_autopilot:
                 cause = "quota cannot be derived, as the cluster is Autopilot and has no pools to add up"
                 amounts = "google.com/tpu: '8'" if flavor.tpu else "cpu: '24', memory: 96Gi, nvidia.com/gpu: '2'"
                 yield Problem(path, cause, f"Write the amounts, for example {{{amounts}}}")
@@ -130,12 +126,12 @@ def quota_can_be_derived(queues: Queues, cluster: Cluster) -> Iterator[Problem]:
 
 
 @rule
-def local_queues_have_a_cluster_queue(queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+def local_queues_have_a_cluster_queue(stack: ResolvedStack) -> Iterator[Problem]:
     """The cluster queue of a local queue exists."""
-    known = [queue.name for queue in queues.cluster_queues]
-    for local in queues.local_queues:
+    known = [queue.name for queue in stack.queues.cluster_queues]
+    for local in stack.queues.local_queues:
         yield from unknown(
-            unresolved,
+            stack.unresolved,
             local.at("clusterQueue"),
             "gke-ai:queues.clusterQueues",
             "cluster queue",
@@ -146,14 +142,14 @@ def local_queues_have_a_cluster_queue(queues: Queues, unresolved: Unresolved) ->
 
 
 @rule
-def priority_classes_are_kubernetes_classes(queues: Queues) -> Iterator[Problem]:
+def priority_classes_are_kubernetes_classes(stack: ResolvedStack) -> Iterator[Problem]:
     """At most one priority class is the global default, and none has a reserved name."""
-    defaults = [priority_class for priority_class in queues.priority_classes if priority_class.global_default]
+    defaults = [priority_class for priority_class in stack.queues.priority_classes if priority_class.global_default]
     for priority_class in defaults[1:]:
         cause = f"{defaults[0].name} and {priority_class.name} are both the global default. "
         cause += "Kubernetes would refuse the second"
         yield Problem(priority_class.at("globalDefault"), cause, "Set it in one of them only")
-    for priority_class in queues.priority_classes:
+    for priority_class in stack.queues.priority_classes:
         if priority_class.name.startswith("system-"):
             cause = f"{priority_class.name} begins with system-, which is reserved. Kubernetes would refuse it"
             yield Problem(priority_class.at("name"), cause, "Choose another name")

@@ -11,14 +11,14 @@ from gke_ai.catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_
 from gke_ai.catalog.models import find_model
 from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
 from gke_ai.settings.problems import TOKEN, Problem, nearest
-from gke_ai.settings.rules.common import each, join_names, needs, rule
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
+from gke_ai.settings.stack import Placed, ResolvedStack
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
 
 
-@each("tpu_servers")
+@each(lambda stack: stack.tpu_servers)
 def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
     """A server on TPUs names a TPU pool of the stack or a slice, not both."""
     server = placed.section
@@ -28,9 +28,9 @@ def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
 
 
 @rule
-def slices_are_single_host(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Problem]:
+def slices_are_single_host(stack: ResolvedStack) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
-    for placed in tpu_servers:
+    for placed in stack.tpu_servers:
         server, tpu_slice = placed.section, placed.slice
         if tpu_slice.multi_host:
             yield Problem(
@@ -41,7 +41,7 @@ def slices_are_single_host(tpu_servers: list[Placed[TpuServer]]) -> Iterator[Pro
             )
 
 
-@each("jetstreams")
+@each(lambda stack: stack.jetstreams)
 def ports_are_apart(server: JetStream) -> Iterator[Problem]:
     """The ports of a JetStream pod and of its Service do not collide."""
     if server.port == JETSTREAM_GRPC_PORT:
@@ -52,7 +52,7 @@ def ports_are_apart(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("metricsPort"), cause, f"Choose another port, for example {JETSTREAM_METRICS_PORT}")
 
 
-@each("jetstreams")
+@each(lambda stack: stack.jetstreams)
 def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
     """JetStream's model is a MaxText name, its checkpoint is in a bucket, and its lengths allow an answer."""
     if not _MAXTEXT_NAME.fullmatch(server.model):
@@ -70,7 +70,7 @@ def jetstream_gets_what_it_reads(server: JetStream) -> Iterator[Problem]:
         yield Problem(server.at("maxPrefillLength"), cause, f"Set it below {server.max_target_length}")
 
 
-@each("serving")
+@each_server
 def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
     """No argument repeats a key of the server, and none contains a token."""
     set_by = server.set_arguments
@@ -85,7 +85,7 @@ def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
             yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
 
 
-@each("serving")
+@each_server
 def quantization_is_known(server: Server) -> Iterator[Problem]:
     """The engine has the quantization method. The user's own vLLM image may have other methods."""
     engine = ENGINES[server.engine]
@@ -102,7 +102,7 @@ def quantization_is_known(server: Server) -> Iterator[Problem]:
     yield Problem(server.at("quantize"), cause, nearest(server.quantization, engine.quantize))
 
 
-@each("serving")
+@each_server
 def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
     """The mount path of a scratch volume is valid."""
     if server.scratch is None:
@@ -114,7 +114,7 @@ def scratch_volumes_have_a_mount_path(server: Server) -> Iterator[Problem]:
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-@each("servers")
+@each(lambda stack: stack.servers)
 def scratch_disks_can_be_attached(placed: Placed[AnyServer]) -> Iterator[Problem]:
     """The machines of a server attach the disk of its scratch volume. The type of a class of one's own is unknown."""
     server, names, kind = placed.section, [machine.name for machine in placed.machines], placed.scratch_disk
@@ -135,7 +135,7 @@ def scratch_disks_can_be_attached(placed: Placed[AnyServer]) -> Iterator[Problem
         yield Problem(server.at("scratch"), f"{cause}On some, pods would stay pending", remedy)
 
 
-@each("serving")
+@each_server
 def xla_caches_have_a_path(server: Server) -> Iterator[Problem]:
     """The folder for compiled programs is a path of the container."""
     if not isinstance(server, VllmTpu) or server.xla_cache is None:
@@ -146,7 +146,7 @@ def xla_caches_have_a_path(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("xlaCache"), cause, "Write for example /tmp/xla-cache")
 
 
-@each("serving")
+@each_server
 def pods_have_time_to_end(server: Server) -> Iterator[Problem]:
     """The grace period is longer than the time for which a terminating pod still answers."""
     if server.drain_seconds >= server.termination_grace_period_seconds:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.model import Bucket, Queues, Tenant, Unresolved, Workload
+from gke_ai.settings.model import Tenant, Workload
 from gke_ai.settings.problems import Problem, nearest, unknown
 from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, Space
+from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack, Space
 from gke_ai.settings.stack.buckets import grant_of
 from gke_ai.settings.stack.tenants import group_domains
 
@@ -45,11 +45,11 @@ _HUGE_PAGES = re.compile(r"(requests\.|limits\.)?hugepages-[0-9]+[KMG]i")
 
 
 @rule
-def names_are_namespaces_of_their_own(tenants: list[Tenant]) -> Iterator[Problem]:
+def names_are_namespaces_of_their_own(stack: ResolvedStack) -> Iterator[Problem]:
     """Each tenant has its own namespace, which the stack creates."""
     consequence = "a namespace can have only one tenant"
-    yield from repeated(((tenant, "name", tenant.name) for tenant in tenants), "tenant", consequence)
-    for tenant in tenants:
+    yield from repeated(((tenant, "name", tenant.name) for tenant in stack.settings.tenants), "tenant", consequence)
+    for tenant in stack.settings.tenants:
         if tenant.name == DEFAULT_NAMESPACE:
             cause = "the stack does not manage the namespace default. It cannot belong to a tenant"
             yield Problem(tenant.at("name"), cause, "Choose another name")
@@ -58,7 +58,7 @@ def names_are_namespaces_of_their_own(tenants: list[Tenant]) -> Iterator[Problem
             yield Problem(tenant.at("name"), cause, "Choose another name")
 
 
-@each("tenants")
+@each(lambda stack: stack.settings.tenants)
 def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
     """A member is a type and an e-mail address, and occurs once."""
     for index, member in enumerate(tenant.members):
@@ -88,13 +88,13 @@ def members_can_be_known(tenant: Tenant) -> Iterator[Problem]:
 
 
 @rule
-def groups_are_of_one_domain(tenants: list[Tenant]) -> Iterator[Problem]:
+def groups_are_of_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
     """All groups are of one domain, as a cluster finds them through one parent group.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac
     """
-    first, *others = group_domains(tenants) or [""]
-    for tenant in tenants:
+    first, *others = group_domains(stack.settings.tenants) or [""]
+    for tenant in stack.settings.tenants:
         for index, member in enumerate(tenant.members):
             if member.startswith("group:") and member.rpartition("@")[2] in others:
                 cause = f"{member} is not a group of {first}, and a cluster supports groups of one domain"
@@ -109,7 +109,7 @@ def _twice(tenant: Tenant, key: str, values: Iterable[str], noun: str) -> Iterat
             yield Problem(tenant.at(key), cause, "List it once")
 
 
-@each("tenants")
+@each(lambda stack: stack.settings.tenants)
 def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
     """Workloads do not run as the deployer, and neither account is Kubernetes' default account."""
     if tenant.service_account == tenant.deployer:
@@ -126,10 +126,10 @@ def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
 
 
 @needs("gke-ai:queues.priorityClasses")
-def priority_classes_exist(tenants: list[Tenant], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A tenant's priority classes are in this stack, and none is a system class."""
-    known = [priority_class.name for priority_class in queues.priority_classes]
-    for tenant in tenants:
+    known = [priority_class.name for priority_class in stack.queues.priority_classes]
+    for tenant in stack.settings.tenants:
         for index, name in enumerate(tenant.priority_classes):
             path = tenant.at(f"priorityClasses[{index}]")
             if name in BUILT_IN_PRIORITIES:
@@ -138,18 +138,20 @@ def priority_classes_exist(tenants: list[Tenant], queues: Queues, unresolved: Un
             else:
                 section = "gke-ai:queues.priorityClasses"
                 consequence = "the API server would refuse the pods"
-                yield from unknown(unresolved, path, section, "priority class", name, known, consequence)
+                yield from unknown(stack.unresolved, path, section, "priority class", name, known, consequence)
         yield from _twice(tenant, "priorityClasses", tenant.priority_classes, "priority class")
 
 
 @rule
-def buckets_exist(tenants: list[Tenant], buckets: list[Bucket], unresolved: Unresolved) -> Iterator[Problem]:
+def buckets_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A tenant's buckets are in this stack, and no bucket repeats the tenant's grant."""
-    known = {bucket.name: bucket for bucket in buckets}
-    for tenant in tenants:
+    known = {bucket.name: bucket for bucket in stack.settings.buckets}
+    for tenant in stack.settings.tenants:
         for index, name in enumerate(tenant.buckets):
             path = tenant.at(f"buckets[{index}]")
-            yield from unknown(unresolved, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted")
+            yield from unknown(
+                stack.unresolved, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted"
+            )
             grants = known[name].grants if name in known else []
             grant = grant_of(tenant)
             if grant in grants:
@@ -162,7 +164,7 @@ def buckets_exist(tenants: list[Tenant], buckets: list[Bucket], unresolved: Unre
         yield from _twice(tenant, "buckets", tenant.buckets, "bucket")
 
 
-@each("tenants")
+@each(lambda stack: stack.settings.tenants)
 def quotas_are_of_resources(tenant: Tenant) -> Iterator[Problem]:
     """A quota limits resources that Kubernetes counts; objects and devices are whole numbers."""
     for resource, text in tenant.quota.items():
@@ -187,7 +189,7 @@ def _is_counted(resource: str) -> bool:
     return resource in (*_COMPUTE, *_COUNTS) or any(pattern.fullmatch(resource) for pattern in patterns)
 
 
-@each("tenants")
+@each(lambda stack: stack.settings.tenants)
 def ingress_is_from_other_namespaces(tenant: Tenant) -> Iterator[Problem]:
     """ingressFrom does not list the tenant's own namespace, which is always allowed."""
     if tenant.name in tenant.ingress_from:
@@ -206,12 +208,10 @@ def _inside(workloads: list[Workload], spaces: list[Space]) -> Iterator[tuple[Sp
 
 
 @rule
-def workloads_keep_to_the_tenants_bounds(
-    workloads: list[Workload], spaces: list[Space], queues: Queues
-) -> Iterator[Problem]:
+def workloads_keep_to_the_tenants_bounds(stack: ResolvedStack) -> Iterator[Problem]:
     """The stack's workloads in a tenant's namespace meet the same policies as the team's own."""
-    classes = [priority_class.name for priority_class in queues.priority_classes]
-    for space, workload in _inside(workloads, spaces):
+    classes = [priority_class.name for priority_class in stack.queues.priority_classes]
+    for space, workload in _inside(stack.workloads, stack.spaces):
         tenant = space.section
         if workload.queue is None:
             entry = f"{{name: …, namespace: {tenant.name}, clusterQueue: …}}"
@@ -233,15 +233,13 @@ def workloads_keep_to_the_tenants_bounds(
 
 
 @rule
-def workloads_meet_the_pod_security_level(
-    workloads: list[Workload], spaces: list[Space], tenants: list[Tenant]
-) -> Iterator[Problem]:
+def workloads_meet_the_pod_security_level(stack: ResolvedStack) -> Iterator[Problem]:
     """Baseline allows no privileged containers and no host network; restricted allows none of this program's pods.
 
     https://kubernetes.io/docs/concepts/security/pod-security-standards/
     """
     restricted: dict[str, list[str]] = {}
-    for space, workload in _inside(workloads, spaces):
+    for space, workload in _inside(stack.workloads, stack.spaces):
         tenant = space.section
         if tenant.pod_security == "restricted":
             restricted.setdefault(tenant.name, []).append(workload.name)
@@ -256,7 +254,7 @@ def workloads_meet_the_pod_security_level(
                 remedy = f"Remove it, or set {tenant.at('podSecurity')} to privileged"
                 yield Problem(workload.at(key), f"{cause}. Kubernetes would refuse the pods", remedy)
     for name, names in restricted.items():
-        tenant = next(tenant for tenant in tenants if tenant.name == name)
+        tenant = next(tenant for tenant in stack.settings.tenants if tenant.name == name)
         cause = (
             f"{join_names(names)} of this stack may run as root in the namespace. Kubernetes would refuse such pods "
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gke_ai.settings.problems import TOKEN, Problem
 from gke_ai.settings.rules.common import rule
+from gke_ai.settings.stack import ResolvedStack
 
 _SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets
@@ -34,8 +35,9 @@ def token_problems(stated: str | None, encrypted: bool, environment: str | None)
 
 
 @rule
-def token_secret_is_a_name(hf_token_secret: str | None) -> Iterator[Problem]:
+def token_secret_is_a_name(stack: ResolvedStack) -> Iterator[Problem]:
     """hfTokenSecret is the id or full name of a secret, without a version, and not the token itself."""
+    hf_token_secret = stack.settings.hf_token_secret
     named, path = hf_token_secret, "gke-ai:hfTokenSecret"
     if named is None:
         return

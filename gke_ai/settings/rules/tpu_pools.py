@@ -16,21 +16,17 @@ from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, slice_of
 from gke_ai.catalog.zones import region_of
 from gke_ai.settings.model import (
-    Cluster,
     Flavor,
     Multislice,
-    Pool,
-    Queues,
     Section,
     TpuBatch,
     TpuPool,
     TpuSlice,
     TpuWorkload,
-    Unresolved,
 )
 from gke_ai.settings.problems import Problem, unknown
-from gke_ai.settings.rules.common import each, join_names, needs, of_another_engine
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.rules.common import each, each_tpu_pool, join_names, needs, of_another_engine
+from gke_ai.settings.stack import Placed, ResolvedStack
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")
@@ -70,21 +66,14 @@ def _suggestion(named: str, version: str, error: NoSuchSlice) -> str:
     return f"Write one of {join_names(error.choices)}"
 
 
-def workloads_have_a_slice(
-    queues: Queues,
-    tpu_workloads: list[Placed[TpuWorkload]],
-    pools: list[Pool],
-    tpu_pools: list[TpuPool],
-    cluster: Cluster,
-    unresolved: Unresolved,
-) -> Iterator[Problem]:
+def workloads_have_a_slice(stack: ResolvedStack) -> Iterator[Problem]:
     """Each TPU workload names an existing slice, by a pool of this stack or by `tpu`."""
-    for flavor in queues.flavors:
+    for flavor in stack.queues.flavors:
         if flavor.tpu is not None:
             yield from slice_exists(flavor, flavor.tpu, "tpu.")
-    known = [pool.name for pool in tpu_pools]
-    autopilot = cluster.is_autopilot and not unresolved.overlaps("gke-ai:cluster.mode")
-    for placed in tpu_workloads:
+    known = [pool.name for pool in stack.settings.tpu_pools]
+    autopilot = stack.cluster.is_autopilot and not stack.unresolved.overlaps("gke-ai:cluster.mode")
+    for placed in stack.tpu_workloads:
         workload = placed.section
         if workload.tpu is not None:
             yield from slice_exists(workload, workload.tpu, "tpu.")
@@ -97,7 +86,7 @@ def workloads_have_a_slice(
             )
             yield Problem(workload.at(key if known else "tpu"), cause, remedy)
         for path, name in named.items():
-            if problem := of_another_engine(workload, pools, path, name):
+            if problem := of_another_engine(workload, stack.pools, path, name):
                 yield problem
             elif autopilot and name not in known:
                 cause = (
@@ -106,10 +95,10 @@ def workloads_have_a_slice(
                 yield Problem(path, cause, "Set a slice instead, for example tpu: {version: v6e, topology: 2x2}")
             else:
                 consequence = "the pods would stay pending"
-                yield from unknown(unresolved, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
+                yield from unknown(stack.unresolved, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
 
 
-@each("tpu_runs")
+@each(lambda stack: stack.tpu_runs)
 def runs_have_one_slice(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
     """A Job or a JobSet names TPU pools of this stack or a slice, not both."""
     workload = placed.section
@@ -119,15 +108,13 @@ def runs_have_one_slice(placed: Placed[Multislice | TpuBatch]) -> Iterator[Probl
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:tpuPools")
-def slices_are_in_a_pool(
-    tpu_workloads: list[Placed[TpuWorkload]], tpu_pools: list[TpuPool], cluster: Cluster
-) -> Iterator[Problem]:
+def slices_are_in_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
     """A new Standard cluster has only the slices of its pools."""
-    for placed in tpu_workloads:
+    for placed in stack.tpu_workloads:
         workload = placed.section
-        if cluster.mode != "standard" or workload.tpu is None or workload.named_pools or placed.pools:
+        if stack.cluster.mode != "standard" or workload.tpu is None or workload.named_pools or placed.pools:
             continue
-        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in tpu_pools)
+        slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in stack.settings.tpu_pools)
         have = f"its pools have {join_names(slice_names)}" if slice_names else "it has no TPU pools"
         wanted = f"{workload.tpu.version} {workload.tpu.topology}"
         yield Problem(
@@ -138,13 +125,11 @@ def slices_are_in_a_pool(
 
 
 @needs("gke-ai:cluster.location")
-def flex_start_slices_are_in_the_region(
-    tpu_workloads: list[Placed[TpuWorkload]], queues: Queues, cluster: Cluster
-) -> Iterator[Problem]:
+def flex_start_slices_are_in_the_region(stack: ResolvedStack) -> Iterator[Problem]:
     """The cluster's region offers flex-start for the TPU version, if GKE creates the nodes."""
-    location = cluster.location
+    location = stack.cluster.location
     region = region_of(location)
-    items: list[TpuWorkload | Flavor] = [*(placed.section for placed in tpu_workloads), *queues.flavors]
+    items: list[TpuWorkload | Flavor] = [*(placed.section for placed in stack.tpu_workloads), *stack.queues.flavors]
     for item in items:
         if item.tpu is None or not MODES[item.tpu.capacity].elastic:
             continue
@@ -156,10 +141,10 @@ def flex_start_slices_are_in_the_region(
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
-def slices_are_in_one_zone(tpu_pools: list[TpuPool], cluster: Cluster) -> Iterator[Problem]:
+def slices_are_in_one_zone(stack: ResolvedStack) -> Iterator[Problem]:
     """A multi-host pool has one zone, as the hosts of a slice are connected to each other."""
-    for pool in tpu_pools:
-        zones = pool.zones_in(cluster)
+    for pool in stack.settings.tpu_pools:
+        zones = pool.zones_in(stack.cluster)
         if pool.slice.multi_host and len(zones) > 1:
             subject = "the pool has" if pool.zones else "the pool uses the zones of the cluster,"
             yield Problem(
@@ -170,7 +155,7 @@ def slices_are_in_one_zone(tpu_pools: list[TpuPool], cluster: Cluster) -> Iterat
             )
 
 
-@each("tpu_pools")
+@each_tpu_pool
 def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
     """A multi-host pool has all nodes of its slice or none."""
     tpu_slice, bounds = pool.slice, pool.autoscaling
@@ -197,7 +182,7 @@ def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
         )
 
 
-@each("tpu_pools")
+@each_tpu_pool
 def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
     """Flex-start pools have no minimum, as they have nodes only while pods need them."""
     if pool.elastic and pool.autoscaling is not None and pool.autoscaling.min_nodes > 0:
@@ -206,7 +191,7 @@ def flex_start_has_no_min_nodes(pool: TpuPool) -> Iterator[Problem]:
         yield Problem(pool.at("autoscaling.minNodes"), cause, "Remove it, or set it to 0")
 
 
-@each("tpu_pools")
+@each_tpu_pool
 def flex_start_nodes_are_not_repaired(pool: TpuPool) -> Iterator[Problem]:
     """Auto-repair is off with flex-start.
 
@@ -218,13 +203,13 @@ def flex_start_nodes_are_not_repaired(pool: TpuPool) -> Iterator[Problem]:
 
 
 @needs("gke-ai:cluster.location", "gke-ai:cluster.systemPool")
-def flex_start_is_offered_in_the_zones(tpu_pools: list[TpuPool], cluster: Cluster) -> Iterator[Problem]:
+def flex_start_is_offered_in_the_zones(stack: ResolvedStack) -> Iterator[Problem]:
     """The pool's zones offer flex-start for its TPU version. For tpu7x Google lists no zones."""
-    for pool in tpu_pools:
+    for pool in stack.settings.tpu_pools:
         offered = VERSIONS[pool.version].flex_start_zones
         if not pool.elastic or not offered:
             continue
-        zones = pool.zones_in(cluster)
+        zones = pool.zones_in(stack.cluster)
         near = [zone for zone in offered if region_of(zone) == region_of(zones[0])]
         remedy = (
             f"Choose from {join_names(near)}" if near else f"Move the cluster to a zone with it: {join_names(offered)}"
@@ -239,7 +224,7 @@ def flex_start_is_offered_in_the_zones(tpu_pools: list[TpuPool], cluster: Cluste
             yield Problem(pool.at(f"zones[{zones.index(zone)}]"), cause, remedy)
 
 
-@each("tpu_pools")
+@each_tpu_pool
 def workload_policies_place_slices(pool: TpuPool) -> Iterator[Problem]:
     """A multi-host slice of tpu7x has a workload policy, one of v6e can have one, and no other pool has one."""
     version, multi_host = VERSIONS[pool.version], pool.slice.multi_host

@@ -11,21 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.settings.model import (
-    Cluster,
-    FineTune,
     Multislice,
-    Queues,
     Run,
     TpuBatch,
     TpuPool,
     TpuRun,
     TrainingRun,
-    Workload,
 )
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
 from gke_ai.settings.runs import run_name
-from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResourceFlavor
+from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResolvedStack
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
@@ -33,13 +29,13 @@ _MAX_NAME_LENGTH = 63
 
 
 @rule
-def pools_and_slices_are_named_once(queues: Queues, multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
+def pools_and_slices_are_named_once(stack: ResolvedStack) -> Iterator[Problem]:
     """A flavor names pools or describes a slice, and a run names each of its pools once."""
-    for flavor in queues.flavors:
+    for flavor in stack.queues.flavors:
         if flavor.tpu is not None and flavor.pools:
             cause = f"flavor {flavor.name} names pools and a slice. The slice could contradict those of the pools"
             yield Problem(flavor.at("tpu"), cause, "Remove tpu or pools")
-    for placed in multislices:
+    for placed in stack.multislices:
         run = placed.section
         for index, name in enumerate(run.pools):
             if name in run.pools[:index]:
@@ -48,9 +44,9 @@ def pools_and_slices_are_named_once(queues: Queues, multislices: list[Placed[Mul
 
 
 @rule
-def slices_of_a_run_are_alike(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
+def slices_of_a_run_are_alike(stack: ResolvedStack) -> Iterator[Problem]:
     """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
-    for placed in multislices:
+    for placed in stack.multislices:
         run = placed.section
         own = [pool for pool in placed.nodes.pools if isinstance(pool, TpuPool)]
         slices = dict.fromkeys(pool.slice for pool in own)
@@ -88,9 +84,9 @@ def slices_of_a_run_are_alike(multislices: list[Placed[Multislice]]) -> Iterator
 
 
 @needs("gke-ai:tpuPools")
-def each_slice_has_a_pool(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
+def each_slice_has_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
     """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
-    for placed in multislices:
+    for placed in stack.multislices:
         run = placed.section
         own = placed.nodes.pools
         if own and all(pool.is_one_slice for pool in own) and run.slices > len(own):
@@ -100,11 +96,9 @@ def each_slice_has_a_pool(multislices: list[Placed[Multislice]]) -> Iterator[Pro
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:cluster.existingMode")
-def autopilot_pods_are_not_privileged(
-    tpu_runs: list[Placed[Multislice | TpuBatch]], cluster: Cluster
-) -> Iterator[Problem]:
+def autopilot_pods_are_not_privileged(stack: ResolvedStack) -> Iterator[Problem]:
     """Autopilot refuses privileged containers and the host network."""
-    for run in (placed.section for placed in tpu_runs) if cluster.is_autopilot else ():
+    for run in (placed.section for placed in stack.tpu_runs) if stack.cluster.is_autopilot else ():
         if run.privileged:
             cause = "the cluster is Autopilot, which refuses privileged containers. The run could not start"
             yield Problem(run.at("privileged"), cause, "Remove it. TPUs have not needed it since GKE 1.28")
@@ -113,7 +107,7 @@ def autopilot_pods_are_not_privileged(
             yield Problem(run.at("hostNetwork"), cause, "Remove it")
 
 
-@each("multislices")
+@each(lambda stack: stack.multislices)
 def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem]:
     """Pods on the host network have the node's identity, not that of their service account."""
     run = placed.section
@@ -128,9 +122,9 @@ def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem
 
 
 @rule
-def services_are_for_several_pods(batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
+def services_are_for_several_pods(stack: ResolvedStack) -> Iterator[Problem]:
     """Only a multi-host Job has a headless Service, by which its pods find each other."""
-    for placed in batch_jobs:
+    for placed in stack.batch_jobs:
         run = placed.section
         if run.service is not None and not placed.slice.multi_host:
             cause = f"the Job runs one pod on a single-host slice. Service {run.service} would not be created"
@@ -138,14 +132,12 @@ def services_are_for_several_pods(batch_jobs: list[Placed[TpuBatch]]) -> Iterato
 
 
 @rule
-def names_do_not_collide(
-    workloads: list[Workload], fine_tunes: list[FineTune], tpu_runs: list[Placed[Multislice | TpuBatch]]
-) -> Iterator[Problem]:
+def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
-    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in fine_tunes}
-    named = [workload for workload in workloads if workload.has_named_service]
+    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in stack.fine_tunes}
+    named = [workload for workload in stack.workloads if workload.has_named_service]
     services = {(workload.namespace, workload.service_name): workload.name for workload in named}
-    for placed in tpu_runs:
+    for placed in stack.tpu_runs:
         run = placed.section
         if run.object_kind == "Job" and (run.namespace, run_name(run)) in jobs:
             cause = (
@@ -164,9 +156,9 @@ def names_do_not_collide(
 
 
 @rule
-def names_leave_room(multislices: list[Placed[Multislice]], batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
+def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of pods, derived from that of their run, have at most 63 characters and begin with a letter."""
-    for placed in multislices:
+    for placed in stack.multislices:
         run = placed.section
         last = placed.slice.hosts - 1
         index = f"{run.slices - 1}-0" if placed.pool_of_slice else f"{run.slices - 1}"
@@ -174,7 +166,7 @@ def names_leave_room(multislices: list[Placed[Multislice]], batch_jobs: list[Pla
             cause = f"{run.name} begins with a digit. JobSet would refuse it"
             yield Problem(run.at("name"), cause, "Begin with a letter")
         yield from _fits_a_name(run, len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX)
-    for placed_job in batch_jobs:
+    for placed_job in stack.batch_jobs:
         job = placed_job.section
         last = placed_job.slice.hosts - 1
         service = job.service_name
@@ -191,7 +183,7 @@ def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:
         yield Problem(run.at("name"), f"{cause}{_MAX_NAME_LENGTH}", remedy)
 
 
-@each("tpu_runs")
+@each(lambda stack: stack.tpu_runs)
 def ports_are_valid(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
     """Ports are numbers from 1 to 65535, each once."""
     run = placed.section
@@ -204,7 +196,7 @@ def ports_are_valid(placed: Placed[Multislice | TpuBatch]) -> Iterator[Problem]:
             yield Problem(run.at(f"ports[{index}]"), cause, "List it once")
 
 
-@each("runs")
+@each(lambda stack: stack.runs)
 def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem]:
     """Runs in the default namespace have a fixed name, as replaced runs stay until their namespace is deleted."""
     if isinstance(run, TrainingRun):
@@ -217,9 +209,9 @@ def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def queued_pools_take_queued_runs(placed: list[Placed[Workload]]) -> Iterator[Problem]:
+def queued_pools_take_queued_runs(stack: ResolvedStack) -> Iterator[Problem]:
     """Workloads on a queued pool are runs in a queue with quota for the pool's flavor."""
-    for place in placed:
+    for place in stack.placed:
         workload, queue = place.section, place.queue
         queued = [pool for pool in place.nodes.pools if pool.capacity.queued_seconds is not None]
         if not queued or not workload.is_bound_to_pools:
@@ -247,9 +239,9 @@ def queued_pools_take_queued_runs(placed: list[Placed[Workload]]) -> Iterator[Pr
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")
-def flavors_are_queued_or_not(flavors: list[ResourceFlavor]) -> Iterator[Problem]:
+def flavors_are_queued_or_not(stack: ResolvedStack) -> Iterator[Problem]:
     """All pools of a flavor use queued provisioning, or none, as its admission check covers all of its nodes."""
-    for resolved in flavors:
+    for resolved in stack.flavors:
         flavor, own = resolved.section, [pool.section for pool in resolved.pools]
         queued = [pool.name for pool in own if pool.capacity.queued_seconds is not None]
         if queued and len(queued) < len(own):
@@ -259,9 +251,9 @@ def flavors_are_queued_or_not(flavors: list[ResourceFlavor]) -> Iterator[Problem
 
 
 @needs("gke-ai:tpuPools")
-def bounds_of_runs_fit_their_pools(batch_jobs: list[Placed[TpuBatch]]) -> Iterator[Problem]:
+def bounds_of_runs_fit_their_pools(stack: ResolvedStack) -> Iterator[Problem]:
     """A run's maximum duration is for queued provisioning, and not longer than the nodes' lifetime."""
-    for placed in batch_jobs:
+    for placed in stack.batch_jobs:
         run = placed.section
         if run.max_run_duration_seconds is None:
             continue
@@ -281,14 +273,14 @@ def bounds_of_runs_fit_their_pools(batch_jobs: list[Placed[TpuBatch]]) -> Iterat
 
 
 @needs("gke-ai:queues", "gke-ai:tpuPools")
-def shared_growing_pools_have_their_own_flavors(multislices: list[Placed[Multislice]]) -> Iterator[Problem]:
+def shared_growing_pools_have_their_own_flavors(stack: ResolvedStack) -> Iterator[Problem]:
     """Runs that share pools which grow from zero have separate quota for each pool.
 
     Such a run names the pool of each slice, and a flavor of several pools does not show which pool is free. Kueue could
     admit two runs that each hold a pool and wait for the other's.
     """
     seen: dict[str, Multislice] = {}
-    for placed in multislices:
+    for placed in stack.multislices:
         run = placed.section
         own = [pool for pool in placed.nodes.pools if pool.grows]
         shared = [pool.name for pool in own if pool.name in seen]

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gke_ai.settings.model import TrainingRun, Workload
+from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
 from gke_ai.settings.runs import checkpoint_folder, pod_host, run_name
-from gke_ai.settings.stack import DEFAULT_NAMESPACE
+from gke_ai.settings.stack import DEFAULT_NAMESPACE, ResolvedStack
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
 _POD_SUFFIX = 6
 _MAX_NAME_LENGTH = 63
 
 
-@each("training_jobs")
+@each(lambda stack: stack.training_jobs)
 def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Directories of checkpoints are relative paths, and a run does not resume from its own."""
     stated = {"checkpoints.path": run.checkpoints.path if run.checkpoints else None, "resumeFrom": run.resume_from}
@@ -40,7 +40,7 @@ def checkpoint_directories_are_paths_in_the_bucket(run: TrainingRun) -> Iterator
         yield Problem(run.at("resumeFrom"), cause, "Name the directory of another run, or remove it")
 
 
-@each("training_jobs")
+@each(lambda stack: stack.training_jobs)
 def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
     """Each bucket has a mount path of its own."""
     seen: dict[PurePosixPath, str] = {}
@@ -51,7 +51,7 @@ def mounts_do_not_collide(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(f"{mount.key}.mountPath"), cause, "Write another path")
 
 
-@each("training_jobs")
+@each(lambda stack: stack.training_jobs)
 def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
     """Resources of the FUSE sidecar are for runs that mount a bucket."""
     for key, stated in (("sidecarMemoryLimit", run.sidecar_memory_limit), ("sidecarCpu", run.sidecar_cpu)):
@@ -60,7 +60,7 @@ def the_sidecar_serves_a_bucket(run: TrainingRun) -> Iterator[Problem]:
             yield Problem(run.at(key), cause, "Remove it, or set volumes or checkpoints")
 
 
-@each("training_jobs")
+@each(lambda stack: stack.training_jobs)
 def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
     """A training job is not in the default namespace: finished runs stay until their namespace is deleted."""
     if run.namespace == DEFAULT_NAMESPACE:
@@ -70,14 +70,14 @@ def namespaces_can_be_deleted(run: TrainingRun) -> Iterator[Problem]:
 
 
 @rule
-def names_are_free_and_leave_room(workloads: list[Workload], training_jobs: list[TrainingRun]) -> Iterator[Problem]:
+def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of JobSets begin with a letter, leave room for those of their pods, and no other Service has them."""
     services = {
         (workload.namespace, workload.service_name): workload.name
-        for workload in workloads
+        for workload in stack.workloads
         if not isinstance(workload, TrainingRun)
     }
-    for run in training_jobs:
+    for run in stack.training_jobs:
         jobset = run_name(run)
         longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):

@@ -9,23 +9,19 @@ from pathlib import PurePosixPath
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import (
-    AnyServer,
-    BucketMount,
     FineTune,
     LocalQueue,
     Multislice,
-    Queues,
     Run,
     Tgi,
     TpuBatch,
     TrainingRun,
-    Unresolved,
     Workload,
 )
 from gke_ai.settings.problems import TOKEN, Problem, unknown
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, kubernetes_labels, repeated, rule
 from gke_ai.settings.runs import checkpoint_folder, model_path, run_name
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, Placed
+from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,21 +31,19 @@ _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 
 
 @rule
-def names_are_unique(
-    workloads: list[Workload], serving: list[AnyServer], training: list[Run], batch: list[TpuBatch]
-) -> Iterator[Problem]:
+def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of servers, runs and Services are unique in a namespace."""
     consequence = "the second could not be created"
-    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in serving)
+    servers = ((server, "name", f"{server.namespace}/{server.name}") for server in stack.settings.serving)
     yield from repeated(servers, "server", consequence)
-    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in training)
+    jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in stack.settings.training)
     yield from repeated(jobs, "training", consequence)
-    batch_jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in batch)
+    batch_jobs = ((run, "name", f"{run.namespace}/{run.name}") for run in stack.settings.batch)
     yield from repeated(batch_jobs, "batch Job", consequence)
     # Report a repeated name once.
     distinct = {
         (workload.short_noun, workload.namespace, workload.name): workload
-        for workload in reversed(workloads)
+        for workload in reversed(stack.workloads)
         if workload.has_named_service
     }.values()
     services = (
@@ -61,9 +55,9 @@ def names_are_unique(
 
 
 @rule
-def names_become_dns_names(workloads: list[Workload], fine_tunes: list[FineTune]) -> Iterator[Problem]:
+def names_become_dns_names(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Services begin with a letter, and names of pods have at most 63 characters."""
-    for workload in workloads:
+    for workload in stack.workloads:
         if workload.has_named_service and (workload.namespace, workload.service_name) == (
             DEFAULT_NAMESPACE,
             "kubernetes",
@@ -74,7 +68,7 @@ def names_become_dns_names(workloads: list[Workload], fine_tunes: list[FineTune]
             cause = f"{workload.service_name} begins with a digit. Kubernetes would refuse the Service"
             key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
-    for job in fine_tunes:
+    for job in stack.fine_tunes:
         longest = f"{run_name(job)}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
@@ -82,13 +76,13 @@ def names_become_dns_names(workloads: list[Workload], fine_tunes: list[FineTune]
 
 
 @rule
-def namespaces_are_the_stacks_own(workloads: list[Workload], queues: Queues) -> Iterator[Problem]:
+def namespaces_are_the_stacks_own(stack: ResolvedStack) -> Iterator[Problem]:
     """Workloads are not in system namespaces, and queued ones not in the default namespace.
 
     Kueue holds pods of a server and Workloads of a Job by a finalizer. The program waits for their deletion by deleting
     their namespace, which is impossible for the default namespace. It waits for a JobSet's deletion directly.
     """
-    items: list[Workload | LocalQueue] = [*workloads, *queues.local_queues]
+    items: list[Workload | LocalQueue] = [*stack.workloads, *stack.queues.local_queues]
     for item in items:
         if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
             if item.queue is not None and not item.deletion_is_awaited:
@@ -101,15 +95,15 @@ def namespaces_are_the_stacks_own(workloads: list[Workload], queues: Queues) -> 
 
 
 @rule
-def queues_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+def queues_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A workload's queue is a local queue in its namespace."""
-    local = queues.local_queues
-    for workload in workloads:
+    local = stack.queues.local_queues
+    for workload in stack.workloads:
         here = [queue.name for queue in local if queue.namespace == workload.namespace]
         if workload.queue is None or workload.queue in here:
             continue
         elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
-        if elsewhere and workload.queue not in unresolved.names:
+        if elsewhere and workload.queue not in stack.unresolved.names:
             entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
             yield Problem(
                 workload.at("queue"),
@@ -122,14 +116,14 @@ def queues_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolv
             noun = f"in namespace {workload.namespace}, local queue"
             path = workload.at("queue")
             section = "gke-ai:queues.localQueues"
-            yield from unknown(unresolved, path, section, noun, workload.queue, here, consequence)
+            yield from unknown(stack.unresolved, path, section, noun, workload.queue, here, consequence)
 
 
 @rule
-def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved: Unresolved) -> Iterator[Problem]:
+def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A workload's priority class is in this stack. The built-in classes are for the cluster's own namespaces."""
-    own = [priority_class.name for priority_class in queues.priority_classes]
-    for workload in workloads:
+    own = [priority_class.name for priority_class in stack.queues.priority_classes]
+    for workload in stack.workloads:
         if workload.priority_class in BUILT_IN_PRIORITIES:
             # GKE has a ResourceQuota for both classes in kube-system alone: openservicemesh/osm#4408, cilium#13852.
             cause = f"{workload.priority_class} is for the cluster's own controllers, and GKE allows it in kube-system "
@@ -140,7 +134,7 @@ def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved
             )
         elif workload.priority_class is not None:
             yield from unknown(
-                unresolved,
+                stack.unresolved,
                 workload.at("priorityClass"),
                 "gke-ai:queues.priorityClasses",
                 "priority class",
@@ -150,7 +144,7 @@ def priority_classes_exist(workloads: list[Workload], queues: Queues, unresolved
             )
 
 
-@each("workloads")
+@each(lambda stack: stack.workloads)
 def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
     """Environment variables have valid names, repeat no key of the workload and contain no token."""
     set_by = workload.set_variables
@@ -172,22 +166,22 @@ def environment_is_free_to_set(workload: Workload) -> Iterator[Problem]:
 
 
 @rule
-def labels_are_free_to_set(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
+def labels_are_free_to_set(stack: ResolvedStack) -> Iterator[Problem]:
     """Labels are valid, and repeat no key of the workload."""
-    for workload in workloads:
+    for workload in stack.workloads:
         yield from kubernetes_labels(workload, "labels", workload.labels)
         taken = workload.set_labels
         for label in taken.keys() & workload.labels.keys():
             cause = f"{taken[label]} sets the label {label}. The pods would have it twice"
             yield Problem(workload.at("labels"), cause, f"Remove it and set {workload.at(taken[label])}")
-    for server in serving:
+    for server in stack.settings.serving:
         yield from kubernetes_labels(server, "app", {"app": server.app or server.name})
 
 
 @rule
-def models_are_hub_ids(workloads: list[Workload]) -> Iterator[Problem]:
+def models_are_hub_ids(stack: ResolvedStack) -> Iterator[Problem]:
     """Models and datasets are ids on Hugging Face, not URLs."""
-    ids = [(workload, key, name) for workload in workloads for key, name in workload.hub_ids.items()]
+    ids = [(workload, key, name) for workload in stack.workloads for key, name in workload.hub_ids.items()]
     for workload, key, name in ids:
         if not _HUB_ID.fullmatch(name):
             cause = f'"{name}" is not an id on Hugging Face. The download would fail'
@@ -195,9 +189,9 @@ def models_are_hub_ids(workloads: list[Workload]) -> Iterator[Problem]:
 
 
 @rule
-def variables_and_secret_keys_are_valid(workloads: list[Workload], serving: list[AnyServer]) -> Iterator[Problem]:
+def variables_and_secret_keys_are_valid(stack: ResolvedStack) -> Iterator[Problem]:
     """The port variable and the key of the Secret are valid names."""
-    for server in serving:
+    for server in stack.settings.serving:
         if isinstance(server, Tgi) and not _ENV_NAME.fullmatch(server.port_variable):
             cause = f'"{server.port_variable}" is not a valid name of an environment variable. '
             cause += "The server would not get its port"
@@ -205,7 +199,7 @@ def variables_and_secret_keys_are_valid(workloads: list[Workload], serving: list
                 server.at("portVariable"), cause, "Use letters, digits and '_', and do not begin with a digit"
             )
     keys: dict[tuple[str, str], str] = {}
-    for workload in workloads:
+    for workload in stack.workloads:
         secret = workload.token
         if secret is None:
             continue
@@ -219,9 +213,9 @@ def variables_and_secret_keys_are_valid(workloads: list[Workload], serving: list
 
 
 @rule
-def paths_are_on_the_volume(bucket_mounts: list[tuple[Run, BucketMount]]) -> Iterator[Problem]:
+def paths_are_on_the_volume(stack: ResolvedStack) -> Iterator[Problem]:
     """The mount path is valid, and fine-tuning runs write their checkpoints below it."""
-    for run, volume in bucket_mounts:
+    for run, volume in stack.bucket_mounts:
         mount = PurePosixPath(volume.path)
         if not mount.is_absolute() or mount in (PurePosixPath("/"), PurePosixPath("/dev/shm")):
             cause = f"{mount} is not a valid mount path. It must be absolute, and not / or /dev/shm"
@@ -235,10 +229,10 @@ def paths_are_on_the_volume(bucket_mounts: list[tuple[Run, BucketMount]]) -> Ite
 
 
 @rule
-def runs_have_separate_checkpoint_folders(training: list[Run]) -> Iterator[Problem]:
+def runs_have_separate_checkpoint_folders(stack: ResolvedStack) -> Iterator[Problem]:
     """No two runs write checkpoints to the same folder."""
     seen: dict[tuple[str, PurePosixPath], Run] = {}
-    for run in training:
+    for run in stack.settings.training:
         folder = checkpoint_folder(run)
         first = run if folder is None else seen.setdefault(folder, run)
         if folder is not None and first is not run:
@@ -251,14 +245,15 @@ def runs_have_separate_checkpoint_folders(training: list[Run]) -> Iterator[Probl
 
 
 @rule
-def shared_memory_is_memory_of_the_container(
-    tpu_runs: list[Placed[Multislice | TpuBatch]], training_jobs: list[TrainingRun]
-) -> Iterator[Problem]:
+def shared_memory_is_memory_of_the_container(stack: ResolvedStack) -> Iterator[Problem]:
     """/dev/shm is not larger than the memory of the container, of which it is a part.
 
     https://kubernetes.io/docs/concepts/storage/volumes/#emptydir
     """
-    runs: list[Multislice | TpuBatch | TrainingRun] = [*(placed.section for placed in tpu_runs), *training_jobs]
+    runs: list[Multislice | TpuBatch | TrainingRun] = [
+        *(placed.section for placed in stack.tpu_runs),
+        *stack.training_jobs,
+    ]
     for run in runs:
         memory = run.resources.memory
         if run.shared_memory is None or memory is None:

@@ -32,6 +32,7 @@ from gke_ai.settings.model import (
     TpuServer,
     TpuWorkload,
     TrainingRun,
+    Unresolved,
     Workload,
 )
 from gke_ai.settings.stack.autoscaling import ScaledServer
@@ -86,6 +87,11 @@ class ResolvedStack:
     def cluster(self) -> Cluster:
         """The section of the cluster."""
         return self.settings.cluster
+
+    @property
+    def unresolved(self) -> Unresolved:
+        """Sections and keys that could not be parsed or resolved."""
+        return self.settings.unresolved
 
     @property
     def measured(self) -> Calibration:
