@@ -13,7 +13,7 @@ from gke_ai.catalog.engines import ENGINES, HTTP_PORT, Engine
 from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.model_cache import MOUNT_PATH
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component, section_of
+from gke_ai.components.base import Component
 from gke_ai.components.readiness import first_replica
 from gke_ai.components.retry import kueue_hook
 from gke_ai.components.runs import fuse_annotations
@@ -181,8 +181,8 @@ def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
 
     https://www.pulumi.com/docs/iac/concepts/resources/options/aliases/
     """
-    others = [component for component in ModelServer.__subclasses__() if component is not type(server)]
-    return [pulumi.Alias(type_=f"gke-ai:index:{component.__name__}") for component in others]
+    others = {engine.component for engine in ENGINES.values()} - {type(server).__name__}
+    return [pulumi.Alias(type_=f"gke-ai:index:{component}") for component in sorted(others)]
 
 
 def api_key_variable(server: Server) -> Any:
@@ -191,11 +191,6 @@ def api_key_variable(server: Server) -> Any:
     if not variable:
         raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
-
-
-def component_of(server: Server) -> type[ModelServer[Server]]:
-    """The component of a server's engine: the one whose section is of the server's type."""
-    return next(component for component in ModelServer.__subclasses__() if section_of(component) is type(server))
 
 
 def engine_of(server: Server) -> Engine:

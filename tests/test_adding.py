@@ -199,11 +199,12 @@ def changed(text: str, hunk: str, where: str) -> str:
     return text.replace(old, new)
 
 
-def test_engine_is_added_in_four_files(additions: Added) -> None:
+def test_engine_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-an-engine.md"] == {
         "gke_ai/catalog/engines.py",
         "gke_ai/settings/model/serving.py",
         "components/sglang.py",
+        "components/build/servers.py",
         "components/__init__.py",
     }
 
@@ -244,11 +245,12 @@ def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> Non
     assert additions.result["stub"]
 
 
-def test_kind_of_pool_is_added_in_four_files(additions: Added) -> None:
+def test_kind_of_pool_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-a-pool-kind.md"] == {
         "gke_ai/settings/model/pools.py",
         "gke_ai/settings/model/stack.py",
         "components/cpu_pool.py",
+        "components/build/pools.py",
         "components/__init__.py",
     }
 
@@ -302,12 +304,13 @@ def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
     assert result_of(read, copy, pools["l4"]) == "preemptible"
 
 
-def test_engine_on_tpus_is_added_in_four_files(tmp_path: Path) -> None:
+def test_engine_on_tpus_is_added_in_five_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
     assert apply("adding-a-tpu-engine.md", copy) == {
         "gke_ai/catalog/engines.py",
         "gke_ai/settings/model/serving.py",
         "components/maxserve.py",
+        "components/build/servers.py",
         "components/__init__.py",
     }
     pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}

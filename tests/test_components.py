@@ -16,6 +16,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from gke_ai.catalog.engines import ENGINES
 from gke_ai.components import (
     FinetuneJob,
     GkeCluster,
@@ -28,9 +29,9 @@ from gke_ai.components import (
     VllmServer,
     WorkloadNamespace,
     cluster_client,
+    every_component,
     readiness,
 )
-from gke_ai.components.base import section_of
 from gke_ai.components.runs import hooks
 from gke_ai.components.server import ModelServer
 from gke_ai.settings import load, model
@@ -122,10 +123,9 @@ def test_quota_that_is_still_to_be_derived_is_refused(monkeypatch: pytest.Monkey
         record(lambda: KueueStack("x", **kueue), False, monkeypatch)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("server", [model.Tgi, model.Vllm, model.VllmTpu, model.JetStream])
-def test_component_of_an_engine_is_the_one_with_its_section(server: type[model.Server]) -> None:
-    (component,) = (component for component in ModelServer.__subclasses__() if section_of(component) is server)
-    assert component.__name__ == f"{server.__name__}Server"
+def test_each_engine_names_its_component() -> None:
+    servers = [component for component in every_component() if issubclass(component, ModelServer)]
+    assert {component.__name__ for component in servers} == {engine.component for engine in ENGINES.values()}
 
 
 def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatch) -> None:

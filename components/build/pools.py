@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TypedDict
 
-from pulumi import ResourceOptions
+from pulumi import Input, ResourceOptions
 
 from gke_ai.catalog.apis import CONTAINER_FILE_SYSTEM, STORAGE
 from gke_ai.catalog.zones import region_of
-from gke_ai.components import ComputeClass, GkeCluster, ModelBucket, every_component
-from gke_ai.components.base import Component, section_of
+from gke_ai.components import (
+    ComputeClass,
+    FlexStartTpuPool,
+    GkeCluster,
+    GpuNodePool,
+    ModelBucket,
+    TpuNodePool,
+)
+from gke_ai.components.base import Component
 from gke_ai.components.build.cluster import Apis, in_cluster
 from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.model import pools
+
+
+class OfEveryPool(TypedDict):
+    """The arguments that the components of all node pools take."""
+
+    project: str
+    cluster: Input[str]
+    location: str
+    cluster_zones: Input[list[str]] | None
+    node_service_account: str | None
+    private_nodes: bool
 
 
 def create_buckets(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, ModelBucket]:
@@ -41,25 +60,21 @@ def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster:
     streaming = apis.enabled(CONTAINER_FILE_SYSTEM) if pool.image_streaming else []
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
     opts = ResourceOptions(depends_on=[*([cluster.node_account] if cluster.node_account else []), *streaming])
-    drain = {"kubeconfig": cluster.kubeconfig} if pool.drains_old_nodes else {}
-    return component_of(pool)(
-        pool.name,
-        pool,
-        opts,
-        project=project,
-        cluster=cluster.cluster_name,
-        location=section.location,
-        cluster_zones=section.system_pool.zones or cluster.node_zones,
-        node_service_account=cluster.node_service_account,
-        private_nodes=section.private_nodes,
-        **drain,
-    )
-
-
-def component_of(pool: model.Pool) -> Callable[..., Component]:
-    """The component of a pool: the one that takes its section, and has its kind of capacity if there are two."""
-    own = [component for component in every_component() if section_of(component) is type(pool)]
-    return next(component for component in own if getattr(component, "elastic", pool.elastic) == pool.elastic)
+    shared: OfEveryPool = {
+        "project": project,
+        "cluster": cluster.cluster_name,
+        "location": section.location,
+        "cluster_zones": section.system_pool.zones or cluster.node_zones,
+        "node_service_account": cluster.node_service_account,
+        "private_nodes": section.private_nodes,
+    }
+    match pool:
+        case pools.GpuPool():
+            drained_in = cluster.kubeconfig if pool.drains_old_nodes else None
+            return GpuNodePool(pool.name, pool, opts, **shared, kubeconfig=drained_in)
+        case pools.TpuPool():
+            return (FlexStartTpuPool if pool.elastic else TpuNodePool)(pool.name, pool, opts, **shared)
+    raise TypeError(f"no component of a node pool takes {type(pool).__name__}")
 
 
 def create_compute_classes(stack: ResolvedStack, cluster: GkeCluster) -> dict[str, ComputeClass]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from inspect import signature
-from typing import Any
+from collections.abc import Mapping
+from typing import TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -11,17 +11,30 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.disks import STORAGE_CLASSES, USUAL_STORAGE_CLASS
 from gke_ai.components import (
     GkeCluster,
+    JetStreamServer,
     KueueStack,
     MetricsAdapter,
     ServerAutoscaling,
     SystemMonitoring,
+    TgiServer,
+    VllmServer,
+    VllmTpuServer,
     WorkloadNamespace,
 )
 from gke_ai.components.build.cluster import in_cluster
 from gke_ai.components.build.prerequisites import Prerequisites
-from gke_ai.components.server import ModelServer, component_of
+from gke_ai.components.server import ModelServer
 from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.model import serving
 from gke_ai.settings.stack import Placed, needs
+
+
+class OfEveryServer(TypedDict):
+    """The arguments that the components of all engines take."""
+
+    node_selector: Mapping[str, str]
+    kubeconfig: pulumi.Input[str] | None
+    autoscaled: bool
 
 
 def create_servers(
@@ -39,20 +52,22 @@ def create_server(
 ) -> ModelServer[model.Server]:
     """The component of a server's engine, with the nodes that the server runs on."""
     server, opts = with_storage_class(placed, opts)
-    component = component_of(server)
-    keywords: dict[str, Any] = {
+    name, key, chips = f"{server.namespace}/{server.name}", placed.section in stack.keyed_servers, placed.accelerators
+    shared: OfEveryServer = {
         "node_selector": placed.node_selector,
         "kubeconfig": cluster.kubeconfig if placed.section in stack.awaited_servers else None,
         "autoscaled": placed.max_replicas is not None,
-        # Components of servers on TPUs take these.
-        "chips": placed.accelerators,
-        "devices": server.shards(placed.nodes),
-        # Engines that no gateway can have in front of them take no key.
-        "api_key": placed.section in stack.keyed_servers,
     }
-    taken = signature(component).parameters
-    own = {name: value for name, value in keywords.items() if name in taken}
-    return component(f"{server.namespace}/{server.name}", server, opts, **own)
+    match server:
+        case serving.Vllm():
+            return VllmServer(name, server, opts, **shared, api_key=key)
+        case serving.VllmTpu():
+            devices = server.shards(placed.nodes)
+            return VllmTpuServer(name, server, opts, **shared, api_key=key, chips=chips, devices=devices)
+        case serving.Tgi():
+            return TgiServer(name, server, opts, **shared, api_key=key)
+        case serving.JetStream():  # requires no key: no gateway can be in front of it
+            return JetStreamServer(name, server, opts, **shared, chips=chips)
 
 
 def with_storage_class(

@@ -56,6 +56,7 @@ class Engine:
     Attributes:
         name: Value of the key `engine`.
         title: Name in messages.
+        component: Class of `gke_ai.components` that deploys it.
         image: The pinned image, with its source.
         health_path: Path that answers 200 on the serving port once the engine answers requests.
         metrics_port: Port of its metrics. Default: the serving port.
@@ -88,6 +89,7 @@ class Engine:
 
     name: str
     title: str
+    component: str
     image: str
     health_path: str
     metrics_path: str
@@ -169,6 +171,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="tgi",
                 title="Text Generation Inference",
+                component="TgiServer",
                 # https://github.com/huggingface/text-generation-inference: in maintenance mode, its last release.
                 # By its tag, as no digest of it was found in public.
                 image="ghcr.io/huggingface/text-generation-inference:3.3.7",
@@ -221,6 +224,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="vllm",
                 title="vLLM",
+                component="VllmServer",
                 image=vllm.IMAGE,
                 health_path="/health",
                 metrics_path="/metrics",
@@ -275,6 +279,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="vllm-tpu",
                 title="vLLM on TPUs",
+                component="VllmTpuServer",
                 image=vllm.TPU_IMAGE,
                 accelerator=GOOGLE_TPU,
                 # v5p is experimental: https://docs.vllm.ai/projects/tpu/en/latest/getting_started/tpu_setup/
@@ -325,6 +330,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 name="jetstream",
                 title="JetStream",
+                component="JetStreamServer",
                 # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
                 image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
                 # The only path of the HTTP front; it answers before the model is loaded.
