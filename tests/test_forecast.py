@@ -10,6 +10,7 @@ import pytest
 from gke_ai.forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
 from gke_ai.forecast.model import (
     BadForecast,
+    Count,
     Duration,
     End,
     Eviction,
@@ -87,8 +88,8 @@ def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
     forecast = outcome(scaled_up(), compression=60)
     (lane,) = [lane for lane in forecast.lanes if lane.group == "server"]
     # The pod is held back for 5 s, from 4.2 s to 9.2 s: 5 minutes on Google Cloud.
-    assert lane == Lane("server", "llm/gemma", ((0, "1 of 1"), (2, "1 of 2"), (304, "2 of 2")))
-    assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, "2 of 2")
+    assert lane == Lane("server", "llm/gemma", ((0, Count(1, 1)), (2, Count(1, 2)), (304, Count(2, 2))))
+    assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, Count(2, 2))
 
 
 def test_a_server_that_grows_loses_no_replica() -> None:
@@ -367,7 +368,7 @@ def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
     forecast = outcome(idle, compression=60, horizon=3600, durations=[Duration("nodeIdle", "", 600, "docs")])
     (accelerators,) = forecast.accelerators
     assert 600 <= accelerators.node_hours_after * 3600 <= 610
-    assert forecast.lanes == (Lane("nodes", "l4", ((0, "1 of 1"), (603, "0 of 0"))),)
+    assert forecast.lanes == (Lane("nodes", "l4", ((0, Count(1, 1)), (603, Count(0, 0)))),)
     assert forecast.seconds == 603, "it is settled when the node is gone"
 
 
@@ -468,9 +469,9 @@ def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
     [
         ("no", "not JSON"),
         ("[]", "no version"),
-        ('{"version": 2}', "its version is 2, and this program reads version 1"),
-        ('{"version": 1, "stack": "s"}', "does not have the form"),
-        ('{"version": 1, "evictions": [{"who": 1}]}', "Eviction has no who"),
+        ('{"version": 1}', "its version is 1, and this program reads version 2"),
+        ('{"version": 2, "stack": "s"}', "does not have the form"),
+        ('{"version": 2, "evictions": [{"who": 1}]}', "Eviction has no who"),
     ],
 )
 def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:

@@ -202,7 +202,7 @@ def test_a_run_that_is_interrupted_again_is_counted_in_the_headline() -> None:
 
 def test_the_headline_of_an_upgrade_names_it() -> None:
     nothing = "changes nothing in the queue, and no server loses a ready replica."
-    upgraded = replace(QUIET, change="the upgrade of Kueue from 0.16.2")
+    upgraded = replace(QUIET, change="the upgrade of Kueue from 0.16.2", upgrade=True)
     assert sentence(upgraded) == f"The upgrade of Kueue from 0.16.2 {nothing}"
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from gke_ai.forecast.model import (
     Accelerators,
+    Count,
     Eviction,
     Forecast,
     Interruption,
@@ -51,14 +52,14 @@ BUSY = replace(
     accelerators=(Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 0, 4, 0, 4, 0.0, 1.5),),
     lanes=(
         Lane("workload", "training/job/a", ((0, "running"), (30, "evicted"))),
-        Lane("server", "serving/gemma", ((0, "3 of 3"), (60, "2 of 3"), (420, "3 of 3"))),
-        Lane("nodes", "cheap", ((0, "0 of 0"), (30, "0 of 4"), (210, "4 of 4"))),
+        Lane("server", "serving/gemma", ((0, Count(3, 3)), (60, Count(2, 3)), (420, Count(3, 3)))),
+        Lane("nodes", "cheap", ((0, Count(0, 0)), (30, Count(0, 4)), (210, Count(4, 4)))),
     ),
 )
 
 
 def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> None:
-    steps = ((0, "0 of 0"), (300, "1 of 1"))
+    steps = ((0, Count(0, 0)), (300, Count(1, 1)))
     picture = rehearsal_picture.drawn(
         replace(QUIET, lanes=(Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)))
     )
@@ -188,7 +189,7 @@ def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
 def test_the_picture_of_an_upgrade_says_when_it_is_complete() -> None:
     assert "The change is applied" in rehearsal_picture.drawn(BUSY)
     assert "The change is refused" in rehearsal_picture.drawn(replace(BUSY, refused="quota"))
-    assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, change="the upgrade of pool l4"))
+    assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, upgrade=True))
 
 
 def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
@@ -203,8 +204,12 @@ NARROW = replace(
     QUIET,
     lanes=(
         Lane("workload", "training/job/a", CHANGES),
-        Lane("server", "serving/gemma", ((0, "3 of 3"), (590, "0 of 12"), (594, "11 of 12"), (598, "12 of 12"))),
-        Lane("nodes", "cheap", ((0, "4 of 4"),)),
+        Lane(
+            "server",
+            "serving/gemma",
+            ((0, Count(3, 3)), (590, Count(0, 12)), (594, Count(11, 12)), (598, Count(12, 12))),
+        ),
+        Lane("nodes", "cheap", ((0, Count(4, 4)),)),
     ),
 )
 PICTURED = {**RECORDED, "narrow": NARROW, "busy": BUSY}
@@ -240,10 +245,10 @@ def words(picture: str) -> list[Words]:
 def test_every_bar_of_a_picture_has_its_state_as_text(name: str) -> None:
     forecast = PICTURED[name]
     states = Counter(
-        state
+        str(state)
         for lane in forecast.lanes
         for (begin, state), (end, _) in pairwise([*lane.steps, (max(forecast.seconds, 60), "")])
-        if end > begin and state not in ("gone", "0 of 0")
+        if end > begin and str(state) not in ("gone", "0 of 0")
     )
     written = Counter(found.text for found in words(rehearsal_picture.drawn(forecast)) if found.bold)
     assert states

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-VERSION = 1
+VERSION = 2
 
 
 class BadForecast(ValueError):
@@ -192,16 +192,26 @@ class Duration:
     source: str
 
 
+class Count(NamedTuple):
+    """Replicas or nodes that are ready, of those that there are to be."""
+
+    ready: int
+    wanted: int
+
+    def __str__(self) -> str:
+        return f"{self.ready} of {self.wanted}"
+
+
 @dataclass(frozen=True, order=True)
 class Lane:
     """A row of the timeline: states of a workload, ready replicas of a server, or ready nodes of a pool.
 
-    `steps` are the seconds at which each state begins, with the state.
+    `steps` are the seconds at which each state or count begins, with the state or count.
     """
 
     group: str
     name: str
-    steps: tuple[tuple[int, str], ...]
+    steps: tuple[tuple[int, str | Count], ...]
 
 
 @dataclass(frozen=True)
@@ -211,7 +221,8 @@ class Forecast:
     `settled` is whether nothing changed any more when the watch ended, `seconds` after the change began. `applied` is
     when Pulumi had applied the change. A rehearsal runs Google's durations `compression` times as fast, and Kueue and
     the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster. `refused` is
-    why the update failed, after a part of it was applied.
+    why the update failed, after a part of it was applied. `upgrade` is whether the change is an upgrade of GKE or of a
+    release, not a changed configuration.
     """
 
     stack: str
@@ -235,6 +246,7 @@ class Forecast:
     notes: tuple[str, ...] = ()
     snapshot: str = ""
     refused: str = ""
+    upgrade: bool = False
     terminating: tuple[str, ...] = ()
     version: int = VERSION
 
@@ -294,6 +306,6 @@ def _entry(part: type[Any], entry: Mapping[str, Any]) -> Any:
     if unknown := entry.keys() - {field.name for field in fields(part)}:
         raise TypeError(f"{part.__name__} has no {', '.join(sorted(unknown))}")
     if part is Lane:
-        steps = tuple((int(at), str(state)) for at, state in entry["steps"])
+        steps = tuple((int(at), state if isinstance(state, str) else Count(*state)) for at, state in entry["steps"])
         return Lane(entry["group"], entry["name"], steps)
     return part(**entry)

@@ -20,7 +20,7 @@ from gke_ai.forecast.cluster import (
     servers,
 )
 from gke_ai.forecast.interruptions import by_workload, interrupted, interruptions, serves
-from gke_ai.forecast.model import Duration, Forecast, Lane
+from gke_ai.forecast.model import Count, Duration, Forecast, Lane
 from gke_ai.forecast.names import is_server_name, owner_of
 from gke_ai.forecast.queue import Queue, queue
 from gke_ai.forecast.quota import over_quota
@@ -123,7 +123,7 @@ def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched:
             yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
     for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
         if is_server(history.last):
-            ready = [(at, f"{count} of {_wanted(history, at)}") for at, count in ready_steps(history, end)[:-1]]
+            ready = [(at, Count(count, _wanted(history, at))) for at, count in ready_steps(history, end)[:-1]]
             if len({state for _, state in ready}) > 1:
                 namespace, _, server = name.split("/")
                 yield Lane("server", f"{namespace}/{server}", _steps(time, ready))
@@ -147,8 +147,10 @@ def node_lanes(histories: Histories, time: Clock, left: Mapping[str, float | Non
         counts = [
             (
                 round(second),
-                f"{sum(ready <= second < end for _, ready, end in spans)} of "
-                f"{sum(begin <= second < end for begin, _, end in spans)}",
+                Count(
+                    sum(ready <= second < end for _, ready, end in spans),
+                    sum(begin <= second < end for begin, _, end in spans),
+                ),
             )
             for second in seconds
         ]
@@ -202,13 +204,13 @@ def _wanted(history: History, second: float) -> int:
     return replicas(version) if version else 0
 
 
-def _steps(time: Clock, states: Iterable[tuple[float, str]]) -> tuple[tuple[int, str], ...]:
+def _steps(time: Clock, states: Iterable[tuple[float, str | Count]]) -> tuple[tuple[int, str | Count], ...]:
     return _joined((time.seconds(at), state) for at, state in states)
 
 
-def _joined(states: Iterable[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+def _joined(states: Iterable[tuple[int, str | Count]]) -> tuple[tuple[int, str | Count], ...]:
     """The states with the seconds at which they begin, without repetitions; a later state at a second replaces it."""
-    steps: list[tuple[int, str]] = []
+    steps: list[tuple[int, str | Count]] = []
     for second, state in states:
         if steps and steps[-1][0] == second:
             steps.pop()

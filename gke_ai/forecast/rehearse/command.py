@@ -294,7 +294,7 @@ def _change(
         notes,
         options.snapshot.name if options.snapshot else "",
     )
-    return replace(forecast, refused=refused)
+    return replace(forecast, refused=refused, upgrade=options.upgrade is not None)
 
 
 def _await_update(update: Started, recorder: Recorder) -> None:

@@ -51,7 +51,7 @@ class Upgrade:
 
     @property
     def title(self) -> str:
-        """The upgrade in a few words, as the report expects it."""
+        """The upgrade in a few words, which begin with `the`."""
         if self.pool:
             return f"the upgrade of pool {self.pool}"
         moves = (f"{r.title} from {r.earlier} to {r.pinned}" for r in map(RELEASES.__getitem__, self.releases))

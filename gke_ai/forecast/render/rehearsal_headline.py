@@ -22,9 +22,6 @@ from gke_ai.forecast.names import is_server_name, join_names
 from gke_ai.forecast.reasons import NO_NODE
 from gke_ai.forecast.render.rehearsal import minutes, plural
 
-# How the change is called if it is an upgrade (gke_ai/forecast/rehearse/upgrades.py).
-UPGRADE = "the upgrade of "
-
 
 def sentence(forecast: Forecast) -> str:
     """Returns what merging the change does, in one sentence with every kind of event that the tables list."""
@@ -50,13 +47,8 @@ def sentence(forecast: Forecast) -> str:
     unsettled = "" if forecast.settled else f" The cluster had not settled after {minutes(forecast.seconds)}."
     if forecast.refused:
         return f"The change is refused when a part of it is applied already: that part {merged}.{unsettled}"
-    subject = f"T{forecast.change[1:]}" if is_upgrade(forecast) else "Merging this"
+    subject = f"T{forecast.change[1:]}" if forecast.upgrade else "Merging this"
     return f"{subject} {merged}.{unsettled}"
-
-
-def is_upgrade(forecast: Forecast) -> bool:
-    """Whether an upgrade was rehearsed, not a changed configuration."""
-    return forecast.change.startswith(UPGRADE)
 
 
 def _counted(runs: int, replicas: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gke_ai.forecast.model import Forecast, Lane
+from gke_ai.forecast.model import Count, Forecast, Lane
 from gke_ai.forecast.render import rehearsal, rehearsal_headline
 from gke_ai.svg import Canvas, fitted, width, wrapped
 
@@ -34,7 +34,7 @@ MAX_LANES = 24
 class Bar:
     """A state of a lane from left to right, in pixels. `row` is that of its flag, from below; None without a flag."""
 
-    state: str
+    state: str | Count
     left: float
     right: float
     row: int | None = None
@@ -42,7 +42,7 @@ class Bar:
     @property
     def flag_end(self) -> float:
         """The right edge of its flag."""
-        return self.left + 8 + width(self.state, FLAG, True)
+        return self.left + 8 + width(str(self.state), FLAG, True)
 
 
 def drawn(forecast: Forecast) -> str:
@@ -93,7 +93,7 @@ def drawn(forecast: Forecast) -> str:
 def _applied(forecast: Forecast) -> str:
     if forecast.refused:
         return "The change is refused"
-    return "The upgrade is complete" if rehearsal_headline.is_upgrade(forecast) else "The change is applied"
+    return "The upgrade is complete" if forecast.upgrade else "The change is applied"
 
 
 def _ticks(end: int) -> Iterator[int]:
@@ -105,7 +105,7 @@ def _ticks(end: int) -> Iterator[int]:
 def _bars(lane: Lane, end: int, x: Callable[[float], float]) -> Iterator[Bar]:
     """The bars of a lane, at least 3 pixels wide, with a gap between them."""
     for (begin, state), (until, _) in pairwise([*lane.steps, (end, "")]):
-        if state not in ("gone", "0 of 0") and until > begin:
+        if state not in ("gone", Count(0, 0)) and until > begin:
             yield Bar(state, x(begin) + 1, max(x(until) - 1, x(begin) + 4))
 
 
@@ -113,7 +113,7 @@ def _flagged(bars: Sequence[Bar]) -> list[Bar]:
     """Gives each bar that is too narrow for its text a flag above the flags that its own would cross."""
     done: list[Bar] = []
     for bar in reversed(bars):  # a flag reaches to the right
-        if width(bar.state, SIZE, True) + 14 < bar.right - bar.left:
+        if width(str(bar.state), SIZE, True) + 14 < bar.right - bar.left:
             done.append(bar)
             continue
         crossed = [other.row for other in done if other.row is not None and other.left < bar.flag_end]
@@ -128,27 +128,25 @@ def _height(bars: Sequence[Bar]) -> float:
 
 def _draw(canvas: Canvas, group: str, bar: Bar, y: float) -> None:
     room = bar.right - bar.left
-    color, outline = STATES[bar.state][:2] if group == "workload" else (_color(group, bar.state), False)
+    color, outline = STATES[bar.state][:2] if isinstance(bar.state, str) else (_color(group, bar.state), False)
     radius = min(5, room / 2)
     if outline:
         canvas.rect(bar.left, y + 1, room - 1, BAR - 2, "page", color, radius=radius, thick=1.6, dashed=True)
     else:
         canvas.rect(bar.left, y, room, BAR, color, radius=radius)
     if bar.row is None:
-        canvas.text(bar.left + 8, y + 15.5, bar.state, SIZE, color if outline else "page", bold=True)
+        canvas.text(bar.left + 8, y + 15.5, str(bar.state), SIZE, color if outline else "page", bold=True)
     else:
         foot = y - 4 - ROW * bar.row
         canvas.line(bar.left, foot - FLAG + 2, bar.left, y, color)
         canvas.rect(bar.left + 2, foot - FLAG + 2, bar.flag_end - bar.left - 4, FLAG, "page", radius=2)
-        canvas.text(bar.left + 4, foot, bar.state, FLAG, color, bold=True)
+        canvas.text(bar.left + 4, foot, str(bar.state), FLAG, color, bold=True)
 
 
-def _color(group: str, state: str) -> str:
-    """The color of a count such as `2 of 3`."""
+def _color(group: str, count: Count) -> str:
     if group == "nodes":
         return NODES
-    ready, _, wanted = state.partition(" of ")
-    return SERVES if int(ready) >= int(wanted or 0) else LACKS if ready == "0" else "amber"
+    return SERVES if count.ready >= count.wanted else LACKS if count.ready == 0 else "amber"
 
 
 def _legend(canvas: Canvas, lanes: list[Lane], y: float) -> None:
