@@ -5,16 +5,16 @@ It is the same in every environment. Only the configuration, and the cloud behin
 
 from __future__ import annotations
 
-from gke_ai.components.build.cluster import Apis, create_cluster
-from gke_ai.components.build.configuration import Secrets, load
-from gke_ai.components.build.exports import export
-from gke_ai.components.build.gateway import create_gateway
-from gke_ai.components.build.model_cache import create_downloads
-from gke_ai.components.build.pools import create_buckets, create_compute_classes, create_pools
-from gke_ai.components.build.prerequisites import Prerequisites
-from gke_ai.components.build.queues import create_kueue, create_namespaces, create_tenants
-from gke_ai.components.build.runs import create_runs
-from gke_ai.components.build.servers import create_autoscaling, create_monitoring, create_servers
+from gke_ai.components.program.cluster import Apis, create_cluster
+from gke_ai.components.program.configuration import Secrets, load
+from gke_ai.components.program.exports import export
+from gke_ai.components.program.gateway import create_gateway
+from gke_ai.components.program.model_cache import create_downloads
+from gke_ai.components.program.pools import create_buckets, create_compute_classes, create_pools
+from gke_ai.components.program.prerequisites import Prerequisites
+from gke_ai.components.program.queues import create_kueue, create_namespaces, create_tenants
+from gke_ai.components.program.runs import create_runs
+from gke_ai.components.program.servers import create_autoscaling, create_monitoring, create_servers
 from gke_ai.settings import ResolvedStack
 
 

@@ -1,4 +1,6 @@
-"""The components of an AI system on GKE, one per file. `__main__` composes them; so can any other program.
+"""The components of an AI system on GKE, one per file, in a folder for each part of it.
+
+`__main__` composes them; so can any other program.
 
 A component takes the section of the configuration that describes it, and as keyword arguments what the cloud and other
 sections decide. `gke_ai.settings.model` declares the defaults and checks of a section's keys.
@@ -11,34 +13,34 @@ other languages, reads the types of arguments and outputs and cannot read a stri
 of pulumi_kubernetes are strings: the SDK loads a module at its first use, which takes up to a fifth of a second.
 """
 
-from gke_ai.components.apis import ProjectApis
 from gke_ai.components.base import Component
 from gke_ai.components.bucket import ModelBucket
-from gke_ai.components.cluster import GkeCluster
-from gke_ai.components.cluster_queue import NodeFlavor
-from gke_ai.components.compute_class import ComputeClass
-from gke_ai.components.finetune import FinetuneJob
-from gke_ai.components.gpu_pool import GpuNodePool
-from gke_ai.components.inference_gateway import GatewayRoute, InferenceGateway
-from gke_ai.components.inference_pool import InferencePool
-from gke_ai.components.jetstream import JetStreamServer
-from gke_ai.components.kueue import KueueStack
-from gke_ai.components.metrics_adapter import MetricsAdapter
-from gke_ai.components.model_download import ModelDownload
-from gke_ai.components.model_router import ModelRouter
+from gke_ai.components.cluster.apis import ProjectApis
+from gke_ai.components.cluster.cluster import GkeCluster
+from gke_ai.components.cluster.network import ClusterNetwork
+from gke_ai.components.cluster.node_account import NodeAccount
+from gke_ai.components.gateway.inference_gateway import GatewayRoute, InferenceGateway
+from gke_ai.components.gateway.inference_pool import InferencePool
+from gke_ai.components.gateway.model_router import ModelRouter
 from gke_ai.components.monitoring import SystemMonitoring
-from gke_ai.components.multislice import MultisliceJob
-from gke_ai.components.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
-from gke_ai.components.network import ClusterNetwork
-from gke_ai.components.node_account import NodeAccount
-from gke_ai.components.server_autoscaling import JetStreamAutoscaling, ServerAutoscaling
-from gke_ai.components.tenant import Tenant
-from gke_ai.components.tgi import TgiServer
-from gke_ai.components.tpu_batch import TpuBatchJob
-from gke_ai.components.tpu_pool import FlexStartTpuPool, TpuNodePool
-from gke_ai.components.training_job import TrainingJob
-from gke_ai.components.vllm import VllmServer
-from gke_ai.components.vllm_tpu import VllmTpuServer
+from gke_ai.components.pools.compute_class import ComputeClass
+from gke_ai.components.pools.gpu_pool import GpuNodePool
+from gke_ai.components.pools.tpu_pool import FlexStartTpuPool, TpuNodePool
+from gke_ai.components.queues.cluster_queue import NodeFlavor
+from gke_ai.components.queues.kueue import KueueStack
+from gke_ai.components.queues.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
+from gke_ai.components.queues.tenant import Tenant
+from gke_ai.components.runs.finetune import FinetuneJob
+from gke_ai.components.runs.multislice import MultisliceJob
+from gke_ai.components.runs.tpu_batch import TpuBatchJob
+from gke_ai.components.runs.training_job import TrainingJob
+from gke_ai.components.serving.jetstream import JetStreamServer
+from gke_ai.components.serving.metrics_adapter import MetricsAdapter
+from gke_ai.components.serving.model_download import ModelDownload
+from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, ServerAutoscaling
+from gke_ai.components.serving.tgi import TgiServer
+from gke_ai.components.serving.vllm import VllmServer
+from gke_ai.components.serving.vllm_tpu import VllmTpuServer
 from gke_ai.former_names import stand_for
 
 __all__ = [

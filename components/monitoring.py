@@ -12,7 +12,7 @@ from gke_ai.catalog.dashboards import Chart, MonitoredServer
 from gke_ai.catalog.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import Component
-from gke_ai.components.kueue import NAMESPACE, RELEASE
+from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
 from gke_ai.settings.model import Monitoring
 
 # The service account that scrapes, in one of the namespaces of `METRICS_COLLECTORS`.

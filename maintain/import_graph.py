@@ -12,7 +12,7 @@ from tests.repository import ROOT, tracked
 
 # Parts of a folder that stand above or apart from the rest of it.
 LAYERS = (
-    *("components.build", "components.plugin", "components.pods"),
+    *("components.program", "components.plugin", "components.pods"),
     *(
         "forecast.compare",
         "forecast.rehearse",

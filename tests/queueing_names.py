@@ -6,7 +6,7 @@ import re
 
 from emulator.go_build import sources
 from emulator.toolchain import KUBERNETES
-from gke_ai.components.tenant_policy import ANNOTATIONS, LABELS
+from gke_ai.components.queues.tenant_policy import ANNOTATIONS, LABELS
 
 # Folders of the sources with names that the managers read or write, by Go module.
 FOLDERS = {"sigs.k8s.io/kueue": ("apis", "pkg"), "sigs.k8s.io/jobset": ("api", "pkg")}

@@ -210,11 +210,11 @@ def record(
         hooks.add(hook.name)
         return asyncio.ensure_future(ready_at_once())
 
-    monkeypatch.setattr("gke_ai.components.cluster.wait_for_control_plane", control_plane)
-    monkeypatch.setattr("gke_ai.components.readiness.wait_for", ready_at_once)
-    monkeypatch.setattr("gke_ai.components.model_download.wait_for", ready_at_once)
-    monkeypatch.setattr("gke_ai.components.draining.drain", ready_at_once)
-    monkeypatch.setattr("gke_ai.components.gateway_address.wait_for_address", programmed_at_once)
+    monkeypatch.setattr("gke_ai.components.cluster.cluster.wait_for_control_plane", control_plane)
+    monkeypatch.setattr("gke_ai.components.serving.readiness.wait_for", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.serving.model_download.wait_for", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.pools.draining.drain", ready_at_once)
+    monkeypatch.setattr("gke_ai.components.gateway.gateway_address.wait_for_address", programmed_at_once)
     # An engine calls hooks. Pulumi's mocks don't support them.
     monkeypatch.setattr("pulumi.resource_hooks.register_error_hook", registered)
     monkeypatch.setattr("pulumi.resource_hooks.register_resource_hook", registered)

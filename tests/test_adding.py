@@ -203,8 +203,8 @@ def test_engine_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-an-engine.md"] == {
         "gke_ai/catalog/engines.py",
         "gke_ai/settings/model/serving.py",
-        "components/sglang.py",
-        "components/build/servers.py",
+        "components/serving/sglang.py",
+        "components/program/servers.py",
         "components/__init__.py",
     }
 
@@ -249,8 +249,8 @@ def test_kind_of_pool_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-a-pool-kind.md"] == {
         "gke_ai/settings/model/pools.py",
         "gke_ai/settings/model/stack.py",
-        "components/cpu_pool.py",
-        "components/build/pools.py",
+        "components/pools/cpu_pool.py",
+        "components/program/pools.py",
         "components/__init__.py",
     }
 
@@ -292,7 +292,7 @@ def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
     assert apply("adding-a-capacity-mode.md", copy) == {
         "gke_ai/catalog/capacity.py",
         "gke_ai/settings/model/capacity.py",
-        "components/node_pool.py",
+        "components/pools/node_pool.py",
         "gke_ai/registered/pools.py",
         "emulator/gcp_plugin/cluster_records.py",
     }
@@ -309,8 +309,8 @@ def test_engine_on_tpus_is_added_in_five_files(tmp_path: Path) -> None:
     assert apply("adding-a-tpu-engine.md", copy) == {
         "gke_ai/catalog/engines.py",
         "gke_ai/settings/model/serving.py",
-        "components/maxserve.py",
-        "components/build/servers.py",
+        "components/serving/maxserve.py",
+        "components/program/servers.py",
         "components/__init__.py",
     }
     pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
@@ -323,7 +323,7 @@ def test_engine_on_tpus_is_added_in_five_files(tmp_path: Path) -> None:
 
 def test_output_is_added_in_two_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
-    assert apply("adding-an-output.md", copy) == {"gke_ai_outputs/model.py", "components/build/outputs.py"}
+    assert apply("adding-an-output.md", copy) == {"gke_ai_outputs/model.py", "components/program/outputs.py"}
     flavors = [{"flavor": "default", "quota": {"cpu": "1"}}]
     queues = [{"name": "a", "cohort": "all", "flavors": flavors}, {"name": "b", "flavors": flavors}]
     config = {"cluster": CLUSTER, "queues": {"flavors": [{"name": "default"}], "clusterQueues": queues}}

@@ -14,7 +14,7 @@ from gke_ai.catalog.engines import ENGINES
 from gke_ai.catalog.metrics import TOLERANCE, in_bytes, metrics_of, query, range_of, replicas
 from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
-from gke_ai.components.metrics_adapter import explain
+from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, tpu, vllm

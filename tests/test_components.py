@@ -30,10 +30,10 @@ from gke_ai.components import (
     WorkloadNamespace,
     cluster_client,
     every_component,
-    readiness,
 )
-from gke_ai.components.runs import hooks
-from gke_ai.components.server import ModelServer
+from gke_ai.components.runs.job import hooks
+from gke_ai.components.serving import readiness
+from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load, model
 from gke_ai.settings.runs import run_name
 from tests.recorder import PROJECT, ROOT, Record, record
@@ -171,7 +171,7 @@ def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Buil
 
 
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from gke_ai.components.kubeconfig import kubeconfig
+    from gke_ai.components.cluster.kubeconfig import kubeconfig
 
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}

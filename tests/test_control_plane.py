@@ -20,7 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gke_ai.components import control_plane, polling
+from gke_ai.components import polling
+from gke_ai.components.cluster import control_plane
 from tests.recorder import configuration, run_program
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.gateways import tenant_api_key
-from gke_ai.components import InferencePool, TgiServer, VllmServer, readiness
-from gke_ai.components.gateway_address import address_of
+from gke_ai.components import InferencePool, TgiServer, VllmServer
+from gke_ai.components.gateway.gateway_address import address_of
+from gke_ai.components.serving import readiness
 from gke_ai.settings.stack import needs
 from tests.recorder import (
     GATEWAY_ADDRESS,

@@ -17,8 +17,8 @@ MAY_IMPORT = {
     "settings": {"catalog"},
     "components": {"catalog", "settings"},
     "gke_ai_outputs": set[str](),  # other teams install it alone
-    "components.build": {"catalog", "components", "gke_ai_outputs", "settings"},
-    "__main__": {"components.build", "settings"},
+    "components.program": {"catalog", "components", "gke_ai_outputs", "settings"},
+    "__main__": {"components.program", "settings"},
     "components.plugin": {"catalog", "components", "settings"},
     # Programs of pods: the standard library only.
     "components.pods": set[str](),
@@ -39,7 +39,7 @@ MAY_IMPORT = {
         "settings",
     },
     "forecast.simulate": {
-        *("catalog", "components", "components.build", "forecast", "forecast.rehearse", "forecast.render"),
+        *("catalog", "components", "components.program", "forecast", "forecast.rehearse", "forecast.render"),
         *("forecast.snapshot", "kube", "ops", "registered", "settings"),
     },
     "forecast.when": {
@@ -65,7 +65,7 @@ def test_folder_imports_only_what_it_may(folder: str) -> None:
 
 def test_imports_go_one_way() -> None:
     order = list(TopologicalSorter(MAY_IMPORT).static_order())  # raises CycleError
-    layers = ("catalog", "settings", "components", "components.build", "__main__")
+    layers = ("catalog", "settings", "components", "components.program", "__main__")
     assert [name for name in order if name in layers] == [*layers]
 
 
@@ -85,7 +85,7 @@ def test_every_form_of_import_is_found() -> None:
 
 def test_program_builds_only_what_its_configuration_uses() -> None:
     program = (
-        "import sys, gke_ai.components.build.exports\nfrom gke_ai import settings\n"
+        "import sys, gke_ai.components.program.exports\nfrom gke_ai import settings\n"
         "assert not settings.load({}, 'my-project').node_pools\n"
         "from gke_ai.settings import model\n"
         "sections = (model.Settings, model.GpuPool, model.Vllm)\n"

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from gke_ai.components.cluster_queue import cluster_queue
+from gke_ai.components.queues.cluster_queue import cluster_queue
 from gke_ai.ops.queues import quota_rows
 from gke_ai.settings import load, model
 from tests.test_bad_configuration import PROJECT

@@ -13,9 +13,9 @@ import pytest
 from kubernetes import client
 
 from gke_ai.catalog.model_cache import FILL_IMAGE, REFUSED, release_of
-from gke_ai.components import model_download
-from gke_ai.components.model_download import JobClient, wait_for, waits_for
 from gke_ai.components.polling import Pauses
+from gke_ai.components.serving import model_download
+from gke_ai.components.serving.model_download import JobClient, wait_for, waits_for
 from gke_ai.ops.downloads import download_rows
 from gke_ai.settings import model_memory
 from gke_ai.settings.stack import Download

@@ -10,7 +10,8 @@ import pulumi
 import pytest
 
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
-from gke_ai.components import GpuNodePool, draining
+from gke_ai.components import GpuNodePool
+from gke_ai.components.pools import draining
 from gke_ai.settings import load
 from tests.recorder import Record, Registration
 from tests.test_bad_configuration import (

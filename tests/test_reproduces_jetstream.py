@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.metrics import metrics_of
-from gke_ai.components.server_autoscaling import metric
+from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
 from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 

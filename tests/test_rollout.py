@@ -95,6 +95,6 @@ def test_objects_of_a_new_namespace_wait_until_kueue_knows_it(preview: bool, mon
         awaited.append((namespace, of))
         return pulumi.ResourceHookBinding()
 
-    monkeypatch.setattr("gke_ai.components.kueue.wait_for_rollout", binding)
+    monkeypatch.setattr("gke_ai.components.queues.kueue.wait_for_rollout", binding)
     run_program(configuration("Pulumi.dev.yaml"), preview, monkeypatch)
     assert awaited == [("kueue-system", "kueue-controller-manager")]

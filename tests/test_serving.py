@@ -12,7 +12,7 @@ from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.components import ComputeClass, JetStreamServer, WorkloadNamespace
 from gke_ai.components.base import section_of
-from gke_ai.components.server import ModelServer
+from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
 from gke_ai.settings.warnings import legacy_engines

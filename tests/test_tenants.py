@@ -13,8 +13,8 @@ import yaml
 
 from emulator.kubernetes_plugin.readiness import WaitFor
 from gke_ai.components import Tenant, WorkloadNamespace
-from gke_ai.components.tenant import rules
-from gke_ai.components.tenant_policy import GRACE_SECONDS
+from gke_ai.components.queues.tenant import rules
+from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
 from gke_ai.settings import load
 from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record

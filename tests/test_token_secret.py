@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from gke_ai.catalog.workload_identity import principal
-from gke_ai.components.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
+from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
 from tests import recorder
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings

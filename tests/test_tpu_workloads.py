@@ -11,8 +11,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob, queue_order
-from gke_ai.components.runs import hooks
+from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
+from gke_ai.components.queues import queue_order
+from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
 from gke_ai.settings.runs import run_name
 from tests.recorder import PROJECT, Record, construct, record, run_program
@@ -479,7 +480,7 @@ def test_only_a_run_in_a_queue_waits_for_its_place(queue: str | None, monkeypatc
         waiting.append(name)
         return pulumi.ResourceHookBinding()
 
-    monkeypatch.setattr("gke_ai.components.runs.wait_for_workload", binding)
+    monkeypatch.setattr("gke_ai.components.runs.job.wait_for_workload", binding)
     record(lambda: construct(TpuBatchJob, "x", {**JOB, "queue": queue, "kubeconfig": "k"}), False, monkeypatch)
     assert waiting == (["job x"] if queue else [])
 
@@ -491,7 +492,7 @@ def test_only_the_last_run_of_a_queue_ends_without_a_pause(monkeypatch: pytest.M
         lasts[name.rpartition("/")[2]] = last
         return pulumi.ResourceHookBinding()
 
-    monkeypatch.setattr("gke_ai.components.runs.wait_for_workload", binding)
+    monkeypatch.setattr("gke_ai.components.runs.job.wait_for_workload", binding)
     values = {**slices(), "batch": [*slices()["batch"], {"name": "free", "namespace": "team", "pool": "single"}]}
     run_program({f"gke-ai:{key}": value for key, value in values.items()}, False, monkeypatch)
     assert lasts == {"train-3": False, "train-1": False, "train-2": True}

@@ -14,8 +14,9 @@ import pytest
 
 from gke_ai.catalog import checkpoints, features
 from gke_ai.catalog.nodes import RECORDED_NODES
-from gke_ai.components import TrainingJob, run_record
-from gke_ai.components.run_client import RunClient
+from gke_ai.components import TrainingJob
+from gke_ai.components.runs import run_record
+from gke_ai.components.runs.run_client import RunClient
 from gke_ai.ops.doctor import needs
 from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun

@@ -15,7 +15,7 @@ import pytest
 from gke_ai.catalog.features import ordered
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.components import KueueStack
-from gke_ai.components.kueue import warn_of_crd
+from gke_ai.components.queues.kueue import warn_of_crd
 from gke_ai.ops import crds
 from gke_ai.ops.stack import Stack, Stop
 from tests.recorder import Record

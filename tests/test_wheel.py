@@ -121,7 +121,7 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
     modules = run(EVERYTHING, tmp_path, installed).stdout.split()
-    assert {"gke_ai.components.build.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
+    assert {"gke_ai.components.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
         *modules
     }
 

@@ -2,7 +2,7 @@
 
 The endpoint picker chooses a pod for each request, and the router finds the model that a request names. The project
 gets no new code and will be archived, and llm-d's router follows it: README.md of its repository. A successor changes
-this file, `picker_pod` in components/inference_pool.py, and `router_pod` in components/model_router.py.
+this file, `picker_pod` in components/gateway/inference_pool.py, and `router_pod` in components/gateway/model_router.py.
 
 Sources, in https://github.com/kubernetes-sigs/gateway-api-inference-extension/tree/v1.3.0: pkg/epp/server/options.go,
 cmd/bbr/runner/runner.go and pkg/bbr/handlers/request.go.

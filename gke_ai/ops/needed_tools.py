@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-# Tools for each part of a configuration, by what components/build/ installs for it.
+# Tools for each part of a configuration, by what components/program/ installs for it.
 NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),

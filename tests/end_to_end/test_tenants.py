@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.inference_extension import PICKER_LABEL
-from gke_ai.components.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
+from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, Found, eventually, gone
 from tests.queueing_names import PARAMETER, names

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.settings.model import Queues
 
 Object = dict[str, Any]

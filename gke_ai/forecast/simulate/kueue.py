@@ -19,7 +19,7 @@ import yaml
 from urllib3.exceptions import HTTPError
 
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
-from gke_ai.components.kueue import chart_values, manager_configuration
+from gke_ai.components.queues.kueue import chart_values, manager_configuration
 from gke_ai.forecast.rehearse.scratch import RUN, Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
 from gke_ai.ops.stack import Stop, client_of, request

@@ -11,8 +11,8 @@ from typing import Any
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.components.build.queues import with_quotas
-from gke_ai.components.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.components.program.queues import with_quotas
+from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.components.kueue import NAMESPACE
+from gke_ai.components.queues.kueue import NAMESPACE
 from gke_ai.forecast.rehearse.ownership import managed_fields
 from gke_ai.forecast.rehearse.restore import wait_for_queues, wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch

@@ -1,0 +1,1 @@
+"""The cluster: its network, accounts of nodes, APIs, and the way to its control plane."""

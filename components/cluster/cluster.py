@@ -1,0 +1,346 @@
+"""The GKE cluster that everything else runs in."""
+
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
+from gke_ai.catalog.identities import DEFAULT_ACCOUNT, account_email
+from gke_ai.catalog.workload_identity import pool_name
+from gke_ai.catalog.zones import is_zone, region_of
+from gke_ai.components.base import Component
+from gke_ai.components.cluster.cluster_fields import (
+    addons,
+    authorized,
+    default_zones,
+    endpoints,
+    identifier,
+    maintenance,
+    monitoring,
+    refuse_kept_group,
+    vpc_name,
+    warn_of_kept_exclusions,
+    warn_of_kept_networks,
+)
+from gke_ai.components.cluster.control_plane import wait_for_control_plane
+from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
+from gke_ai.components.cluster.kubeconfig import kubeconfig
+from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
+from gke_ai.components.cluster.node_account import NodeAccount
+from gke_ai.settings.model import Cluster, SystemPool
+
+# GKE recommends this scope for nodes: IAM then decides what they may do.
+# https://cloud.google.com/kubernetes-engine/docs/how-to/access-scopes
+NODE_SCOPES = ["https://www.googleapis.com/auth/cloud-platform"]
+
+# Fields of the cluster that this program writes once or never, and that GKE or the provider changes later.
+OWNED_BY_OTHERS = [
+    # Sizes the pool that is removed once the cluster exists. A change would replace the cluster.
+    "initialNodeCount",
+    # Read back from another pool or from Autopilot's nodes, and planned as a replacement: pulumi/pulumi-gcp#2247.
+    "nodeConfig",
+    # Pools are separate resources. Read back into the cluster, they would look like a change of it.
+    "nodePools",
+    # Autopilot sets Cloud DNS. Removing it would replace the cluster: pulumi/pulumi-gcp#1170.
+    "dnsConfig",
+]
+
+
+# Acts at creation. Read as a change later (after an import), it would delete any pool named default-pool. Autopilot
+# refuses it, also with the value of the Standard cluster that it replaces.
+OWNED_BY_OTHERS_IN_STANDARD = [*OWNED_BY_OTHERS, "removeDefaultNodePool"]
+
+
+class GkeCluster(Component):
+    """A GKE cluster, its system pool, and a Kubernetes provider for it.
+
+    A Standard cluster has Workload Identity, the Cloud Storage FUSE driver, managed Prometheus, and a node pool for
+    controllers; create GPU pools as `GpuNodePool`. Autopilot has all of these and no pools. An existing cluster is only
+    read.
+
+    `vpc` creates a network for the cluster (`ClusterNetwork`). Clients reach the control plane through a public
+    address, open to everyone or to `authorized_networks`; through its DNS name, with IAM permission, also from within
+    the VPC; or through both. The API has deprecated most of `privateClusterConfig`. The provider keeps the names, and
+    writes `enable_private_nodes` to `networkConfig.defaultEnablePrivateNodes`, and the authorized networks and the
+    disabled public address to `controlPlaneEndpointsConfig.ipEndpointsConfig`.
+
+    Nodes run as `node_service_account`. If it is a name, the component creates the account (`NodeAccount`). Pools that
+    are created elsewhere take its address from the attribute of that name, and wait for `node_account`.
+
+    Dataplane V2 or Calico enforces NetworkPolicies. Changing Dataplane V2 replaces the cluster. Calico can be turned on
+    later; GKE then recreates the nodes of each pool, one by one. Shielded nodes are GKE's default.
+
+    The provider keeps the current value of an omitted property, so the component states every disabled setting, but
+    for two. If the cloud keeps authorized networks that are no longer configured, the component logs a warning that
+    says how to remove them. If it keeps a `security_group`, the component refuses the change.
+
+    `provider` authenticates through the `gke-gcloud-auth-plugin` exec plugin, so the state holds no credential. A
+    change of its `clusterIdentifier` also replaces the cluster, so a cluster and its objects are replaced together or
+    not at all.
+
+    Refused: ValueError for a control plane that no client can reach; RunError for an existing cluster that doesn't
+    exist or lacks a feature that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
+    and by the provider, the deletion of a protected cluster.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup,
+    https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#dns-based-endpoint,
+    https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation,
+    https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#controlplaneendpointsconfig,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy,
+    https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
+    https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
+    """
+
+    cluster_name: pulumi.Output[str]
+    """Known once the cluster exists. Resources that need the cluster take it from here."""
+    location: pulumi.Output[str]
+    endpoint: pulumi.Output[str]
+    """Host of the control plane, without a scheme."""
+    workload_pool: pulumi.Output[str]
+    """The project's workload identity pool, which exists once the cluster does."""
+    kubeconfig: pulumi.Output[str]
+    """For kubectl and other clients. Holds no credential."""
+    node_zones: pulumi.Output[list[str]]
+    """Zones of a pool without `zones`."""
+
+    def __init__(
+        self,
+        name: str,
+        args: Cluster,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        network_policy: str | None = None,
+        managed_prometheus: bool = False,
+        security_group: str | None = None,
+        secret_sync: bool = False,
+        workload_identity: bool = False,
+        bucket_volumes: bool = False,
+        gateway_api: bool = False,
+        registry_reader: bool = False,
+    ) -> None:
+        """Create the cluster, or look up the existing one.
+
+        Args:
+            project: Id of the Google Cloud project.
+            network_policy: How a Standard cluster enforces NetworkPolicies: `dataplaneV2`, `calico`, or `existing` for
+                whatever the existing cluster uses. Default: no enforcement. Autopilot always has Dataplane V2.
+            managed_prometheus: Collect the metrics that dashboards and alerts need, with Managed Service for
+                Prometheus.
+            security_group: Google Group for RBAC, `gke-security-groups@DOMAIN`. Default: RBAC knows no groups.
+            secret_sync: Sync secrets of Secret Manager into the cluster. Needs GKE 1.34 or newer.
+            workload_identity: The stack uses Workload Identity, which an existing cluster must have.
+            bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
+            gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
+            registry_reader: Let the created node account pull images from the project's own Artifact Registry.
+        """
+        super().__init__(name, opts)
+        cluster = args
+        self._project = project
+        self._features = ClusterFeatures(
+            network_policy,
+            managed_prometheus,
+            security_group,
+            secret_sync,
+            workload_identity,
+            bucket_volumes,
+            gateway_api,
+        )
+        if not cluster.public_endpoint and not cluster.dns_endpoint:
+            raise ValueError(
+                f"{name}: no client can reach the control plane. Set public_endpoint or dns_endpoint to true"
+            )
+
+        self.node_service_account: str | None = None
+        self.node_account: NodeAccount | None = None
+        if cluster.node_service_account:
+            self.node_service_account = account_email(cluster.node_service_account, project)
+            if self.node_service_account != cluster.node_service_account:
+                self.node_account = NodeAccount(
+                    cluster.node_service_account,
+                    pulumi.ResourceOptions(parent=self),
+                    account_id=cluster.node_service_account,
+                    project=project,
+                    registry_reader=registry_reader,
+                )
+
+        if cluster.mode == "existing":
+            existing = look_up_cluster(cluster, project, self._features, self)
+            by_name = dns_names(existing)
+            self.cluster_name = pulumi.Output.from_input(existing.name)
+            ca_certificate = pulumi.Output.from_input(existing.master_auths[0].cluster_ca_certificate)
+            self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint)
+            # The list of a zonal cluster lacks its own zone.
+            own = [cluster.location] if is_zone(cluster.location) else []
+            self.node_zones = pulumi.Output.from_input([*own, *existing.node_locations])
+        else:
+            created = self._create(cluster)
+            self.cluster_name = created.name
+            if cluster.public_endpoint and not cluster.authorized_networks:
+                created.master_authorized_networks_config.apply(
+                    lambda kept: warn_of_kept_networks(created, kept, cluster, project)
+                )
+            if cluster.maintenance is None:
+                created.maintenance_policy.apply(lambda kept: warn_of_kept_exclusions(created, kept, cluster, project))
+            ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
+            self.endpoint = created.endpoint
+            if cluster.dns_endpoint:
+                endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
+                self.endpoint = endpoint.apply(lambda host: host or "")
+            if not security_group:
+                created.authenticator_groups_config.apply(lambda kept: refuse_kept_group(kept, cluster, project))
+
+        self.location = self.cluster_name.apply(lambda _: cluster.location)
+        self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
+        context = f"gke_{project}_{cluster.location}_{cluster.name}"
+
+        async def kubeconfig_after_wait(values: list[str]) -> str:
+            # Every machine trusts the certificate of the DNS name. The address has one of the cluster's own CA.
+            host, authority = values[0], None if cluster.dns_endpoint else values[1]
+            if not pulumi.runtime.is_dry_run():
+                await wait_for_control_plane(host, authority)
+            return kubeconfig(context, host, authority)
+
+        # The provider marks all of masterAuth secret, for a client key that clusters no longer have.
+        certificate = pulumi.Output.unsecret(ca_certificate)
+        self.kubeconfig = pulumi.Output.all(self.endpoint, certificate).apply(kubeconfig_after_wait)
+        # Only values known at plan time that replace the cluster: an unknown or changed kubeconfig (an upgrade, a new
+        # endpoint) must not plan to replace every object in it (pulumi/pulumi-kubernetes#1148).
+        self.provider: k8s.Provider = k8s.Provider(
+            name,
+            kubeconfig=self.kubeconfig,
+            cluster_identifier=identifier(cluster, project, network_policy),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.register_outputs(
+            {
+                "clusterName": self.cluster_name,
+                "location": self.location,
+                "endpoint": self.endpoint,
+                "workloadPool": self.workload_pool,
+                "kubeconfig": self.kubeconfig,
+            }
+        )
+
+    def _create(self, cluster: Cluster) -> gcp.container.Cluster:
+        project, features, autopilot = self._project, self._features, cluster.mode == "autopilot"
+        before: list[pulumi.Resource] = [self.node_account] if self.node_account else []
+        network: pulumi.Input[str] | None = cluster.network
+        subnetwork: pulumi.Input[str] | None = cluster.subnetwork
+        pods, services = cluster.pods_range, cluster.services_range
+        if cluster.vpc is not None:
+            cluster_network = ClusterNetwork(
+                vpc_name(cluster),
+                cluster.vpc,
+                pulumi.ResourceOptions(parent=self),
+                project=project,
+                region=region_of(cluster.location),
+                proxy_subnetwork=features.gateway_api,
+            )
+            network, subnetwork = cluster_network.network, cluster_network.subnetwork
+            pods, services = PODS_RANGE, SERVICES_RANGE
+            before.append(cluster_network)  # the NAT too: pods in the cluster need it until the end
+        calico = features.network_policy == "calico"
+        resource = gcp.container.Cluster(
+            cluster.name,
+            name=cluster.name,
+            project=project,
+            location=cluster.location,
+            network=network,
+            subnetwork=subnetwork,
+            ip_allocation_policy={"cluster_secondary_range_name": pods, "services_secondary_range_name": services}
+            if pods or services
+            else None,
+            private_cluster_config={"enable_private_nodes": cluster.private_nodes},
+            control_plane_endpoints_config=endpoints(cluster),
+            master_authorized_networks_config=authorized(cluster),
+            datapath_provider="ADVANCED_DATAPATH" if features.network_policy == "dataplaneV2" else None,
+            network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
+            release_channel={"channel": cluster.release_channel.upper()},
+            maintenance_policy=maintenance(cluster.maintenance),
+            resource_labels=cluster.labels,
+            # An empty group turns Google Groups off in an update, but the provider crashes if it creates or replaces a
+            # cluster with one: https://github.com/hashicorp/terraform-provider-google/issues/11144
+            authenticator_groups_config={"security_group": features.security_group}
+            if features.security_group
+            else None,
+            # Rotation syncs a new version of a secret within two minutes.
+            secret_sync_config={"enabled": True, "rotation_config": {"enabled": True}}
+            if features.secret_sync
+            else None,
+            deletion_protection=cluster.protect,
+            enable_autopilot=True if autopilot else None,
+            cluster_autoscaling=self._autopilot_nodes() if autopilot else None,
+            # Autopilot has these built in and refuses them as settings.
+            remove_default_node_pool=None if autopilot else True,
+            initial_node_count=None if autopilot else 1,
+            node_config=None if autopilot else self._first_nodes(),
+            workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
+            addons_config=None if autopilot else addons(calico),
+            monitoring_config=None if autopilot else monitoring(features.managed_prometheus),
+            # Stays on if it is omitted later: then it only serves kinds that nobody uses.
+            gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # deletion_protection acts only once everything in the cluster is deleted. This acts before.
+                protect=cluster.protect,
+                # Its name is taken until it is deleted.
+                delete_before_replace=True,
+                ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
+                # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
+                # provider would then see another cluster.
+                replacement_trigger=identifier(cluster, project, features.network_policy),
+                depends_on=before,
+            ),
+        )
+        self.node_zones = default_zones(cluster.location, resource)
+        if not autopilot:
+            self._create_system_pool(cluster.system_pool, resource, cluster, project)
+        return resource
+
+    def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
+        """The service account of the nodes that Autopilot creates."""
+        account = self.node_service_account or DEFAULT_ACCOUNT
+        return {"auto_provisioning_defaults": {"service_account": account, "oauth_scopes": NODE_SCOPES}}
+
+    def _first_nodes(self) -> gcp.container.ClusterNodeConfigArgsDict | None:
+        """Node settings of the pool that is removed at once: the project may have no default service account."""
+        if self.node_service_account is None:
+            return None
+        return {"service_account": self.node_service_account, "oauth_scopes": NODE_SCOPES}
+
+    def _create_system_pool(
+        self, pool: SystemPool, resource: gcp.container.Cluster, cluster: Cluster, project: str
+    ) -> None:
+        gcp.container.NodePool(
+            pool.name,
+            name=pool.name,
+            cluster=resource.name,
+            project=project,
+            location=cluster.location,
+            node_locations=pool.zones or self.node_zones,
+            node_count=pool.nodes_per_zone,
+            # A pool takes the cluster's setting only at creation.
+            # https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#configure-cluster-networking
+            network_config={"enable_private_nodes": cluster.private_nodes},
+            node_config={
+                "machine_type": pool.machine_type,
+                # Always set: the provider keeps the type of the former machine, which the new one may not boot from.
+                "disk_type": boot_disk_type(pool.machine_type),
+                "service_account": self.node_service_account or DEFAULT_ACCOUNT,
+                "oauth_scopes": NODE_SCOPES,
+                "workload_metadata_config": {"mode": "GKE_METADATA"},
+            },
+            management={"auto_repair": True, "auto_upgrade": True},
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[self.node_account] if self.node_account else [],
+                delete_before_replace=True,  # its name is taken until it is deleted
+                # GKE records the first size. A change would replace the pool (pulumi/pulumi-gcp#412).
+                ignore_changes=["initialNodeCount"],
+            ),
+        )

@@ -1,0 +1,1 @@
+"""The gateway in front of model servers: routes, endpoint pickers and the router."""

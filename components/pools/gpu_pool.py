@@ -1,0 +1,144 @@
+"""A node pool with GPUs, in every capacity mode."""
+
+import hashlib
+import json
+
+import pulumi
+import pulumi_gcp as gcp
+
+from gke_ai.catalog.machines import machine
+from gke_ai.catalog.nodes import GPU_TAINT
+from gke_ai.components.cluster.cluster import NODE_SCOPES
+from gke_ai.components.pools.draining import drain_old_pool
+from gke_ai.components.pools.node_pool import NodePoolComponent, Place, capacity
+from gke_ai.settings.model import GpuPool
+
+# https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools
+DRIVERS = {"default": "DEFAULT", "latest": "LATEST", "disabled": "INSTALLATION_DISABLED"}
+EFFECTS = {"NoSchedule": "NO_SCHEDULE", "PreferNoSchedule": "PREFER_NO_SCHEDULE", "NoExecute": "NO_EXECUTE"}
+
+
+class GpuNodePool(NodePoolComponent):
+    """A node pool with NVIDIA GPUs in a Standard cluster: driver, zones, fixed size or autoscaling, capacity mode.
+
+    Flex-start, queued or not, implies autoscaling from zero, no reservation, and no auto-repair.
+
+    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, service account)
+    creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the old pool
+    under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget always
+    keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted run
+    restarts, as after any loss of a node; so does a server with one replica. Pods select the pool by its label
+    `gke-ai/pool=NAME`, which both pools have: if the pool is autoscaled, the autoscaler may add nodes to the old pool
+    for evicted pods, and the program drains those too. If the drain fails, both pools stay. Run `up` again, or return
+    to the old settings with one difference, such as a boot disk larger by one GB: the old pool still has its name.
+
+    Turning it on for an existing pool is such a change too. Runs that Kueue has admitted still select the pool's
+    earlier name, so turn it on while no run uses the pool. When you turn it off, Pulumi deletes the pool first, as in
+    every replacement without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false` first, then
+    the change, then protect it again.
+
+    Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
+    `gke_ai.settings.rules`, settings that the machine, the zone or the mode doesn't allow.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations
+    """
+
+    pool_name: pulumi.Output[str]
+    """Name in Google Cloud."""
+
+    def __init__(
+        self,
+        name: str,
+        args: GpuPool,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        cluster: pulumi.Input[str],
+        location: str,
+        cluster_zones: pulumi.Input[list[str]] | None = None,
+        node_service_account: str | None = None,
+        private_nodes: bool = False,
+        kubeconfig: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Create the pool.
+
+        Args:
+            project: Id of the Google Cloud project.
+            cluster: Name of the Standard cluster.
+            location: Region or zone of the cluster.
+            cluster_zones: Zones of the cluster, for a pool without `zones`. Default: GKE's choice, which keeps zones
+                that you remove.
+            node_service_account: E-mail address of the service account of the nodes. Default: Compute Engine's default
+                account.
+            private_nodes: Create nodes without external IP addresses.
+            kubeconfig: With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default:
+                GKE drains it and ignores disruption budgets.
+        """
+        super().__init__(name, opts)
+        node_pool = self.create_pool(
+            args,
+            opts,
+            Place(project, cluster, location, cluster_zones, node_service_account, private_nodes),
+            name=f"{args.name}-{digits(args, node_service_account)}" if args.create_before_delete else None,
+            accelerators={
+                "guest_accelerators": guest_accelerators(args),
+                # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
+                "taints": [{"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]}],
+                **local_ssds(args),
+                **secondary_boot_disk(args),
+            },
+        )
+        # If the drain fails, the program fails and Pulumi keeps the old pool.
+        if args.create_before_delete:
+            drain_old_pool(args.name, node_pool, kubeconfig)
+
+
+def digits(spec: GpuPool, node_service_account: str | None) -> str:
+    """Six digits that change whenever the nodes must be replaced.
+
+    Unset settings do not count, nor do the Local SSDs, which the machine type decides.
+    """
+    nodes: gcp.container.NodePoolNodeConfigArgsDict = {
+        "machine_type": spec.machine_type,
+        "disk_size_gb": spec.disk_size_gb,
+        "disk_type": spec.disk_type,
+        "service_account": node_service_account,
+        "oauth_scopes": NODE_SCOPES,
+        "guest_accelerators": guest_accelerators(spec),
+        **secondary_boot_disk(spec),
+        **capacity(spec),
+    }
+    stated = {key: value for key, value in nodes.items() if value is not None}
+    return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def guest_accelerators(spec: GpuPool) -> list[gcp.container.NodePoolNodeConfigGuestAcceleratorArgsDict]:
+    """The GPUs of a node, with their driver."""
+    accelerator, count = spec.gpus
+    driver: gcp.container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgsDict = {
+        "gpu_driver_version": DRIVERS[spec.driver]
+    }
+    return [{"type": accelerator, "count": count, "gpu_driver_installation_config": driver}]
+
+
+def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The machine's built-in Local SSDs as ephemeral storage of the nodes.
+
+    This is GKE's default for such machines. Set explicitly, so the pool has what the quota assumes.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/local-ssd
+    """
+    count = machine(spec.machine_type).local_ssds
+    return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
+
+
+def secondary_boot_disk(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The disk with the node's preloaded container images.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/data-container-image-preloading
+    """
+    if spec.secondary_boot_disk is None:
+        return {}
+    return {"secondary_boot_disks": [{"disk_image": spec.secondary_boot_disk, "mode": "CONTAINER_IMAGE_CACHE"}]}

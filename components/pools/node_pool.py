@@ -1,0 +1,174 @@
+"""What every node pool is: size, zones, nodes, capacity mode and upgrades."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import pulumi
+import pulumi_gcp as gcp
+
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.identities import DEFAULT_ACCOUNT
+from gke_ai.catalog.zones import node_zones
+from gke_ai.components.base import Component
+from gke_ai.components.cluster.cluster import NODE_SCOPES
+from gke_ai.settings.model import FlexStart, Pool, QueuedFlexStart, Reservation, Spot
+
+
+class Place(NamedTuple):
+    """Where a pool belongs. The arguments of every pool's component, which describes them."""
+
+    project: str
+    cluster: pulumi.Input[str]
+    location: str
+    cluster_zones: pulumi.Input[list[str]] | None
+    node_service_account: str | None
+    private_nodes: bool
+
+    def zones_of(self, spec: Pool) -> pulumi.Output[list[str]]:
+        """Zones of the pool: its own, else those of the cluster."""
+        return pulumi.Output.from_input(spec.zones or self.cluster_zones or list(node_zones(self.location)))
+
+
+class NodePoolComponent(Component):
+    """What the components of node pools share: size, zones, nodes, capacity mode and upgrades."""
+
+    pool_name: pulumi.Output[str]
+
+    def create_pool(
+        self,
+        spec: Pool,
+        opts: pulumi.ResourceOptions | None,
+        place: Place,
+        *,
+        name: str | None = None,
+        accelerators: gcp.container.NodePoolNodeConfigArgsDict | None = None,
+        autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
+        placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
+        replace_on_changes: Sequence[str] = (),
+    ) -> gcp.container.NodePool:
+        """The pool as a child of this component.
+
+        Args:
+            name: Name in Google Cloud. Default: that of the pool.
+            accelerators: Node settings of the accelerators. Default: none.
+            autoscaling: Limits of the autoscaler, if the pool grows. Default: those of the whole pool.
+            placement: Placement policy of the nodes. Default: none.
+            replace_on_changes: Inputs whose change replaces the pool although the provider plans an update.
+        """
+        node_pool = gcp.container.NodePool(
+            spec.name,
+            name=name or spec.name,
+            cluster=place.cluster,
+            project=place.project,
+            location=place.location,
+            node_locations=spec.zones or place.cluster_zones,
+            node_count=None if spec.grows else spec.fixed_nodes_per_zone,
+            initial_node_count=first_size(spec, place.zones_of(spec)) if spec.grows else None,
+            autoscaling=(autoscaling or whole_pool(spec)) if spec.grows else None,
+            # Always set, also when off: the provider keeps the current value of omitted fields.
+            network_config={"enable_private_nodes": place.private_nodes},
+            node_config={
+                "machine_type": spec.node_machine_type,
+                "disk_size_gb": spec.disk_size_gb,
+                "disk_type": spec.disk_type or boot_disk_type(spec.node_machine_type),
+                "labels": spec.node_labels,
+                "service_account": place.node_service_account or DEFAULT_ACCOUNT,
+                "oauth_scopes": NODE_SCOPES,
+                "workload_metadata_config": {"mode": "GKE_METADATA"},
+                **(accelerators or {}),
+                **capacity(spec),
+                **image_streaming(spec),
+            },
+            placement_policy=placement,
+            queued_provisioning={"enabled": True} if spec.capacity.queued_seconds is not None else None,
+            management={"auto_repair": spec.repaired, "auto_upgrade": True},
+            upgrade_settings=upgrades(spec),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # On the pool itself, not only on the component: Pulumi then deletes a removed pool before its
+                # dependencies, such as an account that the stack no longer has.
+                depends_on=opts.depends_on if opts else None,
+                protect=spec.protect,
+                # Unless the name changes too, it is taken until the pool is deleted.
+                delete_before_replace=not spec.drains_old_nodes,
+                ignore_changes=owned_by_others(spec.grows),
+                replace_on_changes=list(replace_on_changes),
+            ),
+        )
+        self.pool_name = node_pool.name
+        self.register_outputs({"poolName": self.pool_name})
+        return node_pool
+
+
+def whole_pool(spec: Pool) -> gcp.container.NodePoolAutoscalingArgsDict:
+    """Limits of the whole pool. The API does not accept limits per zone and of the whole pool together.
+
+    No even spread over zones: take accelerators wherever they are available.
+    """
+    min_nodes, max_nodes = spec.bounds
+    return {"total_min_node_count": min_nodes, "total_max_node_count": max_nodes, "location_policy": "ANY"}
+
+
+def first_size(spec: Pool, zones: pulumi.Output[list[str]]) -> pulumi.Input[int]:
+    """Initial nodes per zone of an autoscaled pool: its minimum, rounded up if the maximum allows.
+
+    Flex-start begins with zero nodes.
+    """
+    min_nodes, max_nodes = spec.bounds
+    if spec.elastic or not min_nodes:
+        return 0
+
+    def per_zone(names: list[str]) -> int:
+        rounded_up = ceil(min_nodes / len(names))
+        return rounded_up if rounded_up * len(names) <= max_nodes else min_nodes // len(names)
+
+    return zones.apply(per_zone)
+
+
+def upgrades(spec: Pool) -> gcp.container.NodePoolUpgradeSettingsArgsDict | None:
+    """Upgrade nodes in place, one by one, if the capacity mode has no extra nodes. Otherwise GKE's default.
+
+    GKE upgrades all nodes of a multi-host TPU slice at once, whatever this says. Flex-start pools get the strategy
+    SHORT_LIVED, which the provider can't state: with settings, every update would change them.
+    https://github.com/GoogleCloudPlatform/cluster-autoscaler/blob/7d250507339b/pkg/autoprovisioning/injection.go#L1651
+    """
+    ours = not (spec.elastic or spec.is_one_slice or MODES[spec.capacity.mode].surge)
+    return {"max_surge": 0, "max_unavailable": 1} if ours else None
+
+
+def capacity(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """Node settings of the capacity mode."""
+    match spec.capacity:
+        case Spot():
+            return {"spot": True}
+        case Reservation(reservation=reservation):
+            return {
+                "reservation_affinity": {
+                    "consume_reservation_type": "SPECIFIC_RESERVATION",
+                    "key": "compute.googleapis.com/reservation-name",
+                    "values": [reservation],
+                }
+            }
+        case FlexStart(max_run_duration_seconds=seconds) | QueuedFlexStart(max_run_duration_seconds=seconds):
+            return {
+                "flex_start": True,
+                "max_run_duration": f"{seconds}s",
+                "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"},
+            }
+    return {}
+
+
+def image_streaming(spec: Pool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """Whether nodes stream images, if the section says so. The provider keeps the current value of an omitted field."""
+    return {} if spec.image_streaming is None else {"gcfs_config": {"enabled": spec.image_streaming}}
+
+
+def owned_by_others(autoscaled: bool) -> list[str]:
+    """Fields that GKE changes after this program has written them."""
+    # GKE records it for a fixed pool too, and a change would replace the pool (pulumi/pulumi-gcp#412).
+    ignored = ["initialNodeCount"]
+    if autoscaled:
+        ignored.append("nodeCount")  # the autoscaler sets it
+    return ignored

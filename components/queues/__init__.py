@@ -1,0 +1,1 @@
+"""Kueue with its queues, and the namespaces and tenants that use them."""

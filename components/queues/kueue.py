@@ -1,0 +1,358 @@
+"""Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+import yaml
+
+from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
+from gke_ai.catalog.versions import (
+    JOBSET_CHART,
+    JOBSET_IMAGE,
+    JOBSET_VERSION,
+    KUEUE_API,
+    KUEUE_CHART,
+    KUEUE_CONFIG_API,
+    KUEUE_IMAGE,
+    KUEUE_VERSION,
+)
+from gke_ai.components.base import Component
+from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.components.retry import kueue_hook
+from gke_ai.components.rollout import wait_for_rollout
+from gke_ai.settings.model import ClusterQueue, PriorityClass
+
+NAMESPACE = KUEUE
+RELEASE = "kueue"
+MANAGER = f"{RELEASE}-controller-manager"  # the chart's Deployment
+JOBSET_NAMESPACE = JOBSET
+JOBSET_RELEASE = "jobset"
+# Aggregated ClusterRoles of the chart. If Helm deletes them together with the roles that they aggregate, the
+# aggregation controller sometimes recreates them: `helm uninstall --wait` then waits forever, and two empty roles stay.
+# So Helm does not wait, and these two are resources of their own, which outlive the release.
+AGGREGATED_ROLES = ("batch-admin", "batch-user")
+# The controller that requests a workload's nodes from the autoscaler, and the provisioning class of the request:
+# https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+QUEUED_PROVISIONING = "queued-provisioning.gke.io"
+PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
+# Kinds that Kueue may queue. It ignores a kind until its CRD is installed.
+FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
+
+# One manager leads and all answer webhooks, so at least one must always run.
+# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/charts/kueue/templates/_helpers.tpl has the labels.
+SPREAD = {
+    "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {
+                "matchLabels": {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
+            },
+        }
+        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+    ],
+}
+
+
+class KueueStack(Component):
+    """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
+
+    A flavor whose nodes are created by queued provisioning also gets an admission check: Kueue requests all nodes of a
+    workload at once, and starts it when they exist.
+
+    Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this
+    component, so Pulumi deletes them while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs, and with them
+    every queue and workload of the cluster. JobSet's chart has its CRD in `crds/`, which Helm neither upgrades nor
+    deletes. After this component is deleted, `kubectl delete crd jobsets.jobset.x-k8s.io` deletes the CRD and every
+    JobSet of the cluster.
+
+    A new version upgrades in place: queued workloads stay queued, and running ones continue. Upgrade JobSet's CRD first
+    with `python -m gke_ai.ops.crds`; an update that changes JobSet's version logs this. A changed list of namespaces
+    restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
+    minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
+
+    Refused: ValueError for a quota that is `derive`; by Helm, a second Kueue or JobSet of this name in the cluster; by
+    Kueue's webhook, an invalid cluster queue.
+
+    Sources: https://kueue.sigs.k8s.io/docs/installation/,
+    https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
+    https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/ (cohorts: #borrowinglimit, #lendinglimit),
+    https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/,
+    https://jobset.sigs.k8s.io/docs/installation/
+    """
+
+    version: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        namespaces: Sequence[str],
+        flavors: Sequence[NodeFlavor] = (),
+        cluster_queues: Sequence[ClusterQueue] = (),
+        priority_classes: Sequence[PriorityClass] = (),
+        jobset: bool = False,
+        kueue_version: str | None = None,
+        jobset_version: str | None = None,
+        manager_replicas: int = 1,
+        pods_ready_timeout_seconds: int = 0,
+        quota_metrics: bool = False,
+        kubeconfig: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Install Kueue with its queues.
+
+        Args:
+            namespaces: Namespaces whose workloads Kueue manages. Elsewhere it ignores even workloads with a queue's
+                label. An empty list means all namespaces except those of the system.
+            flavors: Types of nodes with quota of their own.
+            cluster_queues: Quotas, and how cluster queues share them.
+            priority_classes: Kubernetes PriorityClasses.
+            jobset: Also install JobSet.
+            kueue_version: Version of Kueue's chart. Default: the pinned version.
+            jobset_version: Version of JobSet's chart. Default: the pinned version.
+            manager_replicas: Number of pods of Kueue's manager.
+            pods_ready_timeout_seconds: Seconds after admission within which all pods of a workload must be ready. 0
+                means no limit.
+            quota_metrics: Let Kueue report metrics of quotas and their use.
+            kubeconfig: Cluster in which an update waits for the rollout of the manager. Default: no wait.
+        """
+        super().__init__(name, opts)
+        for priority in priority_classes:
+            k8s.scheduling.v1.PriorityClass(
+                priority.name,
+                metadata={"name": priority.name},
+                value=priority.value,
+                preemption_policy=priority.preemption,
+                global_default=priority.global_default,
+                description=priority.description,
+                # Kubernetes refuses to change them: ValidatePriorityClassUpdate in pkg/apis/scheduling/validation.
+                opts=pulumi.ResourceOptions(
+                    parent=self, replace_on_changes=["value", "preemptionPolicy"], delete_before_replace=True
+                ),
+            )
+
+        # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
+        namespace = k8s.core.v1.Namespace(
+            NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
+        version = kueue_version or KUEUE_VERSION
+        manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version)
+        release = k8s.helm.v3.Release(
+            RELEASE,
+            name=RELEASE,
+            namespace=NAMESPACE,
+            chart=KUEUE_CHART,
+            version=version,
+            skip_await=True,  # the hook below waits until Kueue answers
+            values=chart_values(version, manager_replicas, manager),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
+                depends_on=[namespace, *self._aggregated_roles(), *jobset_release],
+                hooks=wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
+            ),
+        )
+        hook = kueue_hook(f"queues of {name}")
+        checks = [
+            self._queued_provisioning(flavor, flavor.queued_resource, release, hook)
+            for flavor in flavors
+            if flavor.queued_resource
+        ]
+        resource_flavors = {
+            flavor.name: k8s.apiextensions.CustomResource(
+                flavor.name,
+                api_version=KUEUE_API,
+                kind="ResourceFlavor",
+                metadata={"name": flavor.name},
+                **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+            )
+            for flavor in flavors
+        }
+        queued = {flavor.name for flavor in flavors if flavor.queued_resource}
+        for queue in cluster_queues:
+            k8s.apiextensions.CustomResource(
+                queue.name,
+                api_version=KUEUE_API,
+                kind="ClusterQueue",
+                metadata={"name": queue.name},
+                spec=cluster_queue(queue, queued),
+                opts=pulumi.ResourceOptions(
+                    parent=self,
+                    # Kueue keeps a flavor while a queue uses it.
+                    depends_on=[release, *checks, *(resource_flavors[quota.flavor] for quota in queue.flavors)],
+                    hooks=hook,
+                ),
+            )
+
+        self.version = release.version.apply(lambda installed: installed or version)
+        self.register_outputs({"version": self.version})
+
+    def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
+        """The chart's aggregated roles, marked as owned by the Helm release."""
+        return [
+            k8s.rbac.v1.ClusterRole(
+                f"{RELEASE}-{role}-role",
+                metadata={
+                    "name": f"{RELEASE}-{role}-role",
+                    "labels": {"app.kubernetes.io/managed-by": "Helm"},
+                    "annotations": {
+                        "meta.helm.sh/release-name": RELEASE,
+                        "meta.helm.sh/release-namespace": NAMESPACE,
+                    },
+                },
+                aggregation_rule={
+                    "cluster_role_selectors": [{"match_labels": {f"rbac.kueue.x-k8s.io/{role}": "true"}}]
+                },
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for role in AGGREGATED_ROLES
+        ]
+
+    def _jobset(self, version: str) -> list[pulumi.Resource]:
+        """JobSet's chart, in its own namespace."""
+        namespace = k8s.core.v1.Namespace(
+            JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        always = pulumi.ResourceHookOptions(on_dry_run=True)
+        crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", warn_of_crd, always)
+        hook = pulumi.ResourceHookBinding(before_update=[crd_first])
+        release = k8s.helm.v3.Release(
+            JOBSET_RELEASE,
+            name=JOBSET_RELEASE,
+            namespace=JOBSET_NAMESPACE,
+            chart=JOBSET_CHART,
+            version=version,
+            skip_await=True,  # each JobSet waits until it answers
+            # The chart in JobSet's repository defaults to a staging image.
+            values={"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=hook),
+        )
+        return [release]
+
+    def _queued_provisioning(
+        self, queued: NodeFlavor, resource: str, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
+    ) -> pulumi.Resource:
+        """The admission check of a flavor, with the same name, and its provisioning request settings."""
+        flavor = queued.name
+        topology = (queued.node_labels or {}).get(GKE_TPU_TOPOLOGY)
+        configuration = k8s.apiextensions.CustomResource(
+            f"{flavor}-provisioning",
+            api_version=KUEUE_API,
+            kind="ProvisioningRequestConfig",
+            metadata={"name": flavor},
+            spec={
+                "provisioningClassName": QUEUED_PROVISIONING,
+                "managedResources": [resource],
+                # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
+                **({"parameters": {"tpu-topology": topology}} if topology else {}),
+                # The pods run on the nodes that were provisioned for them.
+                "podSetUpdates": {
+                    "nodeSelector": [
+                        {"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"},
+                    ]
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+        )
+        return k8s.apiextensions.CustomResource(
+            f"{flavor}-check",
+            api_version=KUEUE_API,
+            kind="AdmissionCheck",
+            metadata={"name": flavor},
+            spec={
+                "controllerName": PROVISIONING,
+                "parameters": {
+                    "apiGroup": KUEUE_API.partition("/")[0],
+                    "kind": "ProvisioningRequestConfig",
+                    "name": flavor,
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
+        )
+
+
+def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
+    """Warn that Helm does not upgrade the CRD when JobSet's version changes."""
+    before, after = ((inputs or {}).get("version") for inputs in (args.old_inputs, args.new_inputs))
+    if before != after:
+        pulumi.log.warn(
+            f"JobSet changes from {before} to {after}, but Helm does not upgrade its CRD. If you have not upgraded it "
+            "yet, run this before the update: python -m gke_ai.ops.crds --stack STACK (make crds on the emulator). "
+            "See docs/upgrading.md."
+        )
+
+
+def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[str, Any]:
+    """Values of Kueue's chart. Sets the image: the chart in Kueue's repository defaults to another."""
+    memory = "512Mi" if replicas == 1 else "1Gi"
+    return {
+        "controllerManager": {
+            "replicas": replicas,
+            **(SPREAD if replicas > 1 else {}),
+            "manager": {
+                "image": {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"},
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": memory},
+                    "limits": {"cpu": "2", "memory": memory},
+                },
+            },
+        },
+        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager, sort_keys=False)},
+    }
+
+
+def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
+    """Settings that evict and requeue workloads whose pods don't become ready, or that state that there is no limit.
+
+    Up to 0.18, Kueue has no limit by default. From 0.19 on it has 30 minutes, and only a gate turns that off:
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/features/kube_features.go,
+    https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
+    """
+    if not seconds:
+        has_default = tuple(map(int, version.split(".")[:2])) >= (0, 19)
+        return {"featureGates": {"DisableWaitForPodsReady": True}} if has_default else {}
+    requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
+    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
+
+
+def manager_configuration(
+    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int, version: str = KUEUE_VERSION
+) -> dict[str, Any]:
+    """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
+    managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
+    if not namespaces:  # queues for other programs: any namespace except the system's
+        managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    return {
+        "apiVersion": KUEUE_CONFIG_API,
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {
+            "bindAddress": ":8443",
+            **({"enableClusterQueueResources": True} if quota_metrics else {}),
+        },
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "controller": {
+            "groupKindConcurrency": {
+                "Job.batch": 5,
+                "Pod": 5,
+                "Workload.kueue.x-k8s.io": 5,
+                "LocalQueue.kueue.x-k8s.io": 1,
+                "ClusterQueue.kueue.x-k8s.io": 1,
+                "ResourceFlavor.kueue.x-k8s.io": 1,
+            }
+        },
+        "clientConnection": {"qps": 50, "burst": 100},
+        "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
+        "integrations": {"frameworks": FRAMEWORKS},
+        **wait_for_pods_ready(pods_ready_timeout_seconds, version),
+    }

@@ -1,0 +1,335 @@
+"""A tenant: rights, quotas, network policies and admission policy of a team's namespace."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
+from gke_ai.components.base import Component
+from gke_ai.components.peers import api_server
+from gke_ai.components.peers import namespaces as pods_of
+from gke_ai.components.queues.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
+from gke_ai.settings import model
+
+
+def group_of(api_version: str) -> str:
+    """The API group of `group/version`."""
+    return api_version.partition("/")[0]
+
+
+COUNTED_JOBSETS = f"count/jobsets.{group_of(JOBSET_API)}"
+# Default limits of what a team can create: above any legitimate need, and low enough that one team can't fill the
+# cluster's database. Only the platform creates Services with an address outside the cluster.
+# https://kubernetes.io/docs/concepts/policy/resource-quotas/#object-count-quota
+OBJECTS = {
+    "pods": "1k",
+    "count/jobs.batch": "1k",
+    COUNTED_JOBSETS: "200",
+    "count/deployments.apps": "100",
+    "count/replicasets.apps": "1k",
+    "count/horizontalpodautoscalers.autoscaling": "100",
+    "count/poddisruptionbudgets.policy": "100",
+    f"count/podmonitorings.{group_of(POD_MONITORING_API)}": "100",
+    "services": "100",
+    "services.loadbalancers": "0",
+    "services.nodeports": "0",
+    "secrets": "200",
+    "configmaps": "500",
+    "persistentvolumeclaims": "100",
+    "requests.storage": "10Ti",
+}
+# The API server refuses JobSets ("status unknown for quota") until the quota's controller counts them, which begins up
+# to 30 seconds after JobSet's CRD exists, for a quota from before with the next full count, within five minutes.
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/cmd/kube-controller-manager/app/core.go
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/resourcequota/config/v1alpha1/defaults.go
+COUNTS_JOBSETS = {"pulumi.com/waitFor": f"jsonpath={{.status.used['{COUNTED_JOBSETS}']}}"}
+# Accelerators of all pods of the namespace, in multiples of what its queues may use: as many again for pods that wait
+# in a queue and for pods that end, which Kueue no longer counts.
+ACCELERATORS = 2
+READ = ["get", "list", "watch"]
+WRITE = [*READ, "create", "update", "patch", "delete"]
+# Private addresses: the VPC network, networks connected to it, and the node itself.
+# https://www.iana.org/assignments/iana-ipv4-special-registry/
+NOT_INTERNET = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16", "240.0.0.0/4"]
+# Address and port of the metadata servers that give pods their Google identity. The second is for Dataplane V2:
+# https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy#network-policy-and-workload-identity
+METADATA_SERVERS = [("169.254.169.252/32", 988), ("169.254.169.254/32", 80)]
+
+
+class Tenant(Component):
+    """A team's rights in its namespace: service accounts, role, quotas, network policies, admission policy.
+
+    A `WorkloadNamespace` creates the namespace beforehand, with its Pod Security labels and its local queues.
+
+    Members, and the service account `deployer` of a pipeline, may submit. They may write the objects of a workload
+    (Jobs, JobSets, Deployments, pods, Services, ConfigMaps, Secrets, claims, autoscalers, disruption budgets), read
+    logs and execute commands in pods, and read queues, Kueue's Workloads, quotas and events. They may not change their
+    rights, and have none outside the namespace. GKE knows users and Google service accounts by their e-mail address.
+    It knows groups if Google Groups for RBAC is on (`security_group` of a `GkeCluster`) and the group is a member of
+    the group gke-security-groups of its domain.
+    IAM adds to these rights: a member with roles/container.developer has that role's rights in every namespace.
+
+    Their workloads run as `service_account`, which has no rights in Kubernetes and mounts no token.
+
+    The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
+    priority classes, buckets and service accounts of others; and ways to bypass these rules. See
+    `gke_ai.components.queues.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue
+    stops counting a pod when it begins to end; the policy bounds the time that it takes, and the quota the accelerators
+    that all pods of the namespace have.
+
+    Network: pods of the same namespace, pods of `ingress_from`, the metrics collectors and the API server may call the
+    tenant's pods.
+    The tenant's pods reach pods of the cluster whose policies allow it, DNS, the metadata server and the Internet,
+    where models and Cloud Storage are. They do not reach the VPC network or networks connected to it. GKE enforces
+    network policies on Autopilot, with Dataplane V2, or with network policy turned on, but never for pods with the
+    node's network.
+
+    There is no LimitRange, because a workload that needs much would silently get a small default. With a quota of
+    `requests.cpu`, the API server refuses a pod without that request and says why.
+
+    Refused: by the API server, invalid resource names.
+
+    Sources: https://kubernetes.io/docs/concepts/security/multi-tenancy/,
+    https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/,
+    https://kueue.sigs.k8s.io/docs/tasks/manage/rbac/,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/role-based-access-control,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
+    """
+
+    service_account: pulumi.Output[str]
+    """Service account that its workloads run as."""
+    deployer: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        args: model.Tenant,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        local_queues: Sequence[str] = (),
+        service_accounts: Sequence[str] | None = None,
+        accelerators: Mapping[str, int] | None = None,
+        pickers: Sequence[str] = (),
+        guarded: Sequence[str] = (),
+        grace_seconds: int = GRACE_SECONDS,
+        runs_jobsets: bool = False,
+    ) -> None:
+        """Create what the tenant has in its namespace, which must exist.
+
+        Args:
+            local_queues: Local queues of the namespace. Default: no queue, so no accelerators.
+            service_accounts: Service accounts that its pods may run as. Default: `service_account` and `default`.
+            accelerators: Accelerators that its queues may use, by resource. Its pods request up to twice as many.
+            pickers: Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them.
+            guarded: Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key.
+            grace_seconds: Longest time that its pods may take to end, in seconds.
+            runs_jobsets: Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API
+                server counts them.
+        """
+        super().__init__(name, opts)
+        tenant = args
+        accounts_of_pods = [tenant.service_account, "default"] if service_accounts is None else service_accounts
+        namespace = tenant.name
+        inside = pulumi.ResourceOptions(parent=self)
+
+        policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
+            policy_name(namespace),
+            metadata={"name": policy_name(namespace)},
+            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds),
+            opts=inside,
+        )
+        binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+            f"{policy_name(namespace)}-binding",
+            metadata={"name": policy_name(namespace)},
+            spec={"policy_name": policy_name(namespace), "validation_actions": ["Deny"]},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        )
+        quota = k8s.core.v1.ResourceQuota(
+            f"{namespace}/tenant",
+            metadata={
+                "name": "tenant",
+                "namespace": namespace,
+                **({"annotations": COUNTS_JOBSETS} if runs_jobsets else {}),
+            },
+            spec={"hard": {**OBJECTS, **quota_of_accelerators(accelerators or {}), **tenant.quota}},
+            opts=inside,
+        )
+        networks = [
+            k8s.networking.v1.NetworkPolicy(
+                f"{namespace}/{direction}",
+                metadata={"name": direction, "namespace": namespace},
+                spec=spec,
+                opts=inside,
+            )
+            for direction, spec in {**ingress(tenant.ingress_from, guarded), "egress": egress()}.items()
+        ]
+        accounts = {
+            account: k8s.core.v1.ServiceAccount(
+                f"{namespace}/{account}",
+                metadata={"name": account, "namespace": namespace},
+                automount_service_account_token=False,
+                opts=inside,
+            )
+            for account in (tenant.service_account, tenant.deployer)
+        }
+        role = k8s.rbac.v1.Role(
+            f"{namespace}/submit",
+            metadata={"name": "submit", "namespace": namespace},
+            rules=rules(),
+            opts=inside,
+        )
+        k8s.rbac.v1.RoleBinding(
+            f"{namespace}/submit-binding",
+            metadata={"name": "submit", "namespace": namespace},
+            role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": "submit"},
+            subjects=[
+                {"kind": "ServiceAccount", "name": tenant.deployer, "namespace": namespace},
+                *(subject(member) for member in tenant.members),
+            ],
+            # Rights are created last and deleted first, so nobody submits without limits.
+            opts=pulumi.ResourceOptions(
+                parent=self, depends_on=[binding, quota, *networks, role, accounts[tenant.deployer]]
+            ),
+        )
+
+        self.service_account = accounts[tenant.service_account].id.apply(lambda _: tenant.service_account)
+        self.deployer = accounts[tenant.deployer].id.apply(lambda _: tenant.deployer)
+        self.register_outputs({"serviceAccount": self.service_account, "deployer": self.deployer})
+
+
+def policy_name(namespace: str) -> str:
+    """Name of the tenant's admission policy and its binding, which are cluster-scoped."""
+    return f"tenant-{namespace}"
+
+
+def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
+    """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
+    return {f"requests.{resource}": str(ACCELERATORS * amount) for resource, amount in accelerators.items()}
+
+
+def policy_spec(
+    tenant: model.Tenant,
+    local_queues: Sequence[str],
+    service_accounts: Sequence[str],
+    pickers: Sequence[str] = (),
+    grace_seconds: int = GRACE_SECONDS,
+) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
+    """Spec of the admission policy: the objects that it applies to, and its rules."""
+    kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
+        {"api_groups": [group], "api_versions": [version], "operations": operations, "resources": [resource]}
+        for group, version, resource, operations in KINDS
+    ]
+    rules_of_tenant = validations(
+        tenant.name,
+        list(local_queues),
+        tenant.priority_classes,
+        tenant.buckets,
+        list(service_accounts),
+        pickers=pickers,
+        grace_seconds=grace_seconds,
+        host_paths=tenant.pod_security == "privileged",
+    )
+    conditions: Any = CONDITIONS
+    names: Any = variables(pickers)
+    checks: Any = [{**rule, "reason": "Forbidden"} for rule in rules_of_tenant]
+    return {
+        "failure_policy": "Fail",
+        "match_constraints": {
+            "namespace_selector": {"match_labels": {NAMESPACE_NAME: tenant.name}},
+            "resource_rules": kinds,
+        },
+        "match_conditions": conditions,
+        "variables": names,
+        "validations": checks,
+    }
+
+
+def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
+    """Rights to submit workloads, and to read their state.
+
+    Nobody may update pods: the only mutable fields of a pod include the gate with which Kueue holds it.
+    """
+    permissions: list[tuple[str, list[str], list[str]]] = [
+        ("batch", ["jobs"], WRITE),
+        (group_of(JOBSET_API), ["jobsets"], WRITE),
+        ("apps", ["deployments", "deployments/scale"], WRITE),
+        ("", ["services", "configmaps", "secrets", "persistentvolumeclaims"], WRITE),
+        ("autoscaling", ["horizontalpodautoscalers"], WRITE),
+        ("policy", ["poddisruptionbudgets"], WRITE),
+        (group_of(POD_MONITORING_API), ["podmonitorings"], WRITE),
+        ("", ["pods"], [*READ, "create", "delete"]),
+        ("", ["pods/log"], ["get"]),
+        # A client opens a WebSocket with GET, and the older SPDY with POST.
+        ("", ["pods/exec", "pods/attach", "pods/portforward"], ["get", "create"]),
+        ("apps", ["replicasets"], READ),
+        ("", ["events", "serviceaccounts", "resourcequotas"], READ),
+        ("events.k8s.io", ["events"], READ),
+        ("networking.k8s.io", ["networkpolicies"], READ),
+        (group_of(KUEUE_API), ["localqueues", "workloads"], READ),
+        # The place in the queue: https://kueue.sigs.k8s.io/docs/tasks/manage/monitor_pending_workloads/
+        ("visibility.kueue.x-k8s.io", ["localqueues/pendingworkloads"], ["get"]),
+    ]
+    return [{"api_groups": [group], "resources": kinds, "verbs": verbs} for group, kinds, verbs in permissions]
+
+
+def subject(member: str) -> "k8s.rbac.v1.SubjectArgsDict":
+    """The RBAC subject of a member: a Group or a User, named by e-mail address."""
+    member_type, _, address = member.partition(":")
+    return {
+        "kind": "Group" if member_type == "group" else "User",
+        "name": address,
+        "api_group": "rbac.authorization.k8s.io",
+    }
+
+
+def ingress(
+    namespaces: list[str], guarded: Sequence[str] = ()
+) -> "dict[str, k8s.networking.v1.NetworkPolicySpecArgsDict]":
+    """Allow the namespace's own pods, those of `namespaces`, metrics collectors and the API server. Probes always pass.
+
+    Policies add up, so pods of `namespaces` have a policy of their own if some servers are guarded from them.
+    No member may use the API server's proxy to Services and pods. The smoke check does.
+    """
+    own: list[k8s.networking.v1.NetworkPolicyPeerArgsDict] = [{"pod_selector": {}}, api_server()]
+    if not (guarded and namespaces):
+        return {"ingress": ingress_from({}, [*own, pods_of(*namespaces)])}
+    others: k8s.meta.v1.LabelSelectorArgsDict = {
+        "match_expressions": [{"key": "app", "operator": "NotIn", "values": list(guarded)}]
+    }
+    return {
+        "ingress": ingress_from({}, [*own, pods_of()]),
+        "ingress-from": ingress_from(others, [pods_of(*namespaces)]),
+    }
+
+
+def ingress_from(
+    selector: "k8s.meta.v1.LabelSelectorArgsDict", sources: "list[k8s.networking.v1.NetworkPolicyPeerArgsDict]"
+) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
+    """Allow the sources to connect to the selected pods."""
+    return {"pod_selector": selector, "policy_types": ["Ingress"], "ingress": [{"from_": sources}]}
+
+
+def egress() -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
+    """Allow pods of the cluster (their policies decide), DNS, the metadata servers and the Internet."""
+    metadata: list[k8s.networking.v1.NetworkPolicyEgressRuleArgsDict] = [
+        {"to": [{"ip_block": {"cidr": address}}], "ports": [{"protocol": "TCP", "port": port}]}
+        for address, port in METADATA_SERVERS
+    ]
+    # Any server: kube-dns in the cluster, or NodeLocal DNSCache or Cloud DNS at an address of the node.
+    dns: k8s.networking.v1.NetworkPolicyEgressRuleArgsDict = {
+        "ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
+    }
+    return {
+        "pod_selector": {},
+        "policy_types": ["Egress"],
+        "egress": [
+            {"to": [{"namespace_selector": {}}]},
+            dns,
+            *metadata,
+            {"to": [{"ip_block": {"cidr": "0.0.0.0/0", "except_": NOT_INTERNET}}]},
+        ],
+    }

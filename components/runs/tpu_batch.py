@@ -1,0 +1,93 @@
+"""A batch Job on one TPU slice."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+
+from gke_ai.components.runs.job import (
+    RunComponent,
+    SliceNodes,
+    metadata,
+    options,
+    pod_failure_policy,
+    queued_annotations,
+    restart_policy,
+    template_metadata,
+    tpu_pod,
+)
+from gke_ai.components.workload import SKIP_AWAIT
+from gke_ai.settings.model import TpuBatch
+from gke_ai.settings.runs import run_name
+
+
+class TpuBatchJob(RunComponent):
+    """A Job with one pod per machine of a TPU slice, and a headless Service if the slice has several machines.
+
+    On a multi-host slice the Job is Indexed: from its index and the headless Service, GKE tells each pod its number and
+    the addresses of the others. If a pod fails, the others fail too, so failures count for all pods together.
+
+    An update doesn't wait for the run, whose nodes may take hours. A run happens once, and Pulumi creates a changed run
+    beside the old one, as in a `FinetuneJob`.
+
+    `volume` mounts a bucket, `shared_memory` sizes /dev/shm, and `token_secret` provides the Hugging Face token.
+
+    Refused: by the API, a changed run with a fixed name.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    """
+
+    job_name: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        args: TpuBatch,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        hosts: int,
+        chips_per_host: int,
+        node_selector: Mapping[str, str] | None = None,
+        only_pools: Sequence[str] = (),
+        queued_seconds: int | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        last_in_queue: bool = False,
+    ) -> None:
+        """Create the run.
+
+        Args:
+            hosts: Machines of one slice. Each runs one pod.
+            chips_per_host: TPU chips of one pod, which are all chips of its machine. See
+                `gke_ai.settings.stack.Placed.slice`.
+            node_selector: Labels of the nodes to run on.
+            only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
+                the labels.
+            queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
+                nodes.
+            kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
+                runs that are created within a second in any order.
+            last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
+        """
+        super().__init__(name, opts)
+        run = args
+        job = run_name(run)
+        pod = tpu_pod(run, SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds))
+        spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
+        services: list[pulumi.Resource] = []
+        if hosts > 1:
+            service, headless = self.create_service(run, job)
+            services.append(headless)
+            spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
+            pod |= {"subdomain": service, "restartPolicy": "Never"}
+        else:
+            pod["restartPolicy"] = restart_policy(run, "OnFailure")
+        if (failures := run.allowed_failures(hosts)) is not None:
+            spec["backoffLimit"] = failures
+        if run.queue is not None:
+            spec["suspend"] = True  # Kueue starts it
+
+        annotations = {**SKIP_AWAIT, **queued_annotations(queued_seconds)}
+        created = options(run, name, self, services, kubeconfig, last_in_queue)
+        self.create_job(metadata(run, job, annotations), spec, created)

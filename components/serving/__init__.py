@@ -1,0 +1,1 @@
+"""Model servers, and what scales and fills them."""

@@ -1,0 +1,106 @@
+"""A model server: JetStream with MaxText on a TPU slice, behind a Service."""
+
+from collections.abc import Mapping
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog.engines import (
+    HTTP_PORT,
+    JETSTREAM_GRPC_PORT,
+    JETSTREAM_HTTP_PORT,
+    JETSTREAM_HTTP_REQUEST,
+    MAXTEXT_SETTINGS,
+    METRICS_PORT,
+)
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
+from gke_ai.components.serving.server import ModelServer, add_probes, engine_of, scratch_mount
+from gke_ai.components.workload import resources, variables
+from gke_ai.settings.model import JetStream
+
+
+class JetStreamServer(ModelServer[JetStream]):
+    """A Deployment of JetStream and its Service, with one single-host TPU slice per replica. See `ModelServer`.
+
+    Legacy: JetStream is archived since 2026-02-01. Use `VllmTpuServer` instead.
+
+    A pod has two containers: the model server, which speaks gRPC, and an HTTP server in front of it. `model` is
+    MaxText's name of a model, such as `gemma-7b`. The pod reads the checkpoint as its service account, which needs a
+    grant on the bucket.
+
+    Refused: RunError if no replica is ready in time.
+
+    Sources: https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream,
+    https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/observability-prometheus-metrics-in-jetstream-server.md
+    """
+
+    def __init__(
+        self,
+        name: str,
+        args: JetStream,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        chips: int,
+        node_selector: Mapping[str, str] | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        autoscaled: bool = False,
+    ) -> None:
+        """Create the server.
+
+        Args:
+            chips: TPU chips of one replica: all chips of its slice.
+            node_selector: Labels of the nodes to run on.
+            kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
+            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+        """
+        self._chips = chips
+        super().__init__(name, args, opts, node_selector=node_selector, kubeconfig=kubeconfig, autoscaled=autoscaled)
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        return [model_server(self.server, self._chips), http_front(self.server)]
+
+    def service_ports(self) -> "list[k8s.core.v1.ServicePortArgsDict]":
+        return [
+            {"name": HTTP_PORT, "protocol": "TCP", "port": self.server.port, "target_port": JETSTREAM_HTTP_PORT},
+            {"name": "grpc", "protocol": "TCP", "port": JETSTREAM_GRPC_PORT, "target_port": JETSTREAM_GRPC_PORT},
+        ]
+
+
+def model_server(server: JetStream, chips: int) -> "k8s.core.v1.ContainerArgsDict":
+    """The container with the model. It opens its gRPC port once the model is loaded."""
+    settings = {**MAXTEXT_SETTINGS, **server.variables, **server.arguments}
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": server.container,
+        "image": server.image or engine_of(server).image,
+        "args": [f"{name}={value}" for name, value in settings.items() if value is not None],
+        "ports": [
+            {"container_port": JETSTREAM_GRPC_PORT},
+            {"name": METRICS_PORT, "container_port": server.metrics_port},
+        ],
+        "resources": resources(server, chips, GOOGLE_TPU),
+    }
+    if server.scratch:
+        container["volume_mounts"] = scratch_mount(server)
+    if server.env:
+        container["env"] = variables(server.env)
+    if server.probes:
+        add_probes(container, server, {"tcp_socket": {"port": JETSTREAM_GRPC_PORT}})
+    return container
+
+
+def http_front(server: JetStream) -> "k8s.core.v1.ContainerArgsDict":
+    """The container that translates HTTP to gRPC."""
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": "jetstream-http",
+        "image": server.http_image or JETSTREAM_HTTP_IMAGE,
+        "ports": [{"container_port": JETSTREAM_HTTP_PORT}],
+    }
+    server_request = server.resources.model_dump(exclude_none=True)
+    # Only resources that the model server requests too: Kueue admits no pod whose queue lacks quota for a resource.
+    if request := {name: amount for name, amount in JETSTREAM_HTTP_REQUEST.items() if name in server_request}:
+        container["resources"] = {"requests": request, "limits": request}
+    if server.probes:
+        path = engine_of(server).health_path
+        container["readiness_probe"] = {"http_get": {"path": path, "port": JETSTREAM_HTTP_PORT}}
+    return container

@@ -1,0 +1,315 @@
+"""A Job that fills a bucket with a model, and the wait until the model is there."""
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog import fuse
+from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
+from gke_ai.components.base import Component
+from gke_ai.components.cluster_client import connection, in_thread, load_client
+from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.components.runs.job import SAME_RUN
+from gke_ai.components.workload import SKIP_AWAIT, variables
+from gke_ai.settings.model import TokenSecret
+from gke_ai.settings.stack import Download
+
+PROGRAMS = Path(__file__).resolve().parent / "pods" / "programs"
+FILES = ("fill_bucket.py", "hugging_face.py")
+PROGRAM_PATH = "/program"
+CONTAINER = "download"
+# The kubelet restarts nothing: the Job creates a new pod, and after this many failures none.
+MAX_FAILURES = 4
+PAUSES = Pauses(0.5, 1.2, 5.0)
+QUIET_SECONDS, LOG_AGAIN_SECONDS = 2.0, 60.0
+REPEAT_TRIES = 30
+
+Json = Mapping[str, Any]
+
+
+class ModelDownload(Component):
+    """A Job that downloads a model from Hugging Face into a bucket, once, for all servers that read it there.
+
+    Only this Job has a token. It runs on nodes without accelerators, and mounts the bucket with Cloud Storage FUSE. Its
+    program checks every file, and writes a marker last: an interrupted Job continues, and a Job that is created again
+    finds the marker and ends at once. A ConfigMap has the program.
+
+    An update logs the progress, and waits until the bucket has the model. A Job that has failed is created again by the
+    next update. A changed model or revision is a new Job, which fills a folder of its own.
+
+    Refused: RunError if the Job fails, with the last line of its log, or if the bucket does not have the model in time.
+
+    Sources: https://huggingface.co/docs/hub/api, https://kubernetes.io/docs/concepts/workloads/controllers/job/,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-ephemeral
+    """
+
+    job_name: pulumi.Output[str]
+
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        namespace: str,
+        bucket: str,
+        model: str,
+        revision: str = "main",
+        token_secret: TokenSecret | None = None,
+        timeout_seconds: int = 3600,
+        kubeconfig: pulumi.Input[str] | None = None,
+    ) -> None:
+        """Create the Job.
+
+        Args:
+            namespace: Namespace of the Job, with the service account `model-download`, which may write to the bucket.
+            bucket: Name of the bucket.
+            model: Model id on Hugging Face.
+            revision: Commit, tag or branch.
+            token_secret: Secret with the Hugging Face token. Default: no token.
+            timeout_seconds: Time that an update waits for the model, in seconds.
+            kubeconfig: Cluster in which an update waits for the model. Default: no wait.
+        """
+        super().__init__(name, opts)
+        download = Download(bucket, model, revision, token_secret, timeout_seconds)
+        content = {file: (PROGRAMS / file).read_text() for file in FILES}
+        # By its content: a changed program is a new ConfigMap, and a pod that starts meanwhile finds its own.
+        program = f"{download.name}-{hashlib.sha256(''.join(content.values()).encode()).hexdigest()[:6]}"
+        config_map = k8s.core.v1.ConfigMap(
+            f"{namespace}/{program}",
+            metadata={"name": program, "namespace": namespace},
+            data=content,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        # Any: checking this literal against the provider's types exhausts mypy's memory.
+        spec: Any = {
+            "backoffLimit": MAX_FAILURES,
+            "podFailurePolicy": {"rules": failure_rules()},
+            "template": {
+                "metadata": {"annotations": annotations()},
+                "spec": pod(download, program),
+            },
+        }
+        job = k8s.batch.v1.Job(
+            f"{namespace}/{download.name}",
+            metadata={"name": download.name, "namespace": namespace, "annotations": SKIP_AWAIT},
+            spec=spec,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[config_map],
+                ignore_changes=SAME_RUN,  # a later release that writes the spec differently repeats nothing
+                delete_before_replace=False,
+            ),
+        )
+        self.job_name = job.metadata.name.apply(lambda name: name or download.name)
+        # The Job, known once the bucket has the model.
+        self.complete = filled(download, namespace, spec, job, kubeconfig).apply(lambda _: job)
+        self.register_outputs({"jobName": self.job_name})
+
+
+def annotations() -> dict[str, str]:
+    """Annotations of the pod that add the FUSE sidecar."""
+    limits = {f"{fuse.PREFIX}{resource}-limit": amount for resource, amount in FILL_SIDECAR.items()}
+    return {fuse.VOLUMES: "true", **limits}
+
+
+def failure_rules() -> list[dict[str, Any]]:
+    """The pod failure policy: a disruption is no failure, and another try does not help what the program refuses."""
+    refused = {"containerName": CONTAINER, "operator": "In", "values": [REFUSED]}
+    return [
+        {"action": "FailJob", "onExitCodes": refused},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+
+
+def pod(download: Download, program: str) -> dict[str, Any]:
+    """Spec of the pod, with the API's field names. It requests no accelerator and tolerates none of their taints."""
+    stated = {
+        "MODEL": download.model,
+        "REVISION": download.revision,
+        "MODEL_DIRECTORY": f"{MOUNT_PATH}/{folder_of(download.model, download.revision)}",
+        "PYTHONPATH": PROGRAM_PATH,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    env: list[Any] = [*variables(stated)]
+    if download.token is not None:
+        reference = {"name": download.token.name, "key": download.token.key}
+        env.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": reference}})
+    items = [{"key": file, "path": f"programs/{file}"} for file in FILES]
+    return {
+        "containers": [
+            {
+                "name": CONTAINER,
+                "image": FILL_IMAGE,
+                "command": ["python3", "-m", "programs.fill_bucket"],
+                "env": env,
+                "resources": {"requests": dict(FILL_REQUEST), "limits": dict(FILL_REQUEST)},
+                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [
+                    {"name": "program", "mountPath": PROGRAM_PATH, "readOnly": True},
+                    {"name": "models", "mountPath": MOUNT_PATH, "readOnly": False},
+                ],
+            }
+        ],
+        "restartPolicy": "Never",
+        "serviceAccountName": ACCOUNT,
+        "volumes": [
+            {"name": "program", "configMap": {"name": program, "items": items}},
+            {
+                "name": "models",
+                "csi": {
+                    "driver": fuse.DRIVER,
+                    "readOnly": False,
+                    "volumeAttributes": {"bucketName": download.bucket, "mountOptions": fuse.MOUNT_OPTIONS},
+                },
+            },
+        ],
+    }
+
+
+def filled(
+    download: Download,
+    namespace: str,
+    spec: Json,
+    job: "k8s.batch.v1.Job",
+    kubeconfig: pulumi.Input[str] | None,
+) -> pulumi.Output[bool]:
+    """An output that is true once the bucket has the model, or false if nothing waits. Never waits in a preview."""
+    if kubeconfig is None or pulumi.runtime.is_dry_run():
+        return pulumi.Output.from_input(False)
+    load_client()
+
+    async def watch(values: list[str]) -> bool:
+        await wait_for(download, JobClient(values[0], namespace, download.name, spec), job)
+        return True
+
+    # The id is known once the Job exists.
+    return pulumi.Output.all(kubeconfig, job.id).apply(watch)
+
+
+class JobClient:
+    """The Job in its cluster, and its spec in this update. Calls block: run them in a thread."""
+
+    def __init__(self, kubeconfig: str, namespace: str, name: str, spec: Json) -> None:
+        self._connection, self._namespace, self._name = connection(kubeconfig), namespace, name
+        self._spec = spec
+
+    @property
+    def title(self) -> str:
+        """The Job in messages."""
+        return f"{self._namespace}/{self._name}"
+
+    def look(self) -> tuple[Json, list[Json], str]:
+        """The Job, its pods, and the last line of the newest pod's log."""
+
+        def read(api: Any) -> tuple[Json, list[Json], str]:
+            from kubernetes import client
+
+            core, selector = client.CoreV1Api(api), f"batch.kubernetes.io/job-name={self._name}"
+            job = client.BatchV1Api(api).read_namespaced_job(self._name, self._namespace)
+            pods = api.sanitize_for_serialization(
+                core.list_namespaced_pod(self._namespace, label_selector=selector).items
+            )
+            pods.sort(key=lambda pod: pod["metadata"]["creationTimestamp"])
+            line = ""
+            if pods and pods[-1].get("status", {}).get("containerStatuses"):
+                name = pods[-1]["metadata"]["name"]
+                try:
+                    line = core.read_namespaced_pod_log(name, self._namespace, container=CONTAINER, tail_lines=1)
+                except client.ApiException:
+                    line = ""  # the container has not started, or its log is gone
+            return api.sanitize_for_serialization(job), pods, str(line).strip()
+
+        return self._connection.call(read)
+
+    def repeat(self, job: Json) -> None:
+        """Create a failed Job again, under the same name.
+
+        With the spec of this update, which Pulumi ignores: a token may be what the failed Job lacked, and the ConfigMap
+        of its program may be deleted.
+        """
+
+        def replace(api: Any) -> None:
+            from kubernetes import client
+
+            batch, metadata = client.BatchV1Api(api), job["metadata"]
+            kept = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
+            batch.delete_namespaced_job(self._name, self._namespace, propagation_policy="Background")
+            body: Any = {"apiVersion": "batch/v1", "kind": "Job", "metadata": kept, "spec": self._spec}
+            for _ in range(REPEAT_TRIES):
+                try:
+                    batch.create_namespaced_job(self._namespace, body)
+                    return
+                except client.ApiException as error:
+                    if error.status != 409:  # the failed Job is not gone yet
+                        raise
+                time.sleep(1)
+
+        self._connection.call(replace)
+
+
+async def wait_for(download: Download, client: JobClient, resource: pulumi.Resource) -> None:
+    """Return once the bucket has the model. Raises RunError if the Job fails, or after the download's timeout."""
+    last: tuple[Json, list[Json], str] | None = None
+
+    async def check() -> str | None:
+        nonlocal last
+        first = last is None
+        try:
+            last = await in_thread(client.look)
+            if first and has(last[0], "Failed"):
+                await in_thread(client.repeat, last[0])
+                return "a Job that failed before is repeated"
+        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
+            if getattr(error, "status", None) == 404:
+                raise pulumi.RunError(
+                    f"The Job {client.title} was deleted. Run refresh, then up: a new Job finds what the bucket has."
+                ) from None
+            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+        return None if has(last[0], "Failed") else waits_for(*last)
+
+    log = ProgressLog(
+        lambda reason: pulumi.log.info(f"{client.title} waits for {reason}", resource=resource),
+        QUIET_SECONDS,
+        LOG_AGAIN_SECONDS,
+    )
+    reason = await poll_until(check, download.timeout_seconds, PAUSES, log)
+    if reason is not None:
+        raise pulumi.RunError(
+            f"{client.title} has not filled bucket {download.bucket} after {download.timeout_seconds} s: it waits for "
+            f"{reason}.\nThe Job continues. Run up again, or allow more time with `modelCache.timeoutSeconds`."
+        )
+    if last is not None and has(last[0], "Failed"):
+        said = last[2].removeprefix("error: ") or "its pods left no log"
+        raise pulumi.RunError(
+            f"{client.title} could not fill bucket {download.bucket} with {download.model}: {said}\n"
+            "Nothing that is complete was changed. Run up again to continue the download."
+        )
+
+
+def has(job: Json, condition: str) -> bool:
+    """Whether a Job has ended with this condition."""
+    conditions = job.get("status", {}).get("conditions") or []
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
+
+
+def waits_for(job: Json, pods: Sequence[Json], line: str) -> str | None:
+    """What the model waits for, in words. None once the bucket has it."""
+    if has(job, "Complete"):
+        return None
+    if not pods:
+        return "its pod to be created"
+    status = pods[-1].get("status", {})
+    states = [entry.get("state", {}) for entry in status.get("containerStatuses") or []]
+    if waiting := next((state["waiting"] for state in states if "waiting" in state), None):
+        return f"its container to start: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
+    if not states:
+        conditions = status.get("conditions") or []
+        placed = any(entry["type"] == "PodScheduled" and entry["status"] == "True" for entry in conditions)
+        return "its container to start" if placed else "a node"
+    return f"the download: {line or 'it begins'}"

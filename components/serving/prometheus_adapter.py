@@ -1,0 +1,260 @@
+"""prometheus-adapter, with a frontend that answers Prometheus queries from Cloud Monitoring."""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+import yaml
+
+from gke_ai.catalog.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
+from gke_ai.catalog.nodes import ARCH, OS
+from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
+from gke_ai.catalog.workload_identity import pool_name
+from gke_ai.components.identity import after_workload_pool
+from gke_ai.components.serving.adapter_parts import VIEWER, WORKLOAD_USER, AdapterParts
+
+# Namespace and names of frontend and adapter in the source document. The adapter's names are those of the Helm release
+# example-release.
+PROMETHEUS_NAMESPACE = "default"
+FRONTEND, FRONTEND_SERVICE, FRONTEND_PORT = "frontend", "prometheus", 9090
+FRONTEND_ACCOUNT = "prom-frontend-sa"
+CHART, RELEASE = "prometheus-adapter", "example-release"
+PROMETHEUS_NAME = f"{RELEASE}-{CHART}"
+ADAPTER_PORT = 6443
+# How often the adapter looks for new metrics, and how long it keeps one without samples. MAX_AGE must exceed the delay
+# of Managed Service for Prometheus, or metrics would disappear and reappear.
+RELIST, MAX_AGE = "15s", "5m"
+
+
+def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apiregistration.v1.APIService":
+    """Create the frontend, and prometheus-adapter for these engines. Returns the API of external metrics."""
+    _frontend(parts)
+    labels = {
+        "app.kubernetes.io/component": "metrics",
+        "app.kubernetes.io/part-of": CHART,
+        "app.kubernetes.io/name": CHART,
+        "app.kubernetes.io/instance": RELEASE,
+    }
+    selector = {key: labels[key] for key in ("app.kubernetes.io/name", "app.kubernetes.io/instance")}
+    metadata: k8s.meta.v1.ObjectMetaArgsDict = {
+        "name": PROMETHEUS_NAME,
+        "namespace": PROMETHEUS_NAMESPACE,
+        "labels": labels,
+    }
+    account = k8s.core.v1.ServiceAccount(PROMETHEUS_NAME, metadata=metadata, opts=parts.inside())
+    permissions = [
+        *parts.reader_of_external_metrics(f"{CHART}-external-metrics", f"{CHART}-hpa-controller-external-metrics"),
+        *parts.adapter_permissions(
+            PROMETHEUS_NAME,
+            PROMETHEUS_NAMESPACE,
+            delegator=f"{CHART}-system-auth-delegator",
+            auth_reader=f"{CHART}-auth-reader",
+            resource_reader=f"{CHART}-resource-reader",
+            resources=["namespaces", "pods", "services", "configmaps"],
+        ),
+    ]
+    configuration = yaml.safe_dump({"externalRules": external_rules(parts.cluster, engines)}, sort_keys=False)
+    rules = k8s.core.v1.ConfigMap(
+        PROMETHEUS_NAME, metadata=metadata, data={"config.yaml": configuration}, opts=parts.inside()
+    )
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": CHART,
+        "image": PROMETHEUS_ADAPTER_IMAGE,
+        "args": [
+            f"--secure-port={ADAPTER_PORT}",
+            "--cert-dir=/tmp/cert",
+            f"--prometheus-url={frontend_url()}",
+            f"--metrics-relist-interval={RELIST}",
+            f"--metrics-max-age={MAX_AGE}",
+            "--config=/etc/adapter/config.yaml",
+        ],
+        "ports": [{"name": "https", "container_port": ADAPTER_PORT}],
+        "readiness_probe": {
+            "http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
+            "period_seconds": 5,
+        },
+        "liveness_probe": {
+            "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
+            "initial_delay_seconds": 30,
+        },
+        "resources": {"requests": {"cpu": "102m", "memory": "180Mi"}, "limits": {"memory": "512Mi"}},
+        "security_context": {
+            "allow_privilege_escalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "read_only_root_filesystem": True,
+            "run_as_non_root": True,
+            "run_as_user": 10001,
+        },
+        "volume_mounts": [
+            {"name": "config", "mount_path": "/etc/adapter/", "read_only": True},
+            {"name": "tmp", "mount_path": "/tmp"},
+        ],
+    }
+    pod: k8s.core.v1.PodSpecArgsDict = {
+        "service_account_name": PROMETHEUS_NAME,
+        "security_context": {"fs_group": 10001, "seccomp_profile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "config_map": {"name": PROMETHEUS_NAME}},
+            {"name": "tmp", "empty_dir": {}},
+        ],
+    }
+    deployment = k8s.apps.v1.Deployment(
+        PROMETHEUS_NAME,
+        metadata=metadata,
+        spec={
+            "replicas": 1,
+            "selector": {"match_labels": selector},
+            "template": {
+                "metadata": {
+                    "labels": labels,
+                    # The adapter reads its rules once, so changed rules need new pods.
+                    "annotations": {"checksum/config": hashlib.sha256(configuration.encode()).hexdigest()},
+                },
+                "spec": pod,
+            },
+        },
+        opts=parts.inside(account, rules, *permissions),
+    )
+    service = k8s.core.v1.Service(
+        PROMETHEUS_NAME,
+        metadata=metadata,
+        spec={
+            "type": "ClusterIP",
+            "selector": selector,
+            "ports": [{"protocol": "TCP", "port": 443, "target_port": "https"}],
+        },
+        opts=parts.inside(),
+    )
+    served = (PROMETHEUS_NAME, PROMETHEUS_NAMESPACE)
+    return parts.api_service("external.metrics.k8s.io", "v1beta1", 100, served, [deployment, service])
+
+
+def _frontend(parts: AdapterParts) -> None:
+    selector = {"app": FRONTEND}
+    account = k8s.core.v1.ServiceAccount(
+        FRONTEND_ACCOUNT,
+        metadata={
+            "name": FRONTEND_ACCOUNT,
+            "namespace": PROMETHEUS_NAMESPACE,
+            "annotations": {"iam.gke.io/gcp-service-account": _frontend_identity(parts)},
+        },
+        opts=parts.inside(),
+    )
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": FRONTEND,
+        "image": PROMETHEUS_FRONTEND_IMAGE,
+        "args": [
+            f"--web.listen-address=:{FRONTEND_PORT}",
+            f"--query.project-id={parts.project}",
+        ],
+        "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
+        "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
+        "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "security_context": {
+            "allow_privilege_escalation": False,
+            "capabilities": {"drop": ["all"]},
+            "privileged": False,
+            "run_as_group": 1000,
+            "run_as_non_root": True,
+            "run_as_user": 1000,
+        },
+    }
+    pod: k8s.core.v1.PodSpecArgsDict = {
+        "automount_service_account_token": True,
+        "service_account_name": FRONTEND_ACCOUNT,
+        "affinity": {
+            "node_affinity": {
+                "required_during_scheduling_ignored_during_execution": {
+                    "node_selector_terms": [
+                        {
+                            "match_expressions": [
+                                {"key": ARCH, "operator": "In", "values": ["arm64", "amd64"]},
+                                {"key": OS, "operator": "In", "values": ["linux"]},
+                            ]
+                        }
+                    ]
+                }
+            }
+        },
+        "containers": [container],
+    }
+    k8s.apps.v1.Deployment(
+        FRONTEND,
+        metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
+        spec={
+            "replicas": 2,
+            "selector": {"match_labels": selector},
+            "template": {
+                "metadata": {"labels": selector},
+                "spec": pod,
+            },
+        },
+        opts=parts.inside(account),
+    )
+    k8s.policy.v1.PodDisruptionBudget(
+        FRONTEND,
+        metadata={"name": FRONTEND, "namespace": PROMETHEUS_NAMESPACE},
+        spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
+        opts=parts.inside(),
+    )
+    k8s.core.v1.Service(
+        FRONTEND_SERVICE,
+        metadata={"name": FRONTEND_SERVICE, "namespace": PROMETHEUS_NAMESPACE},
+        spec={"cluster_ip": "None", "selector": selector, "ports": [{"name": "web", "port": FRONTEND_PORT}]},
+        opts=parts.inside(),
+    )
+
+
+def _frontend_identity(parts: AdapterParts) -> str:
+    """Create the Google service account of the frontend. Returns its e-mail address."""
+    project = parts.project
+    opts = pulumi.ResourceOptions(parent=parts.parent)
+    account = gcp.serviceaccount.Account(
+        FRONTEND_ACCOUNT,
+        account_id=FRONTEND_ACCOUNT,
+        project=project,
+        display_name="Prometheus frontend of the metrics adapter",
+        opts=parts.inside(),
+    )
+    gcp.serviceaccount.IAMMember(
+        FRONTEND_ACCOUNT,
+        service_account_id=account.name,
+        role=WORKLOAD_USER,
+        member=after_workload_pool(
+            f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]",
+            parts.workload_pool,
+        ),
+        opts=opts,
+    )
+    gcp.projects.IAMMember(FRONTEND_ACCOUNT, project=project, role=VIEWER, member=account.member, opts=opts)
+    return f"{FRONTEND_ACCOUNT}@{project}.iam.gserviceaccount.com"
+
+
+def frontend_url() -> str:
+    """URL at which the adapter queries the frontend."""
+    return f"http://{FRONTEND_SERVICE}.{PROMETHEUS_NAMESPACE}.svc:{FRONTEND_PORT}/"
+
+
+def external_rules(cluster: str, engines: Sequence[str]) -> list[dict[str, Any]]:
+    """prometheus-adapter's rules: each metric of the engines, averaged over the series that an autoscaler selects.
+
+    The adapter adds the autoscaler's namespace to the query, under the namespace label of `resources`: the server's
+    metrics have `namespace`, those of its TPUs `exported_namespace`. Engines can share metrics.
+    """
+    metrics = {metric.average: metric for engine in engines for metric in metrics_of(engine).values()}
+    return [
+        {
+            "seriesQuery": metric.series,
+            "resources": {"overrides": {POD_NAMESPACE: {"resource": "namespace"}}}
+            if metric.key == TPU_MEMORY
+            else {"template": "<<.Resource>>"},
+            "name": {"matches": "", "as": metric.average},
+            "metricsQuery": query(metric.key, cluster),
+        }
+        for metric in metrics.values()
+    ]

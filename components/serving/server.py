@@ -1,0 +1,315 @@
+"""A model server: what all engines share."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, Generic, TypeVar
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog import fuse
+from gke_ai.catalog.disks import USUAL_STORAGE_CLASS
+from gke_ai.catalog.engines import ENGINES, HTTP_PORT, Engine
+from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
+from gke_ai.catalog.model_cache import MOUNT_PATH
+from gke_ai.catalog.versions import POD_MONITORING_API
+from gke_ai.components.base import Component
+from gke_ai.components.retry import kueue_hook
+from gke_ai.components.runs.job import fuse_annotations
+from gke_ai.components.serving.readiness import first_replica
+from gke_ai.components.workload import (
+    SHARED_MEMORY_MOUNT,
+    SKIP_AWAIT,
+    environment,
+    queue_label,
+    resources,
+    shared_memory,
+)
+from gke_ai.settings.model import GpuServer, ScratchVolume, Server
+
+PROBE_SECONDS = 10
+# Scaling by hand changes the owner of the replicas. Without force, the API refuses the plugin's reset after a refresh.
+FORCE = {"pulumi.com/patchForce": "true"}
+MONITORING_INTERVAL = "30s"
+SCRATCH_VOLUME, CACHE_VOLUME = "ephemeral-volume", "models"
+
+S_co = TypeVar("S_co", bound=Server, covariant=True)
+
+
+class ModelServer(Component, Generic[S_co]):
+    """A Deployment and its Service, with optional probes, disruption budget, PodMonitoring and scratch volume.
+
+    All engines share it. The component of an engine names its section as `ModelServer[Section]` and adds `containers`.
+
+    The Deployment and its pods have the queue's label: for Kueue, each replica is a workload.
+
+    An update ends when one replica is ready, and logs why it waits. Replicas that wait for quota or capacity are no
+    failure. With `surge: false`, a rollout deletes a replica before it creates the new one. At full quota no other
+    rollout is possible; with one replica it is an outage.
+
+    Replicas that you scale by hand stay until a refresh; the next update then resets them. With `autoscaled`, the
+    Deployment omits its replicas, and the autoscaler owns them.
+
+    A change of the engine updates the Deployment and the Service in place, because the components of all engines are
+    aliases of each other. So the servers of a program need different names.
+
+    Refused: RunError if no replica is ready in time.
+
+    Sources: https://kueue.sigs.k8s.io/docs/tasks/run/deployment/,
+    https://kubernetes.io/docs/concepts/storage/ephemeral-volumes/#generic-ephemeral-volumes,
+    https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
+    """
+
+    url: pulumi.Output[str]
+    """Address inside the cluster. Known once `ready` is."""
+    ready: pulumi.Output[bool]
+    """Known once a replica is ready. False if nothing waits for one."""
+
+    # Give the pods environment variables for each Service of the namespace.
+    service_links = True
+
+    def __init__(
+        self,
+        name: str,
+        args: S_co,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        node_selector: Mapping[str, str] | None = None,
+        kubeconfig: pulumi.Input[str] | None = None,
+        autoscaled: bool = False,
+        api_key: bool = False,
+    ) -> None:
+        """Create the server.
+
+        Args:
+            node_selector: Labels of the nodes to run on.
+            kubeconfig: Cluster in which an update waits for the first replica. Default: no wait.
+            autoscaled: An autoscaler sets the number of replicas, so the Deployment omits it.
+            api_key: Require the API key in the Secret `gateway-api-key` of the namespace from clients.
+        """
+        super().__init__(name, pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(aliases=former_types(self))))
+        server = self.server = args
+        namespace, service = server.namespace, server.service_name
+        selector = {"app": server.app or server.name}
+        inside = pulumi.ResourceOptions(parent=self)
+        containers = self.containers()
+        if api_key:
+            variables: Any = containers[0].get("env", [])
+            containers[0]["env"] = [*variables, api_key_variable(server)]
+        if (server.pod_monitoring or autoscaled) and engine_of(server).metrics_port is None:
+            containers[0]["ports"] = [{"name": HTTP_PORT, "container_port": server.port}]
+
+        spec: k8s.apps.v1.DeploymentSpecArgsDict = {
+            "selector": {"match_labels": selector},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rolling_update": {"max_surge": int(server.surge), "max_unavailable": int(not server.surge)},
+            },
+            "template": {
+                "metadata": {"labels": {**server.labels, **selector, **queue_label(server)}, **cache_metadata(server)},
+                "spec": pod(server, containers, node_selector or {}, self.service_links),
+            },
+        }
+        if not autoscaled:
+            spec["replicas"] = server.replicas
+        deployment = k8s.apps.v1.Deployment(
+            f"{namespace}/{server.name}",
+            metadata={
+                "name": server.name,
+                "namespace": namespace,
+                "labels": {**selector, **queue_label(server)},
+                "annotations": SKIP_AWAIT if autoscaled else {**SKIP_AWAIT, **FORCE},
+            },
+            spec=spec,
+            # Kueue's webhook sees every Deployment in its namespaces, with or without a queue.
+            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"server {name}")),
+        )
+        k8s.core.v1.Service(
+            f"{namespace}/{service}",
+            # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
+            # refresh would record a missing endpoint as an error.
+            metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
+            spec={
+                "type": "ClusterIP",
+                "selector": selector,
+                "ports": self.service_ports(),
+            },
+            opts=inside,
+        )
+        if server.disruption_budget:
+            k8s.policy.v1.PodDisruptionBudget(
+                f"{namespace}/{server.name}",
+                metadata={"name": server.name, "namespace": namespace},
+                spec={"max_unavailable": 1, "selector": {"match_labels": selector}},
+                opts=inside,
+            )
+        if server.pod_monitoring:
+            engine = engine_of(server)
+            k8s.apiextensions.CustomResource(
+                f"{namespace}/{server.name}",
+                api_version=POD_MONITORING_API,
+                kind="PodMonitoring",
+                metadata={"name": server.name, "namespace": namespace},
+                spec={
+                    "selector": {"matchLabels": selector},
+                    "endpoints": [
+                        {
+                            "port": engine.metrics_port_name,
+                            "path": engine.metrics_path,
+                            "interval": MONITORING_INTERVAL,
+                        }
+                    ],
+                },
+                opts=inside,
+            )
+
+        self.ready = first_replica(server, deployment, kubeconfig)
+        self.url = self.ready.apply(lambda _: f"http://{service}.{namespace}.svc.cluster.local:{server.port}")
+        self.register_outputs({"url": self.url})
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        """The containers of a pod. The one with the model comes first."""
+        raise NotImplementedError
+
+    def service_ports(self) -> "list[k8s.core.v1.ServicePortArgsDict]":
+        """The ports of the Service."""
+        return [{"protocol": "TCP", "port": self.server.port, "target_port": self.server.port}]
+
+
+def former_types(server: ModelServer[S_co]) -> list[pulumi.Alias]:
+    """The types of the other engines. The type of a component is part of the identity of its Deployment.
+
+    https://www.pulumi.com/docs/iac/concepts/resources/options/aliases/
+    """
+    others = {engine.component for engine in ENGINES.values()} - {type(server).__name__}
+    return [pulumi.Alias(type_=f"gke-ai:index:{component}") for component in sorted(others)]
+
+
+def api_key_variable(server: Server) -> Any:
+    """The variable with the API key that the engine requires from clients. ValueError if it can require none."""
+    variable = engine_of(server).api_key_variable
+    if not variable:
+        raise ValueError(f"server {server.name}: {engine_of(server).title} cannot require an API key")
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": API_KEY_SECRET, "key": API_KEY}}}
+
+
+def engine_of(server: Server) -> Engine:
+    """The engine of a server."""
+    return ENGINES[server.engine]
+
+
+def gpu_container(
+    server: GpuServer, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
+    """The container of a server on GPUs, with the token and shared memory for its shards."""
+    return container_of(server, server.gpus, variables, *token_variables)
+
+
+def container_of(
+    server: Server, accelerators: int, variables: dict[str, str], *token_variables: str
+) -> "k8s.core.v1.ContainerArgsDict":
+    """The only container of a server, with its accelerators, the token and shared memory."""
+    container: k8s.core.v1.ContainerArgsDict = {
+        "name": server.container,
+        "image": server.image or engine_of(server).image,
+        "resources": resources(server, accelerators, server.accelerator_resource),
+        "env": environment(server, {**variables, **server.cache_variables}, token_variables),
+        "volume_mounts": [SHARED_MEMORY_MOUNT, *scratch_mount(server), *cache_mount(server)],
+    }
+    if server.probes:
+        add_probes(container, server, {"http_get": {"path": engine_of(server).health_path, "port": server.port}})
+    return container
+
+
+def add_probes(container: "k8s.core.v1.ContainerArgsDict", server: Server, check: "k8s.core.v1.ProbeArgsDict") -> None:
+    """Add probes whose check passes once the model is loaded. Kubernetes starts with the startup probe."""
+    probe: k8s.core.v1.ProbeArgsDict = {**check, "period_seconds": PROBE_SECONDS, "timeout_seconds": 5}
+    # Loading may take as long as an update waits for it.
+    patience = ceil(server.ready_timeout_seconds / PROBE_SECONDS)
+    container["startup_probe"] = {**probe, "failure_threshold": patience}
+    container["readiness_probe"] = {**probe, "failure_threshold": 3}
+    container["liveness_probe"] = {**probe, "failure_threshold": 6}
+
+
+def pod(
+    server: Server,
+    containers: "list[k8s.core.v1.ContainerArgsDict]",
+    node_selector: Mapping[str, str],
+    service_links: bool,
+) -> "k8s.core.v1.PodSpecArgsDict":
+    """Spec of the server's pods.
+
+    Each container delays its termination: the pod receives requests until all proxies know that it terminates.
+    https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-termination-flow
+    """
+    if server.drain_seconds:
+        # The kubelet sleeps, because an image may have no sleep command. Needs Kubernetes 1.30 or newer.
+        lifecycle: k8s.core.v1.LifecycleArgsDict = {"pre_stop": {"sleep": {"seconds": server.drain_seconds}}}
+        containers = [{**container, "lifecycle": lifecycle} for container in containers]
+    spec: k8s.core.v1.PodSpecArgsDict = {
+        "containers": containers,
+        "termination_grace_period_seconds": server.termination_grace_period_seconds,
+    }
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [shared_memory()] if server.shares_memory else []
+    if server.scratch is not None:
+        volumes.append(scratch_volume(server.scratch))
+    volumes += cache_volumes(server)
+    if volumes:
+        spec["volumes"] = volumes
+    if server.priority_class:
+        spec["priority_class_name"] = server.priority_class
+    if server.service_account != "default":
+        spec["service_account_name"] = server.service_account
+    if node_selector:
+        spec["node_selector"] = node_selector
+    if not service_links:
+        spec["enable_service_links"] = False
+    return spec
+
+
+def scratch_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
+    """The mount of the server's scratch volume, if it has one."""
+    return [{"name": SCRATCH_VOLUME, "mount_path": server.scratch.mount_path}] if server.scratch else []
+
+
+def cache_metadata(server: Server) -> "k8s.meta.v1.ObjectMetaArgsDict":
+    """Annotations of pods that read the model from a mounted bucket. Empty for others."""
+    annotations = fuse_annotations(server)
+    return {"annotations": annotations} if annotations else {}
+
+
+def cache_mount(server: Server) -> "list[k8s.core.v1.VolumeMountArgsDict]":
+    """The mount of the bucket with the model, if the pods mount it."""
+    return [{"name": CACHE_VOLUME, "mount_path": MOUNT_PATH, "read_only": True}] if server.bucket_mounts else []
+
+
+def cache_volumes(server: Server) -> "list[k8s.core.v1.VolumeArgsDict]":
+    """The bucket with the model, and its file cache if that is in memory."""
+    cache = server.model_cache
+    if cache is None or not cache.how.mounts:
+        return []
+    attributes = {"bucketName": cache.bucket, "mountOptions": server.cache_mount_options}
+    volumes: list[k8s.core.v1.VolumeArgsDict] = [
+        {"name": CACHE_VOLUME, "csi": {"driver": fuse.DRIVER, "read_only": True, "volume_attributes": attributes}}
+    ]
+    if cache.file_cache_medium == "memory":
+        size = f"{server.file_cache_gib}Gi"
+        volumes.append({"name": fuse.CACHE_VOLUME, "empty_dir": {"medium": "Memory", "size_limit": size}})
+    return volumes
+
+
+def scratch_volume(scratch: ScratchVolume) -> "k8s.core.v1.VolumeArgsDict":
+    """A generic ephemeral volume. Its claim is created and deleted with the pod."""
+    return {
+        "name": SCRATCH_VOLUME,
+        "ephemeral": {
+            "volume_claim_template": {
+                "metadata": {"labels": {"type": "ephemeral"}},
+                "spec": {
+                    "access_modes": ["ReadWriteOnce"],
+                    "storage_class_name": scratch.storage_class or USUAL_STORAGE_CLASS,
+                    "resources": {"requests": {"storage": scratch.size}},
+                },
+            }
+        },
+    }

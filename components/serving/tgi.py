@@ -1,0 +1,26 @@
+"""A model server: Text Generation Inference behind a Service."""
+
+import pulumi_kubernetes as k8s
+
+from gke_ai.components.serving.server import ModelServer, gpu_container
+from gke_ai.settings.model import Tgi
+
+# The launcher reads only HF_TOKEN, and guesses the model's configuration without it. Images before 3.0 read the other.
+# https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L101
+TOKEN_VARIABLES = ("HUGGING_FACE_HUB_TOKEN", "HF_TOKEN")
+
+
+class TgiServer(ModelServer[Tgi]):
+    """A Deployment of Text Generation Inference and its Service. See `ModelServer`.
+
+    Legacy: TGI is in maintenance mode since 2025-12-11. Use `VllmServer` instead.
+
+    `model` is a model id on Hugging Face. `quantize` is TGI's `--quantize`, such as `bitsandbytes-nf4`.
+
+    Refused: RunError if no replica is ready in time.
+
+    Source: https://huggingface.co/docs/text-generation-inference/reference/launcher
+    """
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        return [gpu_container(self.server, self.server.variables, *TOKEN_VARIABLES)]

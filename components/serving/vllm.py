@@ -1,0 +1,33 @@
+"""A model server: vLLM behind a Service."""
+
+import pulumi_kubernetes as k8s
+
+from gke_ai.components.serving.server import ModelServer, gpu_container
+from gke_ai.settings.model import Vllm
+
+# GKE mounts the driver there, and the image of vLLM 0.9 and later does not look for it:
+# https://github.com/vllm-project/vllm/issues/18859
+LIBRARY_PATH, DRIVER_LIBRARIES = "LD_LIBRARY_PATH", "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"
+
+
+class VllmServer(ModelServer[Vllm]):
+    """A Deployment of vLLM with its OpenAI-compatible API, and its Service. See `ModelServer`.
+
+    `model` is a model id on Hugging Face, and the name of the model for clients. `quantize` is vLLM's `--quantization`,
+    such as `awq_marlin`.
+
+    Refused: RunError if no replica is ready in time.
+
+    Sources: https://docs.vllm.ai/en/stable/cli/serve.html, https://docs.vllm.ai/en/stable/configuration/env_vars.html
+    """
+
+    # A Service named vllm would give every pod a VLLM_PORT, which vLLM would read as its own setting.
+    service_links = False
+
+    def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":
+        server = self.server
+        paths = {} if LIBRARY_PATH in server.env else {LIBRARY_PATH: DRIVER_LIBRARIES}
+        container = gpu_container(server, paths, "HF_TOKEN")
+        container["command"] = ["vllm", "serve"]
+        container["args"] = [server.model_location, *server.flags, *server.arguments]
+        return [container]
