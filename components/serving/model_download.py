@@ -19,7 +19,7 @@ from gke_ai.components.workload import SKIP_AWAIT, variables
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.stack import Download
 
-PROGRAMS = Path(__file__).resolve().parent / "pods" / "programs"
+PROGRAMS = Path(__file__).resolve().parents[1] / "pods" / "programs"
 FILES = ("fill_bucket.py", "hugging_face.py")
 PROGRAM_PATH = "/program"
 CONTAINER = "download"
