@@ -132,20 +132,17 @@ def test_a_run_moves_to_a_node_that_is_free_before_google_has_capacity() -> None
 
 
 def test_a_measured_start_of_a_node_replaces_the_assumption() -> None:
-    queues = configured(8, gpuPools=[gpu_pool()])
-    queues.stack.settings._measured = Calibration(
-        durations=[
-            Duration(
-                step="nodeReady",
-                of="g2-standard-24",
-                seconds=60,
-                max_seconds=90,
-                count=3,
-                measured_on=datetime.date(2026, 11, 1),
-                gke_version="1.36.1",
-            )
-        ]
+    started = Duration(
+        step="nodeReady",
+        of="g2-standard-24",
+        seconds=60,
+        max_seconds=90,
+        count=3,
+        measured_on=datetime.date(2026, 11, 1),
+        gke_version="1.36.1",
     )
+    stack = configured(8, gpuPools=[gpu_pool()]).stack
+    queues = Queues(replace(stack, measured=Calibration(durations=[started])))
     assert spans(replayed(queues, [run(0, 50)])) == [[(60 + CONTAINER_START.seconds, 110 + CONTAINER_START.seconds)]]
 
 

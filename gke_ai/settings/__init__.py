@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from gke_ai.settings import calibration
+from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.problems import BadConfiguration, Problem
 from gke_ai.settings.reading import PREFIX, read
@@ -45,43 +46,47 @@ def load(
     project_id = "project-id" if wrong_project else project
     secrets = {secret.key for secret in SECRETS}
     sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in secrets}
-    settings, problems = read(sections)
+    settings, unresolved, problems = read(sections)
+    measured, bad_calibration = _calibrated(settings)
+    stack = ResolvedStack(settings, measured, unresolved)
     problems += wrong_project
     problems += region_problems(region)
     problems += token_problems
-    problems += _calibrate(settings)
-    problems += _token_problems(ResolvedStack(settings), HF_TOKEN.key in values, token_given)
-    if not settings.unresolved.overlaps(f"{PREFIX}gateway"):
+    problems += bad_calibration
+    problems += _token_problems(stack, HF_TOKEN.key in values, token_given)
+    if not unresolved.overlaps(f"{PREFIX}gateway"):
         problems += missing_api_key(settings.gateway, API_KEY.key in values, api_key_given)
-    problems += check(settings)
+    problems += check(stack)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
         raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
-    return ResolvedStack(settings)
+    return stack
 
 
-def _calibrate(settings: Settings) -> Iterator[Problem]:
-    """Reads the calibration file of the settings, and reports its mistakes."""
+def _calibrated(settings: Settings) -> tuple[Calibration, list[Problem]]:
+    """Reads the calibration file of the settings; also returns its mistakes."""
     if settings.calibration is None:
-        return
+        return Calibration(), []
     try:
-        settings._measured = calibration.read(Path(settings.calibration))
+        return calibration.read(Path(settings.calibration)), []
     except calibration.BadCalibration as bad:
-        for where, cause, remedy in bad.mistakes:
-            yield Problem(f"{PREFIX}calibration", f"{where}: {cause}" if where else cause, remedy)
+        path = f"{PREFIX}calibration"
+        return Calibration(), [
+            Problem(path, f"{where}: {cause}" if where else cause, remedy) for where, cause, remedy in bad.mistakes
+        ]
 
 
 def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool) -> Iterator[Problem]:
     """Reports a token that is set twice, or that is missing."""
     settings = stack.settings
-    named = settings.hf_token_secret is not None or settings.unresolved.overlaps(f"{PREFIX}hfTokenSecret")
+    named = settings.hf_token_secret is not None or stack.unresolved.overlaps(f"{PREFIX}hfTokenSecret")
     if named and token_stated:
         yield Problem(
             f"{PREFIX}hfTokenSecret",
             "hfTokenSecret and hfToken are both set, and a Secret holds one token",
             "Remove one of them: pulumi config rm gke-ai:hfToken",
         )
-    needed = stack.token_workloads or settings.unresolved.overlaps(f"{PREFIX}serving")
+    needed = stack.token_workloads or stack.unresolved.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(
             f"{PREFIX}hfToken",

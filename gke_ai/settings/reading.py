@@ -44,14 +44,13 @@ _TYPES = {
 }
 
 
-def read(values: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
-    """Reads the settings as far as possible; also returns a problem for each mistake in form."""
+def read(values: Mapping[str, object]) -> tuple[Settings, Unresolved, list[Problem]]:
+    """Reads the settings as far as possible; also returns what is left out, and a problem for each mistake in form."""
     reader = _Reader()
     fields = reader.container(Settings, values, "")
     # Each field is read and checked. Another validation would build the validators of all sections.
     settings = Settings.model_construct(**fields)
-    settings._unresolved = Unresolved(frozenset(reader.unresolved), frozenset(reader.names))
-    return settings, reader.problems
+    return settings, Unresolved(frozenset(reader.unresolved), frozenset(reader.names)), reader.problems
 
 
 class _Reader:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from pydantic import Field, PrivateAttr
+from pydantic import Field
 
-from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model.autoscaling import Autoscaler
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section
 from gke_ai.settings.model.buckets import Bucket
@@ -182,20 +181,7 @@ class Settings(Section):
         examples=["calibration/prod.yaml"],
     )
 
-    _unresolved: Unresolved = PrivateAttr(default_factory=Unresolved)
-    _measured: Calibration = PrivateAttr(default_factory=Calibration)
-
     @property
     def pools(self) -> list[Pool]:
         """All node pools: GPU pools, then TPU pools."""
         return [*self.gpu_pools, *self.tpu_pools]
-
-    @property
-    def measured(self) -> Calibration:
-        """Figures of the calibration file; empty if the configuration names no file."""
-        return self._measured
-
-    @property
-    def unresolved(self) -> Unresolved:
-        """Parts that could not be parsed. Empty in all settings that `load` returns."""
-        return self._unresolved

@@ -81,22 +81,20 @@ MACHINE_RULES: Mapping[type[Pool], Callable[[Any], Iterator[Problem]]] = {
 }
 
 
-def check(settings: Settings) -> list[Problem]:
-    """All problems of the settings, in the order of the rules."""
-    wrong_location = list(cluster.location_exists(settings.cluster, settings.unresolved))
-    if wrong_location:
-        with_default = settings.cluster.model_copy(update={"location": Cluster().location})
-        settings = _set_aside(settings, {"gke-ai:cluster.location"}, set(), cluster=with_default)
-    problems = list(wrong_location)
-    for pool in settings.pools:
+def check(stack: ResolvedStack) -> list[Problem]:
+    """All problems of the stack, in the order of the rules."""
+    problems = list(cluster.location_exists(stack.cluster, stack.unresolved))
+    if problems:
+        with_default = stack.cluster.model_copy(update={"location": Cluster().location})
+        stack = _set_aside(stack, {"gke-ai:cluster.location"}, set(), cluster=with_default)
+    for pool in stack.pools:
         machine_exists = MACHINE_RULES.get(type(pool), pools.machine_is_known)
-        zones = pools.zones_are_of_the_region(pool, settings.cluster, settings.unresolved)
-        impossible = [*machine_exists(pool), *zones]
-        if impossible:
+        zones = pools.zones_are_of_the_region(pool, stack.cluster, stack.unresolved)
+        if impossible := [*machine_exists(pool), *zones]:
             problems += impossible
-            settings = _set_aside(settings, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, settings))
-    problems += tpu_pools.workloads_have_a_slice(ResolvedStack(settings))
-    stack = ResolvedStack(_without_unknown_slices(settings))
+            stack = _set_aside(stack, {pool.at("machineType")}, {pool.name}, **_lists_without(pool, stack.settings))
+    problems += tpu_pools.workloads_have_a_slice(stack)
+    stack = _without_unknown_slices(stack)
     for rule in RULES:
         problems += rule.check(stack)
     return problems
@@ -112,30 +110,28 @@ def _lists_without(pool: Pool, settings: Settings) -> dict[str, list[object]]:
     }
 
 
-def _without_unknown_slices(settings: Settings) -> Settings:
-    """Settings without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
-    without_slice = [placed.section for placed in ResolvedStack(settings).tpu_workloads if not placed.has_slice]
+def _without_unknown_slices(stack: ResolvedStack) -> ResolvedStack:
+    """The stack without workloads and flavors whose TPU slice is unknown: their nodes cannot be described."""
+    without_slice = [placed.section for placed in stack.tpu_workloads if not placed.has_slice]
     for section in ("serving", "training", "batch"):
-        items = getattr(settings, section)
+        items = getattr(stack.settings, section)
         unknown = [item for item in items if item in without_slice]
         if unknown:
             left = [item for item in items if item not in unknown]
             paths, names = {item.at("tpu") for item in unknown}, {item.name for item in unknown}
-            settings = _set_aside(settings, paths, names, **{section: left})
-    flavors = settings.queues.flavors if settings.queues else []
+            stack = _set_aside(stack, paths, names, **{section: left})
+    queues = stack.settings.queues
+    flavors = queues.flavors if queues else []
     unknown_flavors = [
         flavor for flavor in flavors if flavor.tpu is not None and any(tpu_pools.slice_exists(flavor, flavor.tpu))
     ]
-    if settings.queues and unknown_flavors:
-        reduced = settings.queues.model_copy(
-            update={"flavors": [flavor for flavor in flavors if flavor not in unknown_flavors]}
-        )
+    if queues and unknown_flavors:
+        reduced = queues.model_copy(update={"flavors": [flavor for flavor in flavors if flavor not in unknown_flavors]})
         paths, names = {flavor.at("tpu") for flavor in unknown_flavors}, {flavor.name for flavor in unknown_flavors}
-        settings = _set_aside(settings, paths, names, queues=reduced)
-    return settings
+        stack = _set_aside(stack, paths, names, queues=reduced)
+    return stack
 
 
-def _set_aside(settings: Settings, paths: set[str], names: set[str], **left: object) -> Settings:
-    reduced = settings.model_copy(update=left)
-    reduced._unresolved = Unresolved(settings.unresolved.paths | paths, settings.unresolved.names | names)
-    return reduced
+def _set_aside(stack: ResolvedStack, paths: set[str], names: set[str], **left: object) -> ResolvedStack:
+    unresolved = Unresolved(stack.unresolved.paths | paths, stack.unresolved.names | names)
+    return ResolvedStack(stack.settings.model_copy(update=left), stack.measured, unresolved)

@@ -6,7 +6,7 @@ its items.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -82,21 +82,15 @@ class ResolvedStack:
 
     settings: Settings
     """The sections, as written."""
+    measured: Calibration = field(default_factory=Calibration)
+    """Figures of the calibration file; empty if the configuration names no file."""
+    unresolved: Unresolved = field(default_factory=Unresolved)
+    """Sections and keys that could not be parsed or resolved. Empty in every stack that `load` returns."""
 
     @property
     def cluster(self) -> Cluster:
         """The section of the cluster."""
         return self.settings.cluster
-
-    @property
-    def unresolved(self) -> Unresolved:
-        """Sections and keys that could not be parsed or resolved."""
-        return self.settings.unresolved
-
-    @property
-    def measured(self) -> Calibration:
-        """Figures of the calibration file; empty if the configuration names no file."""
-        return self.settings.measured
 
     @cached_property
     def queues(self) -> Queues:
