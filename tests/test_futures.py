@@ -86,9 +86,17 @@ def test_a_run_does_not_wait_for_quota_that_is_free() -> None:
     assert waits(workload("small", 600, 600, pods=4), *past(3600), pods=4) == [0.0]
 
 
-def test_a_server_is_waited_for_in_vain() -> None:
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"kueue.x-k8s.io/pod-group-serving": "true"}},
+        {"ownerReferences": [{"kind": "StatefulSet", "name": "gemma", "uid": "1", "controller": True}]},
+    ],
+    ids=["deployment", "statefulset"],
+)
+def test_a_server_is_waited_for_in_vain(metadata: dict[str, Any]) -> None:
     server = workload("gemma", 600, 600)
-    server["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-serving": "true"}
+    server["metadata"] |= metadata
     assert waits(server, *past(3600))[0] > 20 * 86_400
 
 

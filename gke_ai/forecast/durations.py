@@ -11,8 +11,7 @@ from math import inf
 from statistics import NormalDist
 
 from gke_ai.catalog.objects import condition, holds
-from gke_ai.forecast.names import workload_name
-from gke_ai.forecast.queue import SERVER
+from gke_ai.forecast.names import is_server_name, workload_name
 from gke_ai.forecast.timeline import Object
 
 # Assumptions, for a queue with few ended runs: half of the runs take at most half an hour, and two of three between
@@ -54,7 +53,7 @@ class Record:
     def is_endless(self) -> bool:
         """Whether it is a server, which does not end by itself."""
         annotations = self.workload["metadata"].get("annotations") or {}
-        return SERVER in workload_name(self.workload, {}) or bool(annotations.get(_SERVING))
+        return is_server_name(workload_name(self.workload, {})) or bool(annotations.get(_SERVING))
 
     def seconds(self, now: float) -> float:
         """Returns for how long it ran, or has run."""

@@ -14,7 +14,6 @@ from gke_ai.forecast.names import is_server_name, owner_of, workload_name
 from gke_ai.forecast.reasons import preemptor_of
 from gke_ai.forecast.timeline import Histories, History, Object
 
-SERVER = "/deployment/"
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobs/statefulset/statefulset_reconciler.go
 ON_HOLD = "OnHold"
 # How a run has ended, by the reason of its Workload's condition Finished. Deleted and replaced runs have other reasons:
