@@ -15,7 +15,7 @@ from tests.repository import ROOT, tracked
 MAY_IMPORT = {
     "catalog": set[str](),
     "settings": {"catalog"},
-    "components": {"catalog", "settings"},
+    "components": {"catalog", "kube", "settings"},
     "gke_ai_outputs": set[str](),  # other teams install it alone
     "components.program": {"catalog", "components", "gke_ai_outputs", "settings"},
     "__main__": {"components.program", "settings"},
@@ -29,13 +29,14 @@ MAY_IMPORT = {
     "svg": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
     "forecast": {"catalog", "kube"},
-    "forecast.snapshot": {"catalog", "ops"},
-    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "ops"},
+    "forecast.snapshot": {"catalog", "kube", "ops"},
+    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops"},
     "forecast.render": {"catalog", "forecast", "registered", "svg"},
     "report": {"catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings", "svg"},
     "ops.emulated": {"catalog", "forecast.snapshot", "ops"},
     "forecast.rehearse": {
         *("catalog", "forecast", "forecast.render", "forecast.snapshot", "ops", "ops.emulated", "registered", "report"),
+        "kube",
         "settings",
     },
     "forecast.simulate": {
@@ -44,7 +45,7 @@ MAY_IMPORT = {
     },
     "forecast.when": {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
-        *("ops", "settings"),
+        *("kube", "ops", "settings"),
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from gke_ai.catalog.objects import condition
 from gke_ai.forecast.simulate import replay as module
 from gke_ai.forecast.simulate.kueue import Counts
 from gke_ai.forecast.simulate.objects import Object, second
@@ -14,6 +13,7 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.result import day, percentile, queue_day
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.objects import condition
 from gke_ai.ops.stack import Stop
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.theory import configuration, mean_wait, poisson, run, starts

@@ -12,9 +12,9 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.objects import condition
 from gke_ai.components.cluster_client import connection, in_thread, load_client, workloads
 from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.kube.objects import condition
 from gke_ai.settings.model import Server
 
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.05, 5.0

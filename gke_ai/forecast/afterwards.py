@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from gke_ai.catalog.objects import condition
 from gke_ai.forecast.comparison import (
     AS_FORECAST,
     EVICTED,
@@ -25,7 +24,8 @@ from gke_ai.forecast.comparison import (
 from gke_ai.forecast.model import Forecast
 from gke_ai.forecast.names import is_server_name
 from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.timeline import Object, Observation, Timeline
+from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.kube.objects import Object, condition
 
 # Conditions that were not true before their last transition.
 _WATCHED = ("Admitted", "Evicted", "Preempted", "Finished")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.model import Eviction
 from gke_ai.forecast.names import workload_name
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.queue import flavor_of
 from gke_ai.forecast.reasons import NO_NODE, why_it_waits
-from gke_ai.forecast.timeline import History, Object, Timeline, histories
+from gke_ai.forecast.timeline import History, Timeline, histories
+from gke_ai.kube.objects import Object, condition, holds
 
 Amounts = Mapping[str, Fraction]
 

@@ -15,12 +15,12 @@ from gke_ai.catalog.nodes import (
     INSTANCE_TYPE,
     POOL,
 )
-from gke_ai.catalog.objects import label
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.model import Accelerators, Nodes, Server
 from gke_ai.forecast.names import owner_of, pod_name
-from gke_ai.forecast.timeline import Histories, History, Object
+from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count
 from gke_ai.kube.workloads import is_server
 

@@ -23,7 +23,8 @@ from gke_ai.forecast.model import BadForecast, Forecast
 from gke_ai.forecast.model import read as read_forecast
 from gke_ai.forecast.names import workload_name
 from gke_ai.forecast.snapshot.command import read_file
-from gke_ai.ops.stack import Object, Stack, Stop, add_stack, list_objects, run
+from gke_ai.kube.objects import Object
+from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, run
 from gke_ai.ops.terminal import new_console
 
 Objects = Mapping[str, Iterable[Object]]

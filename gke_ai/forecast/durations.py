@@ -10,9 +10,8 @@ from datetime import datetime
 from math import inf
 from statistics import NormalDist
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.forecast.names import is_server_name, workload_name
-from gke_ai.forecast.timeline import Object
+from gke_ai.kube.objects import Object, condition, holds
 
 # Assumptions, for a queue with few ended runs: half of the runs take at most half an hour, and two of three between
 # 4 minutes and 4 hours. They count as two runs, and all runs of other queues as five.

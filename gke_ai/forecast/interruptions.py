@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import inf
 
-from gke_ai.catalog.objects import condition, holds, label
 from gke_ai.forecast.clock import FORCED, UPGRADED, Clock
 from gke_ai.forecast.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
 from gke_ai.forecast.model import Interruption
 from gke_ai.forecast.names import REVISION_HASH, TEMPLATE_HASH, owner_of, pod_name
-from gke_ai.forecast.timeline import Histories, History, Object, annotation
+from gke_ai.forecast.timeline import Histories, History, annotation
+from gke_ai.kube.objects import Object, condition, holds, label
 
 PREEMPTED = "preempted by the scheduler"
 DESPITE = ", despite its disruption budget"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gke_ai.catalog.objects import label
-from gke_ai.forecast.timeline import Object, annotation
+from gke_ai.forecast.timeline import annotation
+from gke_ai.kube.objects import Object, label
 
 # Labels of Kubernetes, JobSet and LeaderWorkerSet on pods.
 TEMPLATE_HASH = "pod-template-hash"

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
-from gke_ai.catalog.objects import holds
 from gke_ai.forecast.clock import Clock, clock
 from gke_ai.forecast.cluster import (
     accelerators,
@@ -24,8 +23,9 @@ from gke_ai.forecast.model import Count, Duration, Forecast, Lane
 from gke_ai.forecast.names import is_server_name, owner_of
 from gke_ai.forecast.queue import Queue, queue
 from gke_ai.forecast.quota import over_quota
-from gke_ai.forecast.timeline import Histories, History, Object, Timeline, histories
+from gke_ai.forecast.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.waits import lacks_node, waits
+from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.workloads import is_server
 
 HORIZON_SECONDS = 1800

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.model import End, Eviction, Start, Wait
 from gke_ai.forecast.names import is_server_name, owner_of, workload_name
 from gke_ai.forecast.reasons import preemptor_of
-from gke_ai.forecast.timeline import Histories, History, Object
+from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.objects import Object, condition, holds
 
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobs/statefulset/statefulset_reconciler.go
 ON_HOLD = "OnHold"

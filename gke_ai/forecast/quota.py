@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from gke_ai.catalog.quantities import format_quantity, parse_quantity
 from gke_ai.forecast.model import OverQuota
-from gke_ai.forecast.timeline import Histories, Object
+from gke_ai.forecast.timeline import Histories
+from gke_ai.kube.objects import Object
 
 # A flavor and a resource.
 Key = tuple[str, str]

@@ -10,10 +10,9 @@ import re
 from collections.abc import Collection, Mapping
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.objects import condition
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.forecast.timeline import Object
+from gke_ai.kube.objects import Object, condition
 
 NO_NODE = "NoNode"
 ADMISSION_CHECKS = "AdmissionChecks"

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Object = Mapping[str, Any]
+from gke_ai.kube.objects import Object
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from gke_ai.catalog.objects import condition, label
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import ended, is_of_interest, workload_of
 from gke_ai.forecast.model import Wait
@@ -26,7 +25,8 @@ from gke_ai.forecast.reasons import (
     never_starts,
     stated_reason,
 )
-from gke_ai.forecast.timeline import Histories, History, Object
+from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.objects import Object, condition, label
 
 # What Kueue compares to find equal workloads, besides containers:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/util/pod/pod.go, SpecShape

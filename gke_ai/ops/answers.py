@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.engines import Engine
-from gke_ai.ops.stack import Object, kubectl
+from gke_ai.kube.objects import Object
+from gke_ai.ops.stack import kubectl
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gke_ai.catalog.objects import condition
 from gke_ai.catalog.quantities import parse_quantity, readable
-from gke_ai.ops.stack import Object
+from gke_ai.kube.objects import Object, condition
 
 
 def autoscaler_rows(autoscalers: Iterable[Object]) -> Iterator[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gke_ai.ops.stack import Object
+from gke_ai.kube.objects import Object
 
 
 def gateway_rows(gateways: Sequence[Object], routes: Sequence[Object]) -> Iterator[tuple[str, ...]]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
+from gke_ai.kube.objects import Object
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
-from gke_ai.ops.stack import Object, Stack, Stop, add_stack, list_objects, on_emulator, run, send
+from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, on_emulator, run, send
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

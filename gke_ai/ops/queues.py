@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gke_ai.catalog.objects import holds
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.ops.stack import Object, list_objects
+from gke_ai.kube.objects import Object, holds
+from gke_ai.ops.stack import list_objects
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

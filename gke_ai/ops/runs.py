@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.kube.objects import Object
 from gke_ai.ops import checkpoints
-from gke_ai.ops.stack import Object, Stack, Stop, add_stack, list_objects, request
+from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, request
 from gke_ai.ops.stack import run as run_command
 from gke_ai.ops.terminal import new_console
 

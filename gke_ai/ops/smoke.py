@@ -23,10 +23,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.kube.objects import Object
 from gke_ai.ops import status
 from gke_ai.ops.answers import Reply, Server, send_burst
 from gke_ai.ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
-from gke_ai.ops.stack import Object, Stack, arguments, kubectl, list_objects, run
+from gke_ai.ops.stack import Stack, arguments, kubectl, list_objects, run
 from gke_ai.ops.terminal import new_console
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from gke_ai.kube.objects import Object
 from gke_ai.ops.terminal import printable
 from gke_ai.registered.types import PROVIDER, STACK
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Object = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30  # maximum time for a response of the cluster
 BUSY_RETRIES = 10  # as client-go, which kubectl uses

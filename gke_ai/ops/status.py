@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai.catalog import nodes as labels
-from gke_ai.catalog.objects import condition, holds, label
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
@@ -24,7 +24,7 @@ from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, runs_of, saved
-from gke_ai.ops.stack import Object, Stack, add_stack, kubectl, list_objects, on_emulator, run
+from gke_ai.ops.stack import Stack, add_stack, kubectl, list_objects, on_emulator, run
 from gke_ai.ops.terminal import new_console
 from gke_ai.ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
-from gke_ai.catalog.objects import condition, holds
-from gke_ai.ops.stack import Object
+from gke_ai.kube.objects import Object, condition, holds
 
 REQUEST_API = "autoscaling.x-k8s.io/v1"
 # Key of a request's details: https://github.com/GoogleCloudPlatform/cluster-autoscaler,

@@ -8,13 +8,13 @@ from emulator.cluster.api import MERGE_PATCH
 from emulator.cluster.jobs import FINISH
 from emulator.tests.harness import eventually
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.objects import holds
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import Counts, Log, started
 from gke_ai.forecast.simulate.objects import Object, Queues
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.objects import holds
 from tests.end_to_end.conftest import fresh
 from tests.rehearsal.cluster import QueueCluster, connect, create, set_pools
 from tests.rehearsal.scenario import make

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from gke_ai.catalog.objects import holds
 from gke_ai.forecast.simulate.kueue import Counts, Log
+from gke_ai.kube.objects import holds
 
 Object = dict[str, Any]
 

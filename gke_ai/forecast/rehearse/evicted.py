@@ -7,21 +7,20 @@ pkg/controller/jobframework/reconciler.go of its repository, "handle eviction".
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.ops.stack import Stop, list_objects, send
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Object = Mapping[str, Any]
 LOOK_EVERY = 0.5
 _REQUEUED = ("Preempted", "NodeFailures")
 _MERGE = {"Accept": "application/json", "Content-Type": "application/merge-patch+json"}

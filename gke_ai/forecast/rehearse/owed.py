@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from gke_ai.catalog.objects import holds, label
 from gke_ai.forecast.clock import DELAY, UPGRADED, WAITS
 from gke_ai.forecast.names import owner_of, pod_name
-from gke_ai.forecast.timeline import Object, annotation
+from gke_ai.forecast.timeline import annotation
+from gke_ai.kube.objects import Object, holds, label
 
 # The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
 LEAVING = "emulator.gke-ai/leaving"

@@ -20,7 +20,15 @@ BASE_SETTLES = 90.0
 
 # What decides the state after a deployment, besides the configuration.
 SOURCES = (
-    *("__main__.py", "requirements.lock", "gke_ai/catalog", "gke_ai/settings", "components", "gke_ai_outputs"),
+    *(
+        "__main__.py",
+        "requirements.lock",
+        "gke_ai/catalog",
+        "gke_ai/kube",
+        "gke_ai/settings",
+        "components",
+        "gke_ai_outputs",
+    ),
     *("emulator", "gke_ai/ops", "gke_ai/forecast/snapshot"),
     *("gke_ai/forecast/rehearse/plain.py", "gke_ai/forecast/rehearse/reduced.py"),
 )

@@ -12,17 +12,16 @@ from urllib.parse import urlencode
 
 from urllib3.exceptions import HTTPError
 
-from gke_ai.catalog.objects import holds
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.kube.objects import Object, holds
 from gke_ai.ops.stack import Stop, client_of
 from gke_ai.ops.status import AUTOSCALER_EVENTS
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Object = Mapping[str, Any]
 # The kinds that a forecast is read from: path, and field selector.
 KINDS: Mapping[str, tuple[str, str]] = {
     "Workload": (f"/apis/{KUEUE_API}/workloads", ""),

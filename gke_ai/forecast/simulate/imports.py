@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,
     MAX_ROWS,
@@ -29,6 +28,7 @@ from gke_ai.forecast.simulate.trace import (
     text_of,
 )
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.objects import condition, holds
 from gke_ai.kube.pods import ACCELERATORS, requests
 from gke_ai.ops.stack import Stop
 

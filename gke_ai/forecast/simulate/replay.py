@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
-from gke_ai.catalog.objects import holds
 from gke_ai.forecast.simulate.capacity import Capacity
 from gke_ai.forecast.simulate.fleet import RECLAIMED, Fleet, Group
 from gke_ai.forecast.simulate.kueue import Counts, Log
@@ -26,6 +25,7 @@ from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.objects import Object, Queues, evicted, flavor_of, name_of, stamped, workload
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.objects import holds
 from gke_ai.ops.stack import Stop
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: it moved none.

@@ -16,7 +16,8 @@ from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot
 from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, PATH, configuration, manager
 from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
 from gke_ai.forecast.snapshot.pools import NodePool, read_pools
-from gke_ai.ops.stack import Object, Stack, Stop, add_stack, client_of, objects_of, request
+from gke_ai.kube.objects import Object
+from gke_ai.ops.stack import Stack, Stop, add_stack, client_of, objects_of, request
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

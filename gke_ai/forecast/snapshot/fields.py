@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-Object = Mapping[str, Any]
+from gke_ai.kube.objects import Object
+
 SELECTED = "(selected)"
 _ABSENT = object()
 # Fields whose keys, or whose value, are keys of labels that matter to the scheduler, to Kueue or to a controller.

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.namespaces import PUBLIC
-from gke_ai.forecast.snapshot.fields import SELECTED, Object, kinds
+from gke_ai.forecast.snapshot.fields import SELECTED, kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.pools import NodePool
+from gke_ai.kube.objects import Object
 
 DIGITS = 10
 # Of the name of a Workload: as many digits of a hash, after a prefix. Together they fit in a label.

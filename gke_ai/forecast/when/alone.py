@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.catalog.objects import condition, holds
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
+from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.ops.stack import Stop, list_objects, request
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-Object = Mapping[str, Any]
 KUEUE = f"/apis/{KUEUE_API}"
 # Kueue decides within a second, but can pause for seconds on a busy machine.
 SECONDS, LOOK_EVERY = 30.0, 0.2

@@ -14,7 +14,6 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from gke_ai.catalog.objects import condition
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import roots, sharing
 from gke_ai.forecast.durations import Arrivals, Durations, Record, records
@@ -27,6 +26,7 @@ from gke_ai.forecast.simulate.replay import LONGEST_WAIT, Decider, Replay
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.objects import condition
 from gke_ai.settings import ResolvedStack, Settings
 
 # The interval is from the first to the last of these starts. Of 30 equally likely starts and one more, that one is

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai import settings
-from gke_ai.catalog.objects import label
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.objects import label
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.stack import ROOT, Stack, Stop
 from gke_ai.settings import BadConfiguration

@@ -10,8 +10,8 @@ from fractions import Fraction
 from gke_ai.catalog import features
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.objects import label
 from gke_ai.catalog.versions import KUEUE_CHART
+from gke_ai.kube.objects import label
 from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both

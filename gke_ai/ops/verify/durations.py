@@ -13,9 +13,8 @@ from typing import Any
 
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import INSTANCE_TYPE
-from gke_ai.catalog.objects import condition, label
 from gke_ai.catalog.quantities import format_quantity, round_up
-from gke_ai.ops.stack import Object
+from gke_ai.kube.objects import Object, condition, label
 from gke_ai.ops.verify.live import Live, moment, seconds_between
 from gke_ai.ops.verify.nodes import amounts, groups, requests_on
 from gke_ai.ops.verify.pod_claims import load_seconds, pods_of, startup_probes

@@ -20,10 +20,9 @@ from gke_ai.catalog.nodes import (
     ZONE,
     NodeShape,
 )
-from gke_ai.catalog.objects import holds, label
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import requests
-from gke_ai.ops.stack import Object
 from gke_ai.ops.status import ended
 from gke_ai.registered.pools import node_shape
 from gke_ai.registered.stack import RegisteredStack, Resource, selects

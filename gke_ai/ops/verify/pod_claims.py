@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gke_ai.catalog.objects import condition
-from gke_ai.ops.stack import Object, kubectl
+from gke_ai.kube.objects import Object, condition
+from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison
 from gke_ai.ops.verify.live import images, seconds_between
 from gke_ai.registered.stack import Resource, selects

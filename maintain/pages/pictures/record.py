@@ -19,7 +19,8 @@ from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.ops.stack import Object, Stack, list_objects
+from gke_ai.kube.objects import Object
+from gke_ai.ops.stack import Stack, list_objects
 from tests.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from gke_ai.catalog.objects import holds
 from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.rehearse.manifests import Manifest
+from gke_ai.kube.objects import holds
 from tests.rehearsal.tables.agreement import exceptions
 from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.decisions import Decision
