@@ -117,9 +117,7 @@ def classes_without_auto_creation_have_pools(stack: ResolvedStack) -> Iterator[P
 
 
 @rule
-def classes_exist(
-    stack: ResolvedStack,
-) -> Iterator[Problem]:
+def classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
     names = [compute_class.name for compute_class in stack.settings.compute_classes]
     for workload in (placed.section for placed in stack.gpu_workloads):

@@ -13,9 +13,7 @@ from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor
 
 
 @rule
-def flavors_are_of_pools(
-    stack: ResolvedStack,
-) -> Iterator[Problem]:
+def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
     """The pools of a flavor are in this stack and have the same accelerator, as its labels name only one."""
     unresolved = stack.unresolved
     known = [pool.name for pool in stack.pools]

@@ -14,9 +14,7 @@ from gke_ai.settings.stack import ResolvedStack
 
 
 @rule
-def pools_exist(
-    stack: ResolvedStack,
-) -> Iterator[Problem]:
+def pools_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """The pool of a workload is in this stack."""
     known = [pool.name for pool in stack.settings.gpu_pools]
     autopilot = stack.cluster.is_autopilot and not stack.unresolved.overlaps("gke-ai:cluster.mode")
@@ -60,9 +58,7 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
 
 
 @rule
-def runs_over_several_nodes_have_a_network(
-    stack: ResolvedStack,
-) -> Iterator[Problem]:
+def runs_over_several_nodes_have_a_network(stack: ResolvedStack) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.

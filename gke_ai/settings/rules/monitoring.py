@@ -22,8 +22,10 @@ _FIELDS = {
     "serverDownMinutes": "server_down_minutes",
 }
 
+of_monitoring = each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
 
-@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
+
+@of_monitoring
 def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
     """Channels have their full resource names, occur once, and are no more than Google allows."""
     for index, channel in enumerate(monitoring.channels):
@@ -42,7 +44,7 @@ def channels_are_named_in_full(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("channels"), f"{cause}. It would refuse the alerts", "Combine channels")
 
 
-@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
+@of_monitoring
 def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
     """Monitoring creates dashboards, alerts or both."""
     if not monitoring.dashboards and not monitoring.alerts:
@@ -50,7 +52,7 @@ def section_creates_something(monitoring: Monitoring) -> Iterator[Problem]:
         yield Problem(monitoring.at("dashboards"), cause, "Remove gke-ai:monitoring, or set one of them to true")
 
 
-@each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
+@of_monitoring
 def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
     """With alerts: false, no key of an alert is set."""
     if monitoring.alerts or not monitoring.dashboards:
@@ -63,9 +65,7 @@ def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
 
 @needs("gke-ai:queues", "gke-ai:serving", "gke-ai:autoscaling", "gke-ai:training", "gke-ai:batch", "gke-ai:tenants")
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def stack_has_something_to_monitor(
-    stack: ResolvedStack,
-) -> Iterator[Problem]:
+def stack_has_something_to_monitor(stack: ResolvedStack) -> Iterator[Problem]:
     """The stack has something to monitor, and something for each configured alert."""
     monitoring, cluster_queues = stack.settings.monitoring, stack.cluster_queues
     if monitoring is None:
