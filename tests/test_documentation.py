@@ -56,7 +56,7 @@ def test_configuration_names_its_schema_for_editors(path: Path) -> None:
 def in_form(mistakes: bool) -> list[Any]:
     """Configurations with mistakes in form (`mistakes`), or with keys that don't match each other."""
     every = ((mistake.id, mistake.values()) for mistake in MISTAKES)
-    return [pytest.param(values, id=name) for name, values in every if bool(read(values)[1]) == mistakes]
+    return [pytest.param(values, id=name) for name, values in every if bool(read(values)[2]) == mistakes]
 
 
 @pytest.mark.parametrize("values", in_form(mistakes=False))
