@@ -147,6 +147,8 @@ def test_a_change_that_the_cluster_refuses_is_refused_on_a_kept_base(repository:
     train["spec"]["template"]["spec"]["containers"][0]["args"] = ["another"]
     (folder / "jobs.yaml").write_text(yaml.safe_dump(train))
     printed = rehearse(repository, runner, 3, manifests=str(folder), base=str(SAMPLE / "cluster"))
+    if "earlier rehearsal: none" in printed:  # no other test has kept a base
+        printed = rehearse(repository, runner, 3, manifests=str(folder), base=str(SAMPLE / "cluster"))
     assert "earlier rehearsal: started" in printed
     refusal = printed.partition("The change is refused:")[2]
     assert "jobs.yaml, document 1: Job research/train: " in refusal
