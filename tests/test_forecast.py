@@ -472,6 +472,10 @@ def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
         ('{"version": 1}', "its version is 1, and this program reads version 2"),
         ('{"version": 2, "stack": "s"}', "does not have the form"),
         ('{"version": 2, "evictions": [{"who": 1}]}', "Eviction has no who"),
+        (
+            '{"version": 2, "lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}',
+            "does not have the form",
+        ),
     ],
 )
 def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:

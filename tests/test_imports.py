@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "components.plugin": {"catalog", "components", "settings"},
     # Programs of pods: the standard library only.
     "components.pods": set[str](),
-    "registered": {"catalog", "settings"},
+    "registered": {"catalog", "kube", "settings"},
     "kube": {"catalog"},
     "policy": {"catalog", "kube", "registered", "settings"},
     "ops": {"catalog", "kube", "registered", "settings"},

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.kube.pods import accelerators, requests
+from gke_ai.kube.values import UNKNOWN
 from gke_ai.kube.workloads import is_server
-from gke_ai.registered.values import UNKNOWN
 
 
 def container(limits: dict[str, Any] | None = None, **requested: Any) -> dict[str, Any]:
@@ -72,3 +72,16 @@ def test_a_server_has_a_queue_or_accelerators(
 ) -> None:
     template = {"metadata": {"labels": of_template}, "spec": spec}
     assert is_server({"metadata": {"labels": labels}, "spec": {"template": template}}) == server
+
+
+@pytest.mark.parametrize(
+    "controller",
+    [
+        {"metadata": UNKNOWN, "spec": {}},
+        {"metadata": {"labels": UNKNOWN}, "spec": UNKNOWN},
+        {"metadata": {}, "spec": {"template": UNKNOWN}},
+        {"metadata": {}, "spec": {"template": {"metadata": {"labels": UNKNOWN}, "spec": UNKNOWN}}},
+    ],
+)
+def test_what_is_not_known_yet_makes_no_server(controller: dict[str, Any]) -> None:
+    assert not is_server(controller)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 from pulumi_policy import EnforcementLevel
 
+from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.policy.base import Policy, Violation, Waiver, waived
 from gke_ai.policy.pack import RENAMED, Context, plain, resource, unused_waiver, waivers
 from gke_ai.policy.rules import POLICIES
 from gke_ai.registered.stack import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
-from gke_ai.registered.values import SECRET, UNKNOWN
 from gke_ai.settings import BadConfiguration, load
 
 QUEUE = "kueue.x-k8s.io/queue-name"

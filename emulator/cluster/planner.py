@@ -21,6 +21,7 @@ from emulator.cluster.placement import Placement
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.cluster.requests import QUEUED, consumed_by
 from gke_ai.catalog.nodes import ZONE
+from gke_ai.kube.pods import ended
 
 Object = dict[str, Any]
 
@@ -60,7 +61,7 @@ def is_waiting(pod: Object) -> bool:
 
 def occupies(pod: Object) -> bool:
     """Whether a pod uses resources of its node."""
-    return bool(pod["spec"].get("nodeName")) and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+    return bool(pod["spec"].get("nodeName")) and not ended(pod)
 
 
 def plan(

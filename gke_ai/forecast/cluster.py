@@ -21,8 +21,8 @@ from gke_ai.forecast.model import Accelerators, Nodes, Server
 from gke_ai.forecast.names import owner_of, pod_name
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count
-from gke_ai.kube.workloads import is_server
+from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
+from gke_ai.kube.workloads import SERVERS, is_server
 
 PoolKey = tuple[str, str, str]
 # A node that loses its pods within this time of its own end is drained, not idle.
@@ -34,7 +34,7 @@ def controllers(histories: Histories) -> dict[str, History]:
     """Returns the Deployments and StatefulSets by stable name; of those with the same name the newest one."""
     return {
         f"{history.last['metadata']['namespace']}/{kind.lower()}/{history.last['metadata']['name']}": history
-        for kind in ("Deployment", "StatefulSet")
+        for kind in SERVERS
         for history in sorted(histories.get(kind, {}).values(), key=lambda history: history.first)
     }
 
@@ -203,11 +203,6 @@ def used_on_nodes(histories: Histories, second: float) -> Counter[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- pods
-def ended(pod: Object) -> bool:
-    """Whether a pod has run to its end."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
 def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None:
     """Returns the Workload of a pod, from those by the uid of their owner and by stable name."""
     return workloads.get(pod["metadata"]["uid"]) or workloads.get(pod_name(pod))

@@ -306,6 +306,8 @@ def _entry(part: type[Any], entry: Mapping[str, Any]) -> Any:
     if unknown := entry.keys() - {field.name for field in fields(part)}:
         raise TypeError(f"{part.__name__} has no {', '.join(sorted(unknown))}")
     if part is Lane:
-        steps = tuple((int(at), state if isinstance(state, str) else Count(*state)) for at, state in entry["steps"])
+        steps = tuple(
+            (int(at), state if isinstance(state, str) else Count(*map(int, state))) for at, state in entry["steps"]
+        )
         return Lane(entry["group"], entry["name"], steps)
     return part(**entry)

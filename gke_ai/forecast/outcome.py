@@ -10,7 +10,6 @@ from gke_ai.forecast.clock import Clock, clock
 from gke_ai.forecast.cluster import (
     accelerators,
     controllers,
-    ended,
     leaves,
     nodes,
     pool_of,
@@ -26,6 +25,7 @@ from gke_ai.forecast.quota import over_quota
 from gke_ai.forecast.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.waits import lacks_node, waits
 from gke_ai.kube.objects import Object, holds
+from gke_ai.kube.pods import ended
 from gke_ai.kube.workloads import is_server
 
 HORIZON_SECONDS = 1800

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.forecast.cluster import ended, is_of_interest, workload_of
+from gke_ai.forecast.cluster import is_of_interest, workload_of
 from gke_ai.forecast.model import Wait
 from gke_ai.forecast.names import is_server_name, pod_name
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, together
@@ -27,6 +27,7 @@ from gke_ai.forecast.reasons import (
 )
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.objects import Object, condition, label
+from gke_ai.kube.pods import ended
 
 # What Kueue compares to find equal workloads, besides containers:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/util/pod/pod.go, SpecShape

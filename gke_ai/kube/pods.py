@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping
 
 Spec = Mapping[str, Any]
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
@@ -27,20 +29,20 @@ def requests(spec: Spec) -> dict[str, Fraction]:
     """
     together: Counter[str] = Counter()
     peak: dict[str, Fraction] = {}
-    for container in _list(spec, "initContainers"):
+    for container in items(spec, "initContainers"):
         own = container_requests(container)
         if container.get("restartPolicy") == "Always":
             together.update(own)
             own = {}
         for resource, amount in own.items():
             peak[resource] = max(peak.get(resource, _NOTHING), amount + together[resource])
-    for container in _list(spec, "containers"):
+    for container in items(spec, "containers"):
         together.update(container_requests(container))
     total = {
         resource: max(Fraction(together[resource]), peak.get(resource, _NOTHING)) for resource in {*together, *peak}
     }
     total |= {resource: amount for resource, amount in container_requests(spec).items() if _of_whole_pod(resource)}
-    for resource, amount in _amounts(_mapping(spec, "overhead")).items():
+    for resource, amount in _amounts(mapping(spec, "overhead")).items():
         total[resource] = total.get(resource, _NOTHING) + amount
     return total
 
@@ -56,10 +58,15 @@ def accelerator_count(spec: Spec) -> int:
     return sum(accelerators(spec).values())
 
 
+def ended(pod: Object) -> bool:
+    """Whether a pod has run to its end."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
 def container_requests(container: Spec) -> dict[str, Fraction]:
     """What a container requests, by resource. A limit stands for a request that is not stated, as the API sets it."""
-    resources = _mapping(container, "resources")
-    return _amounts({**_mapping(resources, "limits"), **_stated(_mapping(resources, "requests"))})
+    limits, requested = mapping(container, "resources", "limits"), mapping(container, "resources", "requests")
+    return _amounts({**limits, **_stated(requested)})
 
 
 def _of_whole_pod(resource: str) -> bool:
@@ -78,13 +85,3 @@ def _amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
 
 def _stated(texts: Mapping[str, Any]) -> dict[str, Any]:
     return {resource: text for resource, text in texts.items() if text is not None}
-
-
-def _mapping(item: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = item.get(key)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _list(item: Mapping[str, Any], key: str) -> Iterable[Spec]:
-    found = item.get(key)
-    return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list | tuple) else []

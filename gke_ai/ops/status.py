@@ -17,7 +17,7 @@ from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.kube.objects import Object, condition, holds, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count
+from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
@@ -347,11 +347,6 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
         yield f"send requests to the servers:  {stack.next('smoke')}"
     yield f"show the status again:  {stack.next('status')}"
     yield f"delete the stack:  {stack.next('down')}"
-
-
-def ended(pod: Object) -> bool:
-    """Whether a pod has run to its end."""
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 if __name__ == "__main__":

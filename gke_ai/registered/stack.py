@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gke_ai.registered.values import is_unset, items, mapping, value
+from gke_ai.kube.values import is_unset, items, mapping, value
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gke_ai.catalog.capacity import mode_of_priority
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.registered.values import Hidden, items, mapping, number, value
+from gke_ai.kube.values import Hidden, items, mapping, number, value
 
 
 def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str, Any]]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes import RECORDED_NODES
 from gke_ai.forecast.names import join_names
 from gke_ai.kube.pods import accelerators
+from gke_ai.kube.values import mapping
 from gke_ai.kube.workloads import is_server
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import (
@@ -32,7 +33,6 @@ from gke_ai.registered.types import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from gke_ai.registered.values import mapping
 from gke_ai.report.capacity import pod_of, pools_of
 from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 

@@ -14,6 +14,7 @@ from gke_ai.forecast.clock import DELAY, UPGRADED, WAITS
 from gke_ai.forecast.names import owner_of, pod_name
 from gke_ai.forecast.timeline import annotation
 from gke_ai.kube.objects import Object, holds, label
+from gke_ai.kube.pods import ended
 
 # The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
 LEAVING = "emulator.gke-ai/leaving"
@@ -78,7 +79,7 @@ def _replicas(item: Object) -> int:
 
 def _living(pods: Iterable[Object]) -> list[Object]:
     """The pods that have not ended. Kubernetes replaces the others."""
-    return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+    return [pod for pod in pods if not ended(pod)]
 
 
 def _job(job: Object, pods: list[Object]) -> bool:

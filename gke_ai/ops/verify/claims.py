@@ -13,6 +13,7 @@ from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import label
 from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both
 from gke_ai.ops.verify.live import Grant, bucket_command, releases, secrets
@@ -22,7 +23,6 @@ from gke_ai.ops.verify.pod_claims import PodClaims
 from gke_ai.registered.pools import flavor_pools, node_shape
 from gke_ai.registered.stack import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
-from gke_ai.registered.values import items, mapping, value
 from gke_ai.registered.workloads import class_choice, nominal_quotas
 
 

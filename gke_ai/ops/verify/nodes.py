@@ -22,12 +22,11 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, holds, label
-from gke_ai.kube.pods import requests
-from gke_ai.ops.status import ended
+from gke_ai.kube.pods import ended, requests
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.registered.pools import node_shape
 from gke_ai.registered.stack import RegisteredStack, Resource, selects
 from gke_ai.registered.types import NODE_POOL
-from gke_ai.registered.values import items, mapping, value
 from gke_ai.registered.workloads import class_choice
 from gke_ai.settings.calibration import MEASURED
 

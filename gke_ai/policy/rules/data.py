@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gke_ai.kube.values import Hidden, items, list_at, number, texts, value
 from gke_ai.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.stack import RegisteredStack, Resource, pods_of
 from gke_ai.registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
-from gke_ai.registered.values import Hidden, items, list_at, number, texts, value
 
 # Names of variables that hold a secret. A value that is a path (/var/run/…) is not a secret.
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$", re.I)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gke_ai.kube.values import is_unset, items, list_at, mapping, value
+from gke_ai.kube.workloads import SERVERS
 from gke_ai.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.stack import RegisteredStack, Resource, pods_of, resource_request, selects
-from gke_ai.registered.values import is_unset, items, list_at, mapping, value
 from gke_ai.registered.workloads import replica_bounds
 
 # Tags that registries move to newer images.
 MOVING_TAGS = {"latest", "stable", "main", "master", "edge", "nightly", "dev"}
 # Capabilities that the Pod Security level baseline allows in addition to the defaults and that grant no node access.
 HARMLESS_CAPABILITIES = {"NET_BIND_SERVICE"}
-SERVERS = ("Deployment", "StatefulSet")
 
 
 @of_resources(
