@@ -58,7 +58,9 @@ def test_replays_hold_the_starts_of_other_days_of_the_real_kueue() -> None:
     for runs in of_pair:
         asked = asked_of(runs)
         # Not more at once: Kueue does not come to rest within minutes with hundreds of queues.
-        waits = [wait for first in range(0, len(asked), AT_ONCE) for wait in replays(asked[first:][:AT_ONCE], runs)]
+        waits = [
+            wait for first in range(0, len(asked), AT_ONCE) for wait in replays(asked[first : first + AT_ONCE], runs)
+        ]
         of_all += len(asked)
         for run, found in zip(asked, waits, strict=True):
             assert run.waited is not None

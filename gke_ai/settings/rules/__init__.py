@@ -7,6 +7,7 @@ Rules run on all parsed sections. The first rules find an unknown location, impo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gke_ai.settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unresolved
@@ -134,4 +135,4 @@ def _without_unknown_slices(stack: ResolvedStack) -> ResolvedStack:
 
 def _set_aside(stack: ResolvedStack, paths: set[str], names: set[str], **left: object) -> ResolvedStack:
     unresolved = Unresolved(stack.unresolved.paths | paths, stack.unresolved.names | names)
-    return ResolvedStack(stack.settings.model_copy(update=left), stack.measured, unresolved)
+    return replace(stack, settings=stack.settings.model_copy(update=left), unresolved=unresolved)
