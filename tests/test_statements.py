@@ -28,6 +28,7 @@ PLANTED = [
     ),
     ("commands", "Run `emulator/run capcity spot=0`.", "emulator/run capcity"),
     ("paths", "It is in `gke_ai/catalog/gpu.py`.", "gke_ai/catalog/gpu.py"),
+    ("paths", "| `components/` | has `progam/` |", "progam/"),
     ("paths", "```\nemulator/run pytest tests/test_setings.py -q\n```", "tests/test_setings.py"),
     ("paths", "```\nmake up CONFIG=x.yaml && cat examples/missing.yaml\n```", "examples/missing.yaml"),
     ("keys", "Set `gke-ai:gpuPool`.", "gke-ai:gpuPool"),

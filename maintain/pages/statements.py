@@ -122,7 +122,10 @@ def _module(name: str, rest: str) -> Iterator[str]:
 
 
 def paths(page: Page) -> Iterator[str]:
-    """Paths in code whose first folder exists, and that do not exist themselves."""
+    """Paths in code whose first folder exists, and that do not exist themselves. Folders that a table says are in one."""
+    for folder, row in re.findall(r"^\| `([\w./]+)/`(.*)$", page.text, re.M):
+        inside = (f"{name}/" for name in re.findall(r"`(\w+)/`", row))
+        yield from (name for name in inside if not {ROOT / name, ROOT / folder / name} & tracked())
     words = [word for line in page.commands for word in line.split()]
     for word in words:
         name = re.sub(r"(::.*|:\d+|[,;])$", "", word.strip("\"'"))
