@@ -1,19 +1,18 @@
 # Every target runs through emulator/run, which builds missing tools and sets the emulator's environment.
 #
-# These variables of a user are texts: make expands nothing in them. A recipe takes them from its environment, as "$$STACK",
-# so that no shell runs what they contain. tests/test_makefile.py tries it with each of them.
+# These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
+# and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/test_makefile.py tries each.
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
-	REHEARSAL SIMULATION JSON PICTURE MARKDOWN FILES OF FAULT WITHOUT_CLUSTER PASSING INTERVAL ALL NAMESPACE QUEUE
-$(foreach input,$(INPUTS),$(eval override $(input) := $$(value $(input)))$(if $($(input)),$(eval export $(input))))
-PICK = --stack "$$STACK" --config "$$CONFIG"
+	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
+# Those of the targets for maintainers.
+OTHERS := FILES OF FAULT WITHOUT_CLUSTER PASSING
+$(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
+$(foreach input,$(INPUTS),$(if $($(input)),$(eval export GKE_AI_$(input) := $$(value $(input)))))
+$(foreach input,$(OTHERS),$(if $($(input)),$(eval export $(input))))
+# Builds the tools that the verb needs before it, in parallel with the Python environment.
+GKE_AI = GKE_AI_PURPOSE="stack $(NAME)" emulator/run --tools "$$(python3 gke_ai/cli/tools.py $@)" gke-ai $@
 # Default: the name of the configuration without its suffix, or dev.
-NAME = $${STACK:-$$(basename -- "$${CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
-# Builds the tools that the stack needs before the first command on it, in parallel with the Python environment.
-TOOLS = --tools "$$(python3 gke_ai/ops/needed_tools.py "$${CONFIG:-Pulumi.$${STACK:-dev}.yaml}")$(if $(filter-out pool/%,$(UPGRADE)),$(COMMA)previous)"
-COMMA = ,
-# A rehearsal of manifests runs no Pulumi.
-CLUSTER_TOOLS = kubernetes,etcd,kwok,helm,kueue,jobset
-EMULATOR = GKE_AI_PURPOSE="stack $(NAME)" emulator/run $(TOOLS) python -m gke_ai.ops.emulated
+NAME = $${GKE_AI_STACK:-$$(basename -- "$${GKE_AI_CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
@@ -26,55 +25,32 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
-	@$(EMULATOR) up $(PICK)
 status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…]
-	@$(EMULATOR) status $(PICK) $(if $(ALL),--all) --namespace "$$NAMESPACE" --queue "$$QUEUE"
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
-	@$(EMULATOR) runs $(PICK)
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
-	@$(EMULATOR) snapshot $(PICK)
 when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]
-	@emulator/run --tools $(CLUSTER_TOOLS),stack$(if $(INTERVAL),$(COMMA)kueue-simulation) python -m gke_ai.forecast.when --stack "$(NAME)" $(if $(CONFIG),--config "$$CONFIG") $(if $(SNAPSHOT),--snapshot "$$SNAPSHOT") $(if $(JSON),--json "$$JSON") $(if $(INTERVAL),--interval) -- "$$RUN_FILE"
 logs:  ## print the logs of a run, its restarts and newest checkpoint: make logs RUN=NAME [STACK=…]
-	@$(EMULATOR) logs $(PICK) --run "$$RUN"
 remove-run:  ## delete the Job or JobSet of a run that has ended: make remove-run RUN=NAME [STACK=…]
-	@$(EMULATOR) remove-run $(PICK) --run "$$RUN"
 verify:  ## compare what the stack relies on with its cluster, and measure it
-	@$(EMULATOR) verify $(PICK)
 smoke:  ## send requests to every server of a stack
-	@$(EMULATOR) smoke $(PICK)
+preview:  ## preview a stack, with the policies
+policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
+preview-json:  ## print Pulumi's JSON of a preview on a new stack
+report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
+rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
+simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
+crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
+recover:  ## repair the state after a killed up
+down:  ## delete a stack
+up status runs snapshot when logs remove-run verify smoke preview policies preview-json report rehearse simulate crds recover down:
+	@$(GKE_AI)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
-	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m gke_ai.ops.doctor $(PICK)
-preview:  ## preview a stack, with the policies
-	@$(EMULATOR) preview $(PICK)
-policies:  ## print the policy results of a preview: make policies [STACK=prod] [CONFIG=…]
-	@$(EMULATOR) policies $(PICK)
-preview-json:  ## print Pulumi's JSON of a preview on a new stack
-	@$(EMULATOR) preview-json $(PICK)
-report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
-	@$(EMULATOR) report $(PICK) $(if $(PRICES),--prices "$$PRICES") $(if $(REHEARSAL),--rehearsal "$$REHEARSAL") \
-		$(if $(SIMULATION),--simulation "$$SIMULATION")
-rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
-	@emulator/run $(if $(MANIFESTS),--tools $(CLUSTER_TOOLS),$(TOOLS)) python -m gke_ai.forecast.rehearse --stack "$(NAME)" --config "$$CONFIG" \
-		--manifests "$$MANIFESTS" --base "$$BASE" --snapshot "$$SNAPSHOT" \
-		--json "$$JSON" --picture "$$PICTURE" --markdown "$$MARKDOWN" --prices "$$PRICES" --unavailable "$$UNAVAILABLE" --upgrade "$$UPGRADE" \
-		$(if $(MINUTES),--minutes "$$MINUTES")
-simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
-	@set -f; for file in $$COMPARE; do set -- "$$@" --compare "$$file"; done; \
-		emulator/run --tools stack,helm,kueue-simulation python -m gke_ai.forecast.simulate day --stack "$(NAME)" --config "$$CONFIG" \
-		"$$@" --trace "$$TRACE" --json "$$JSON" --picture "$$PICTURE" --prices "$$PRICES" \
-		$(if $(JOBS),--jobs "$$JOBS") $(if $(SEED),--seed "$$SEED") $(if $(SEEDS),--seeds "$$SEEDS")
+	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m gke_ai.cli $@
 site:  ## build the documentation as a site in .local/site, which needs no network
 	@emulator/run python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures
 	emulator/run python -m maintain.pages.pictures
-crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
-	@$(EMULATOR) crds $(PICK)
-recover:  ## repair the state after a killed up
-	@$(EMULATOR) recover $(PICK)
-down:  ## delete a stack
-	@$(EMULATOR) down $(PICK)
 # Takes two to three minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster

@@ -1,4 +1,4 @@
-"""Names of before the package `gke_ai`: in a checkout, they work until 0.5.0, with a notice.
+"""Names of before the package `gke_ai` and the command `gke-ai`: they work until 0.5.0, with a notice.
 
 `settings.model` is then the module `gke_ai.settings.model` itself, not a copy of it.
 """
@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
@@ -22,6 +22,36 @@ MOVED = {
     "rehearse.simulate": "forecast.simulate",
     "rehearse.simulate.when": "forecast.when",
 }
+
+
+# Verbs of `gke-ai` that were modules, with the words that their first argument stood for.
+VERBS: Mapping[str, Mapping[str, str]] = {
+    "ops.runs": {"list": "runs", "remove": "remove-run"},
+    "forecast.simulate": {"day": "simulate", "generate": "trace-generate", "import": "trace-import"},
+    "ops.emulated": {},
+}
+
+
+def verb(module: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of `gke-ai` for those of a module that was a command, such as `ops.runs`."""
+    if module not in VERBS:
+        name, rest = module.rpartition(".")[2], [*arguments]
+    else:
+        options = next((number for number, word in enumerate(arguments) if not word.startswith("-")), 0)
+        rest = [*arguments[:options], *arguments[options + 1 :]]
+        word = arguments[options] if arguments else "--help"
+        name = VERBS[module].get(word, word)
+    if name in ("logs", "remove-run"):  # --run was an option
+        rest = [word for word in rest if word != "--run"]
+    # The deletion had no question.
+    return [*name.split(), *(["--yes"] if name == "down" else []), *rest]
+
+
+def run_verb(module: str) -> None:
+    """Runs `gke-ai` for a module that was a command. Prints one notice."""
+    arguments = verb(module, sys.argv[1:])
+    print(f"`python -m gke_ai.{module}` is now `gke-ai {arguments[0]}`. It works until 0.5.0.", file=sys.stderr)
+    importlib.import_module("gke_ai.cli").main(arguments)
 
 
 def current(name: str) -> str:

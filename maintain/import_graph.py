@@ -21,7 +21,6 @@ LAYERS = (
         "forecast.snapshot",
         "forecast.when",
     ),
-    "ops.emulated",
 )
 # Files that belong to no folder of a subject.
 APART = {*FORMER_NAMES, "gke_ai/__init__.py", "gke_ai/former_names.py"}

@@ -76,13 +76,19 @@ def of(root: Path, file: Path) -> str:
             mode = cluster.get("existingMode", "standard")
             run("existing", "create", cluster["name"], "--mode", mode, "--location", cluster["location"])
         try:
-            module = "gke_ai.ops.emulated" if package(root) != root else "ops.emulated"
-            run("python", "-m", module, "up", "--stack", STACK, "--config", str(file))
+            run(*deploying(root), "up", "--stack", STACK, "--config", str(file))
             exported = run("pulumi", "stack", "export", "--stack", STACK, "--show-secrets", "--non-interactive")
             return recorded(json.loads(exported)["deployment"], STACK, config)
         finally:
             for folder in (Path(state) / "clusters").glob("*"):
                 run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({folder.name!r})")
+
+
+def deploying(root: Path) -> tuple[str, ...]:
+    """The command of a checkout, perhaps of an earlier version, that runs a verb on its emulator."""
+    if (package(root) / "cli").is_dir():
+        return ("gke-ai",)
+    return ("python", "-m", "gke_ai.ops.emulated" if package(root) != root else "ops.emulated")
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_file_that_cannot_be_used_is_a_problem_with_its_path_and_a_remedy(
 def test_missing_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"none\.yaml does not exist") as bad:
         load(calibrated(tmp_path / "none.yaml"), "my-project")
-    assert "python -m gke_ai.ops.verify" in str(bad.value)
+    assert "gke-ai verify" in str(bad.value)
 
 
 def test_file_reads_as_it_was_written(tmp_path: Path) -> None:

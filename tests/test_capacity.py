@@ -1,11 +1,10 @@
-"""`python -m gke_ai.ops.capacity` on a server of this machine. Its answers are written after Google's reference; both
+"""`gke-ai capacity` on a server of this machine. Its answers are written after Google's reference; both
 they and the requests are compared with Google's API description."""
 
 from __future__ import annotations
 
 import datetime
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -24,13 +23,15 @@ from gke_ai.forecast.rehearse import command as rehearse
 from gke_ai.forecast.rehearse import prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.sources import Configurations
+from gke_ai.kube.client import Answer
 from gke_ai.ops import advice, capacity
 from gke_ai.ops.doctor import requests
-from gke_ai.ops.stack import Answer, Stop
+from gke_ai.ops.stack import Stack
 from gke_ai.registered import prices
-from gke_ai.report import __main__ as report
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
 from tests.repository import ROOT
 
 PROJECT, TOKEN = "my-project", "not-a-token"
@@ -188,11 +189,7 @@ def run(compute: Compute, folder: Path, call: Any = logged_in, **changes: Any) -
     config, file = folder / "prod.yaml", folder / "calibration.yaml"
     stack = {f"gke-ai:{key}": value for key, value in (STACK | changes).items() if value is not None}
     config.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **stack}}))
-    options = ["--stack", "prod", "--config-file", str(config), "--output", str(file), "--compute", compute.address]
-    with pytest.raises(SystemExit) as ended:
-        capacity.main(options, call)
-    assert isinstance(ended.value.code, int)
-    return ended.value.code, file
+    return capacity.show(Stack("prod", config), file, compute.address, call), file
 
 
 # ------------------------------------------------------------------------------------------------------------ answers
@@ -408,9 +405,7 @@ def test_file_that_the_configuration_names_is_written(
     file = tmp_path / "named.yaml"
     file.write_text(FIGURES.written())
     run(compute, tmp_path, calibration=str(file))
-    config = ["--config-file", str(tmp_path / "prod.yaml"), "--compute", compute.address]
-    with pytest.raises(SystemExit):
-        capacity.main(["--stack", "prod", *config], logged_in)
+    capacity.show(Stack("prod", tmp_path / "prod.yaml"), None, compute.address, logged_in)
     assert len(calibration.read(file).windows) == 2
     assert "pulumi config set" not in capsys.readouterr().out
 
@@ -510,7 +505,7 @@ def test_impossible_figures_are_refused_with_their_path(tmp_path: Path, section:
         calibration.read(file)
     ((where, _, remedy),) = bad.value.mistakes
     assert where == f"{section}[0].{key}"
-    assert "python -m gke_ai.ops.capacity" in remedy
+    assert "gke-ai capacity" in remedy
 
 
 # ------------------------------------------------------------------------------------------------ report and rehearsal
@@ -524,7 +519,7 @@ def planned(folder: Path, figures: Calibration = FIGURES, per_hour: dict[str, in
     options += ["--config-file", str(configured(folder, figures))]
     if per_hour:
         options += ["--prices", str(table(folder, per_hour))]
-    report.report(report.parser().parse_args(options))
+    gke_ai("report", *options)
     return (folder / "page.md").read_text()
 
 
@@ -593,8 +588,7 @@ def test_rehearsal_names_what_google_said_and_uses_its_price(
     options = ["--config", configured(tmp_path, FIGURES), "--base", tmp_path / "base.yaml"]
     options += ["--prices", table(tmp_path, {"g2-standard-48/spot": 3}), "--json", tmp_path / "out.json"]
     options += ["--markdown", tmp_path / "out.md"]
-    monkeypatch.setattr(sys, "argv", ["rehearse", *map(str, options)])
-    rehearse.main()
+    gke_ai("rehearse", *options)
     remarks = [*FIGURES.remarks("a3-highgpu-8g", "flexStart"), *FIGURES.remarks("g2-standard-24", "spot")]
     assert list(forecasts.read(tmp_path / "out.json").notes) == remarks
     page = (tmp_path / "out.md").read_text()

@@ -12,7 +12,7 @@ import pytest
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import git, plain
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 from tests.actions import commit
 
 ABSENT = ("1" * 40, "2" * 40)
@@ -177,7 +177,7 @@ def test_files_that_git_lacks_are_no_empty_base(checkout: Path) -> None:
         ["git", "rev-parse", "main:cluster/b.yaml"], cwd=checkout, capture_output=True, text=True, check=True
     ).stdout.strip()
     (checkout / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
-    with pytest.raises(Stop, match=r"Git cannot read files of .* BASE=folder"):
+    with pytest.raises(Stop, match=r"Git cannot read files of .* --base folder"):
         source(checkout / "cluster")
 
 
@@ -186,5 +186,5 @@ def test_a_repository_that_never_answers_is_given_up(checkout: Path, monkeypatch
     head.unlink()
     os.mkfifo(head)
     monkeypatch.setattr(git, "SECONDS", 1)
-    with pytest.raises(Stop, match="does not end within 1 s"):
+    with pytest.raises(Stop, match="does not end in 1 s"):
         source(checkout / "cluster")

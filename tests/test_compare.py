@@ -13,7 +13,9 @@ from gke_ai.forecast import compare
 from gke_ai.forecast.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE
 from gke_ai.forecast.model import End, Eviction, Forecast, Nodes, Start, Wait
 from gke_ai.forecast.snapshot.format import build
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
 from tests.timelines import evicted, node, owned, pod, replica, waiting, workload
 
 SINCE = datetime(2026, 11, 22, 10, tzinfo=UTC)
@@ -156,7 +158,7 @@ def test_the_command_compares_a_file_with_a_cluster(
     monkeypatch.setattr(
         Stack, "read", lambda *_: [{"kind": "refresh"}, {"kind": "update", "startTime": "2026-11-22T10:00:00Z"}]
     )
-    compare.main([str(file), "--stack", "prod"])
+    gke_ai("compare", file, "--stack", "prod")
     output = capsys.readouterr().out
     assert "2 of 2 as forecast, since 2026-11-22 10:00 UTC." in output
     assert "evicted by llm/deployment/gemma" in output
@@ -166,7 +168,7 @@ def test_a_file_that_is_no_forecast_stops_the_command(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     file.write_text(json.dumps({"version": 9}))
     with pytest.raises(Stop, match="its version is 9"):
-        compare.main([str(file)])
+        gke_ai("compare", file)
 
 
 def test_pods_without_queue_do_not_matter() -> None:

@@ -18,11 +18,12 @@ import yaml
 from emulator.gcp_plugin import rest
 from gke_ai import settings
 from gke_ai.catalog import apis, features, project_quotas
+from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor import command as doctor
 from gke_ai.ops.doctor import needs, requests
 from gke_ai.ops.doctor.command import Doctor
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
-from gke_ai.ops.stack import Answer, Stop
+from gke_ai.terminal import Stop
 from tests import repository
 
 RECORDED = Path(__file__).parent / "recorded_answers" / "good.json"
@@ -1096,7 +1097,5 @@ def test_the_exit_code_is_1_if_something_is_missing(tmp_path: Path, capsys: pyte
         return Answer(answer["code"], answer.get("body"))
 
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] = []
-    with pytest.raises(SystemExit) as ended:
-        doctor.main(["--config", str(file)], call)
-    assert ended.value.code == 1
+    assert doctor.show("prod", file, call) == 1
     assert "gcloud auth login" in capsys.readouterr().out

@@ -21,12 +21,14 @@ from gke_ai.forecast.rehearse.kustomization import check
 from gke_ai.forecast.rehearse.manifests import parse
 from gke_ai.forecast.snapshot import kueue
 from gke_ai.forecast.when import run_file
-from gke_ai.ops import emulated
+from gke_ai.kube.client import Answer
+from gke_ai.ops import deploy, emulated
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import Answer, Stack, Stop
+from gke_ai.ops.stack import Stack
 from gke_ai.ops.verify.command import named_file
 from gke_ai.registered import prices
 from gke_ai.settings import calibration
+from gke_ai.terminal import Stop
 
 # Nested merges: 10 ** 11 pairs of 775 bytes.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
@@ -45,7 +47,7 @@ def manager_configuration(file: Path) -> None:
 READERS: dict[str, Callable[[Path], object]] = {
     "configuration": read_configuration,
     "copied configuration": lambda file: emulated.write_copy(file, file.with_name("copy.yaml"), {}),
-    "policies of a configuration": lambda file: emulated.mandatory(Stack("dev", file)),
+    "policies of a configuration": lambda file: deploy.mandatory(Stack("dev", file)),
     "verified configuration": lambda file: named_file(Stack("dev", file)),
     "run": lambda file: run_file.read_run(file, Stack("dev", None), None),  # type: ignore[arg-type]
     "calibration": calibration.read,

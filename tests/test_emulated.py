@@ -12,7 +12,9 @@ import yaml
 from emulator import existing, ready
 from emulator.gcp_plugin.store import Store
 from gke_ai.ops import emulated
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
 
 
 @pytest.fixture(autouse=True)
@@ -126,20 +128,17 @@ def test_a_broken_configuration_stops_a_deployment_and_no_other_command(
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 
 
-def run(command: str, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make COMMAND CONFIG=SOURCE`."""
-    monkeypatch.setattr("sys.argv", ["emulated", command, "--config", str(source)])
-    emulated.main()
+DEPLOYING = ("up", "preview", "policies", "preview-json", "report")
 
 
-@pytest.mark.parametrize("command", sorted(emulated.DEPLOYING))
+@pytest.mark.parametrize("command", DEPLOYING)
 def test_missing_existing_cluster_stops_before_pulumi_runs(
     command: str, asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
     source = write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING})
     with pytest.raises(Stop, match="emulator/run existing create team --mode standard --location us-east5\n"):
-        run(command, source, monkeypatch)
+        gke_ai(command, "--config", source)
     assert asked == ["ready"]
 
 
@@ -148,12 +147,6 @@ def test_stack_without_its_existing_cluster_can_be_deleted(
 ) -> None:
     no_stack: subprocess.CompletedProcess[str] = subprocess.CompletedProcess((), 1)
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: no_stack)
-    run("down", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}), monkeypatch)
+    gke_ai("down", "--config", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
     assert "There is no stack mine" in capsys.readouterr().out
     assert asked == ["ready"]
-
-
-def test_outside_the_emulator_the_command_to_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GKE_AI_STATE")
-    with pytest.raises(Stop, match=r"emulator/run python -m gke_ai\.ops\.emulated up$"):
-        run("up", tmp_path / "mine.yaml", monkeypatch)

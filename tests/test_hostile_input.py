@@ -31,10 +31,9 @@ from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, read
 from gke_ai.forecast.snapshot.names import hash_names
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import Stop
-from gke_ai.ops.terminal import PlainConsole, new_console
 from gke_ai.report.markdown import code, table, text
 from gke_ai.settings import BadConfiguration, load
+from gke_ai.terminal import PlainConsole, Stop, new_console
 from tests import repository
 from tests.snapshots import synthetic
 
@@ -205,9 +204,7 @@ def check_snapshots(document: Any, seeds: range) -> tuple[int, int]:
             reason = restored(text)
         refused += bool(reason)
         assert len(reason) < 1500, f"case {seed}: the reason is not one to read"
-        assert not reason or "python -m gke_ai.forecast.snapshot" in reason or "Update the checkout" in reason, (
-            f"case {seed}"
-        )
+        assert not reason or "gke-ai snapshot" in reason or "Update the checkout" in reason, f"case {seed}"
     return refused, len(seeds) - refused
 
 
@@ -271,7 +268,7 @@ def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> No
     "text", ["[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500, '"' + "x" * 10_000_000, "9" * 5000]
 )
 def test_a_text_that_would_exhaust_a_parser_is_refused(text: str) -> None:
-    assert "python -m gke_ai.forecast.snapshot" in restored(text)
+    assert "gke-ai snapshot" in restored(text)
 
 
 # ---------------------------------------------------------------------------------------------- terminals and Markdown

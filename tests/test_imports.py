@@ -23,29 +23,33 @@ MAY_IMPORT = {
     # Programs of pods: the standard library only.
     "components.pods": set[str](),
     "registered": {"catalog", "kube", "settings"},
-    "kube": {"catalog"},
+    "kube": {"catalog", "terminal"},
     "policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "kube", "registered", "settings"},
+    "ops": {"catalog", "kube", "registered", "settings", "terminal"},
     "svg": set[str](),
+    "terminal": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
     "forecast": {"catalog", "kube"},
-    "forecast.snapshot": {"catalog", "kube", "ops"},
-    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops"},
+    "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
+    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
     "forecast.render": {"catalog", "forecast", "registered", "svg"},
-    "report": {"catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings", "svg"},
-    "ops.emulated": {"catalog", "forecast.snapshot", "ops"},
+    "report": {*("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"), "svg", "terminal"},
     "forecast.rehearse": {
-        *("catalog", "forecast", "forecast.render", "forecast.snapshot", "ops", "ops.emulated", "registered", "report"),
-        "kube",
-        "settings",
+        *("catalog", "forecast", "forecast.render", "forecast.snapshot", "kube", "ops", "registered", "report"),
+        *("settings", "terminal"),
     },
     "forecast.simulate": {
         *("catalog", "components", "components.program", "forecast", "forecast.rehearse", "forecast.render"),
-        *("forecast.snapshot", "kube", "ops", "registered", "settings"),
+        *("forecast.snapshot", "kube", "ops", "registered", "settings", "terminal"),
     },
     "forecast.when": {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
-        *("kube", "ops", "settings"),
+        *("kube", "ops", "settings", "terminal"),
+    },
+    # The command, above everything: a verb imports what it runs.
+    "cli": {
+        *("catalog", "forecast", "forecast.compare", "forecast.rehearse", "forecast.simulate", "forecast.snapshot"),
+        *("forecast.when", "kube", "ops", "report", "terminal"),
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

@@ -10,14 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from gke_ai.cli.verbs import gke_ai
 from tests.actions import run_action
 from tests.repository import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
-INPUTS = re.search(r"^INPUTS := ((?:.*\\\n)*.*)$", MAKEFILE, re.M)[1].replace("\\\n", " ").split()  # type: ignore[index]
+INPUTS, OTHERS = (
+    re.search(rf"^{name} := ((?:.*\\\n)*.*)$", MAKEFILE, re.M)[1].replace("\\\n", " ").split()  # type: ignore[index]
+    for name in ("INPUTS", "OTHERS")
+)
 RECIPES = dict(re.findall(r"^([a-z-]+):.*\n((?:(?:\t| *#).*\n)*)", MAKEFILE, re.M))
+# The targets that are verbs of gke-ai.
+VERBS = re.search(r"^([a-z -]+):\n\t@\$\(GKE_AI\)$", MAKEFILE, re.M)[1].split()  # type: ignore[index]
 SPLIT = ("COMPARE", "FILES")  # lists of files
-FLAGS = ("WITHOUT_CLUSTER", "PASSING", "INTERVAL", "ALL")
+FLAGS = ("WITHOUT_CLUSTER", "PASSING")
 HOSTILE = {
     "double quote": '"; touch MARKER; "',
     "single quote": "'; touch MARKER; '",
@@ -41,13 +47,14 @@ HOSTILE = {
 RUN = """\
 #!/bin/sh
 printf '%s\\0' "$@" >> '{record}'
-case $1 in printenv) echo "$0" ;; gke_ai/ops/*) echo stack ;; esac
+env -0 | grep -z ^GKE_AI_ >> '{record}'
+case $1 in printenv) echo "$0" ;; gke_ai/cli/*) echo stack ;; esac
 """
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the Makefile, and programs that record their arguments as `emulator/run` and `python3`."""
+    """A folder with the Makefile. Its `emulator/run` and `python3` record arguments, and the options of gke-ai."""
     folder = tmp_path / "project"
     (folder / "emulator").mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)
@@ -58,7 +65,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def arguments(project: Path, target: str, values: dict[str, str], on_command_line: bool) -> list[str]:
-    """The arguments with which a target calls the two programs, all calls together."""
+    """The arguments with which a target calls the two programs, and the variables of gke-ai, all calls together."""
     record = project.parent / "record"
     record.write_text("")
     words = [f"{name}={value}" for name, value in values.items()] if on_command_line else []
@@ -78,24 +85,46 @@ def arguments(project: Path, target: str, values: dict[str, str], on_command_lin
 
 def used(target: str) -> set[str]:
     """The inputs that a target passes on."""
-    text = RECIPES[target]
-    for name, value in re.findall(r"^(PICK|NAME|TOOLS|EMULATOR) = (.*)$", MAKEFILE, re.M)[::-1]:
-        text = text.replace(f"$({name})", value)
-    return {name for name in INPUTS if re.search(rf"\$\$\{{?{name}\b", text)}
+    if target in (*VERBS, "doctor"):
+        return {name for name in INPUTS if f"GKE_AI_{name}" in variables(target)}
+    return {name for name in OTHERS if re.search(rf"\$\$\{{?{name}\b", RECIPES[target])}
+
+
+def variables(verb: str) -> set[str]:
+    """The variables of a verb's options and arguments."""
+    return {str(parameter.envvar) for parameter in gke_ai.commands[verb].params if parameter.envvar}
 
 
 # One target of each set of inputs: the others differ only in the command's name.
-TARGETS = [*{frozenset(used(target)): target for target in RECIPES if used(target)}.values()]
+TARGETS = [
+    *{
+        frozenset(used(target)): target
+        for target in (*VERBS, *(name for name in RECIPES if name not in VERBS))
+        if used(target)
+    }.values()
+]
 
 
 def test_every_variable_of_a_user_is_an_input() -> None:
     assert len(TARGETS) >= 8
-    assert {name for target in TARGETS for name in used(target)} == {*INPUTS} - {*FLAGS}
+    assert {name for target in TARGETS for name in used(target)} == {*INPUTS, *OTHERS} - {*FLAGS}
     documented = set(re.findall(r"\b([A-Z_]{2,})=", "".join(re.findall(r"## .*", MAKEFILE))))
-    assert documented <= {*INPUTS}
+    assert documented <= {*INPUTS, *OTHERS}
     for recipe in RECIPES.values():
-        plain = re.sub(r"\$\(if \$\((\w+)\),|\$\(filter-out pool/%,\$\(UPGRADE\)\)", "", recipe)
-        assert [name for name in INPUTS if f"$({name})" in plain or f"${{{name}}}" in plain] == []
+        plain = re.sub(r"\$\(if \$\((\w+)\),", "", recipe)
+        names = (*INPUTS, *OTHERS)
+        assert [name for name in names if f"$({name})" in plain or f"${{{name}}}" in plain] == []
+
+
+def test_a_variable_that_a_target_documents_is_an_option_of_its_verb() -> None:
+    for target, text in re.findall(r"^([a-z-]+):  ## (.*)", MAKEFILE, re.M):
+        if target in VERBS:
+            assert set(re.findall(r"\b([A-Z_]{2,})=", text)) <= used(target), target
+
+
+def test_every_verb_for_the_emulator_has_a_target() -> None:
+    of_google_or_a_file = {"capacity", "compare", "doctor", "model", "trace-generate", "trace-import"}
+    assert {*VERBS} == {*gke_ai.commands} - of_google_or_a_file
 
 
 @pytest.mark.parametrize("on_command_line", [True, False], ids=["command line", "environment"])
@@ -109,23 +138,18 @@ def test_no_value_of_a_user_runs_anything(project: Path, name: str, on_command_l
         assert not marker.exists(), target
         assert not (project / "marker").exists()
         passed = hostile.lstrip() if on_command_line else hostile  # make drops them
-        count = words.count(passed)
+        count = sum(word == passed or word.endswith(f"={passed}") for word in words)
         alone = len({*values} - {*SPLIT})
         assert count >= alone, f"{target} passes {count} of {alone} values as they are: {words}"
 
 
-def test_the_defaults_are_those_of_the_pages(project: Path) -> None:
-    assert arguments(project, "up", {}, True)[-5:] == ["up", "--stack", "", "--config", ""]
-    needed, *rehearsed = arguments(project, "rehearse", {"CONFIG": "examples/my stack.yaml"}, True)[1:]
-    assert needed == "examples/my stack.yaml"
-    assert rehearsed[:7] == ["--tools", "stack", "python", "-m", "gke_ai.forecast.rehearse", "--stack", "my stack"]
-    assert "--minutes" not in rehearsed
-    assert arguments(project, "rehearse", {"UPGRADE": "kueue"}, True)[3] == "stack,previous"
-    assert arguments(project, "rehearse", {"UPGRADE": "pool/a"}, True)[3] == "stack"
-    assert arguments(project, "rehearse", {"MANIFESTS": "x"}, True)[1] == "kubernetes,etcd,kwok,helm,kueue,jobset"
-    compared = arguments(project, "simulate", {"COMPARE": "a.yaml b.yaml", "STACK": "prod"}, True)
-    assert compared[5:12] == ["day", "--stack", "prod", "--config", "", "--compare", "a.yaml"]
-    assert "SEEDS" not in compared
+def test_a_target_is_its_verb_with_the_tools_that_it_needs(project: Path) -> None:
+    words = arguments(project, "rehearse", {"CONFIG": "examples/my stack.yaml"}, True)
+    assert words[:2] == ["gke_ai/cli/tools.py", "rehearse"]
+    assert "GKE_AI_CONFIG=examples/my stack.yaml" in words
+    assert "GKE_AI_PURPOSE=stack my stack" in words
+    (begin,) = (number for number, word in enumerate(words) if word == "--tools")
+    assert words[begin : begin + 4] == ["--tools", "stack", "gke-ai", "rehearse"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -22,8 +22,10 @@ from gke_ai.forecast.rehearse.manifests import MAX_BYTES, MAX_FILES, Change, Man
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.values import MAX_PODS
-from gke_ai.ops.stack import Answer, Stop
+from gke_ai.kube.client import Answer
+from gke_ai.terminal import Stop
 from tests.actions import commit
+from tests.commands import gke_ai
 from tests.repository import ROOT
 
 SAMPLE = ROOT / "examples" / "manifests" / "cluster"
@@ -387,7 +389,7 @@ def test_a_stated_base_replaces_that_of_git(checkout: Path, tmp_path: Path) -> N
 
 
 def test_a_base_that_git_does_not_know_is_to_be_named(tmp_path: Path) -> None:
-    with pytest.raises(Stop, match=r"does not know where .* left main.*BASE=folder"):
+    with pytest.raises(Stop, match=r"does not know where .* left main.*--base folder"):
         source(write(tmp_path / "folder", a=item("Job")))
 
 
@@ -418,21 +420,21 @@ def test_an_unknown_version_of_kueue_is_said(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("more", "message"), [((), "SNAPSHOT=snapshot.json"), (("--config", "x.yaml"), "MANIFESTS and CONFIG are two")]
+    ("more", "message"),
+    [((), "--snapshot snapshot.json"), (("--config", "x.yaml"), "--manifests and --config are two")],
 )
 def test_manifests_need_a_snapshot_and_no_configuration(more: tuple[str, ...], message: str, tmp_path: Path) -> None:
     file = tmp_path / "snapshot.json"
     file.write_text(snapshot().to_json())
     words = ["--manifests", str(SAMPLE), *more, *(("--snapshot", str(file)) if more else ())]
     with pytest.raises(Stop, match=message):
-        command.rehearse(command.parser().parse_args(words))
+        gke_ai("rehearse", *words)
 
 
 def test_the_same_manifests_are_no_change(tmp_path: Path) -> None:
     file = tmp_path / "snapshot.json"
     file.write_text(snapshot(kueueVersion=KUEUE_VERSION).to_json())
-    words = ("--manifests", str(SAMPLE), "--base", str(SAMPLE), "--snapshot", str(file))
-    assert command.rehearse(command.parser().parse_args(words)) is None
+    assert command.rehearse(command.Options(manifests=SAMPLE, base=SAMPLE, snapshot=file)) is None
 
 
 # ----------------------------------------------------------------------------------------------------------- a cluster

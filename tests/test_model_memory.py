@@ -718,7 +718,7 @@ def test_unknown_model_is_warned_of_once(preview: bool, monkeypatch: pytest.Monk
     (warning,) = warnings(vllm(**L4, model="acme/unknown"), preview, monkeypatch)
     assert warning == (
         f"{UNKNOWN} Whether the model fits its accelerators is unknown. Describe it in gke-ai:serving[0].modelShape, "
-        "which python -m gke_ai.ops.model acme/unknown prints."
+        "which gke-ai model acme/unknown prints."
     )
 
 
@@ -748,7 +748,7 @@ def test_doctor_lists_what_is_not_checked() -> None:
     assert finding.state == UNCHECKED
     assert finding.text == (
         "gke-ai:serving[0].model: the catalog does not have the model acme/unknown. "
-        "Describe it in gke-ai:serving[0].modelShape, which python -m gke_ai.ops.model acme/unknown prints"
+        "Describe it in gke-ai:serving[0].modelShape, which gke-ai model acme/unknown prints"
     )
 
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from gke_ai.ops import model
-from gke_ai.ops.stack import Stop
 from gke_ai.settings import load
+from gke_ai.terminal import Stop
 from maintain import vllm_release
+from tests.commands import gke_ai
 from tests.recorder import PROJECT
 from tests.test_model_memory import vllm
 
@@ -130,13 +131,10 @@ def test_model_without_safetensors_has_no_known_size() -> None:
         described(LLAMA, {}, **{"pytorch_model.bin": 10})
 
 
-def test_printed_shape_is_a_valid_key_of_a_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_shape_is_a_valid_key_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "sliding_window": 4096}))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(INDEX))
-    monkeypatch.setattr("sys.argv", ["gke_ai.ops.model", str(tmp_path)])
-    model.main()
+    gke_ai("model", tmp_path)
     printed = capsys.readouterr().out
     assert printed.endswith("# files with the weights: 16.06 GB\n")
     shape = yaml.safe_load(printed)["modelShape"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emulator.paths import ROOT
-from gke_ai.ops.needed_tools import needed_tools
+from gke_ai.cli.tools import needed, needed_tools
 from tests import repository
 from tests.recorder import configuration, shared_record
 from tests.test_outputs import CONFIGURATIONS
@@ -38,11 +38,27 @@ def test_a_stack_needs_the_tools_of_its_controllers(path: str) -> None:
 
 
 def test_it_runs_without_a_python_environment() -> None:
-    command = [sys.executable, "-I", "-S", "gke_ai/ops/needed_tools.py", str(repository.source("Pulumi.dev.yaml"))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-I", "-S", "gke_ai/cli/tools.py", "up"]
+    options = {"GKE_AI_CONFIG": str(repository.source("Pulumi.dev.yaml"))}
+    done = subprocess.run(command, cwd=ROOT, env=options, capture_output=True, text=True, check=True)
     assert done.stdout == "stack,helm,jobset,kueue\n"
 
 
 def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
-    command = [sys.executable, "gke_ai/ops/needed_tools.py", "Pulumi.nowhere.yaml"]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "stack\n"
+    assert needed("up", {"GKE_AI_STACK": "nowhere"}) == ["stack"]
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "tools"),
+    [
+        ("rehearse", {"UPGRADE": "kueue"}, "stack,previous"),
+        ("rehearse", {"UPGRADE": "pool/a"}, "stack"),
+        ("rehearse", {"MANIFESTS": "x"}, "kubernetes,etcd,kwok,helm,kueue,jobset"),
+        ("simulate", {}, "stack,helm,kueue-simulation"),
+        ("when", {}, "kubernetes,etcd,kwok,helm,kueue,jobset,stack"),
+        ("when", {"INTERVAL": "1"}, "kubernetes,etcd,kwok,helm,kueue,jobset,stack,kueue-simulation"),
+    ],
+)
+def test_what_runs_on_a_temporary_emulator_names_its_tools(verb: str, options: dict[str, str], tools: str) -> None:
+    stated = {"GKE_AI_STACK": "nowhere", **{f"GKE_AI_{name}": value for name, value in options.items()}}
+    assert ",".join(needed(verb, stated)) == tools

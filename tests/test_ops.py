@@ -20,9 +20,11 @@ from rich.console import Console
 
 from emulator.cluster.api import kubeconfig
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.kube.client import client_of, list_objects
 from gke_ai.ops import down, queues, recover, status
-from gke_ai.ops.stack import Stack, Stop, client_of, list_objects
+from gke_ai.ops.stack import Stack
 from gke_ai.registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
+from gke_ai.terminal import Stop
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -615,7 +617,7 @@ def test_on_google_cloud_nothing_points_to_the_emulator(monkeypatch: pytest.Monk
     monkeypatch.delenv("GKE_AI_STATE")
     text = printed(snapshot)
     assert "kubectl -n llm scale deployment/gemma" in text
-    assert "python -m gke_ai.ops.down --stack dev" in text
+    assert "gke-ai down --stack dev" in text
     assert "emulator/run" not in text
     assert "make " not in text
-    assert Stack("dev").next("up") == "pulumi up --stack dev"
+    assert Stack("dev").next("up") == "gke-ai up --stack dev"

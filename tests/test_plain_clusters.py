@@ -22,7 +22,8 @@ from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, read
 from gke_ai.forecast.snapshot.names import file_names, hash_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 from tests.end_to_end.test_manifests import POOLS
 from tests.repository import ROOT
 

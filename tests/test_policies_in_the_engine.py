@@ -13,8 +13,9 @@ import pytest
 import yaml
 
 from emulator.tests.harness import Project
-from gke_ai.ops import emulated
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops import deploy
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 from tests.repository import ROOT
 
 TOKEN = "hf_" + "canary" * 5
@@ -114,12 +115,12 @@ def test_make_up_runs_mandatory_policies_first(level: str, tmp_path: Path, monke
         arguments_seen.extend(arguments)
         return subprocess.CompletedProcess(arguments, 1)
 
-    monkeypatch.setattr(emulated, "ensure", lambda _: None)
+    monkeypatch.setattr(deploy, "exists", lambda _: True)
     monkeypatch.setattr(Stack, "pulumi", refuse)
     config = tmp_path / "Pulumi.mine.yaml"
     config.write_text(yaml.safe_dump({"config": {"gke-ai:policies": level}}))
     with pytest.raises(Stop):
-        emulated.up(Stack("mine", config))
+        deploy.up(Stack("mine", config))
     assert ("--policy-pack" in arguments_seen) == (level == "mandatory")
     assert ("--skip-preview" in arguments_seen) == (level == "advisory"), (
         "the preview is what asks before anything is made"

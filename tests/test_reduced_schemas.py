@@ -12,7 +12,7 @@ import yaml
 from emulator.cluster.kwok import HERE
 from gke_ai.forecast.rehearse import reduced
 from gke_ai.forecast.rehearse.manifests import KINDS, parse
-from gke_ai.ops.stack import Answer
+from gke_ai.kube.client import Answer
 
 # Fields of Google's own schema that the emulator does not model:
 # https://github.com/GoogleCloudPlatform/compute-class-api

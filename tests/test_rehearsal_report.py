@@ -24,11 +24,11 @@ from gke_ai.forecast.model import (
     Wait,
 )
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
-from gke_ai.ops.stack import Stop
 from gke_ai.registered.prices import Prices
-from gke_ai.report import __main__ as command
 from gke_ai.report.page import SHORTENED, rehearsed
 from gke_ai.svg import width
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
 from tests.recorder import ROOT
 from tests.test_rehearsal_headline import RECORDED
 
@@ -151,7 +151,7 @@ def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Pa
     file.write_text(BUSY.written())
     source = str(ROOT / "tests" / "recorded_reports" / "change.json")
     words = ["--from", source, "--rehearsal", str(file), "--output", str(page), "--graph", "none"]
-    command.report(command.parser().parse_args(words))
+    gke_ai("report", *words)
     title, summary, *_ = [line for line in page.read_text().splitlines() if line]
     assert title.startswith("# Preview of")
     assert "**Merging this evicts 2 runs (2 wait at the end)," in summary
@@ -161,8 +161,8 @@ def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Pa
 def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     file.write_text("{}")
-    with pytest.raises(Stop, match=r"cannot be used: it has no version.*Run make rehearse"):
-        command.report(command.parser().parse_args(["--rehearsal", str(file), "--stack", "none"]))
+    with pytest.raises(Stop, match=r"cannot be used: it has no version.*Run `gke-ai rehearse"):
+        gke_ai("report", "--rehearsal", file, "--from", file)
 
 
 def test_names_from_a_cluster_cannot_break_the_page() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
+import click
 import pytest
 import yaml
 
@@ -24,8 +25,10 @@ from gke_ai.forecast.render.rehearsal import remarks
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.forecast.timeline import Timeline
-from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.stack import ROOT
 from gke_ai.settings.calibration import Calibration, Duration, Step
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
 from tests.test_imports import MAY_IMPORT
 
 
@@ -61,12 +64,12 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
 
 
 def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match=r"CONFIG=changed\.yaml"):
+    with pytest.raises(Stop, match=r"--config changed\.yaml"):
         configurations.changed("none", None)
-    with pytest.raises(Stop, match=r"BASE=Pulumi\.prod\.yaml"):
+    with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
         configurations.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
     monkeypatch.setattr(configurations, "ROOT", tmp_path)
-    with pytest.raises(Stop, match="BASE=FILE"):
+    with pytest.raises(Stop, match="--base FILE"):
         configurations.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
 
 
@@ -306,7 +309,7 @@ def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> F
     """The forecast of a change, applied by an update without a cluster."""
     monkeypatch.setattr(Scratch, "run", lambda *_: "")
     stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
-    return command._change(Scratch(tmp_path), command.parser().parse_args([]), update, "serving", stated, quiet)
+    return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
 
 
 def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
@@ -357,30 +360,25 @@ def test_a_second_ctrl_c_does_not_stop_the_cleaning_up() -> None:
 
 def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
     file = written(tmp_path / "same.yaml", size=1)
-    options = command.parser().parse_args(["--stack", "prod", "--config", str(file), "--base", str(file)])
-    assert command.rehearse(options) is None
+    assert command.rehearse(command.Options("prod", file, file)) is None
 
 
-def test_empty_variables_of_make_are_not_stated() -> None:
+def test_empty_options_are_not_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The action for manifests passes them."""
+    seen: list[command.Options] = []
+    monkeypatch.setattr(command, "show", lambda options, _: seen.append(options))
     words = ("--config", "--base", "--snapshot", "--json", "--unavailable")
-    options = command.parser().parse_args([word for name in words for word in (name, "")])
-    assert (options.config, options.base, options.snapshot, options.json) == (None, None, None, None)
-    assert options.unavailable == ()
+    gke_ai("rehearse", *(word for name in words for word in (name, "")))
+    assert seen == [command.Options()]
 
 
-def test_modes_without_capacity_are_read_and_others_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    options = command.parser().parse_args(["--unavailable", "spot, flexStart"])
-    assert options.unavailable == ("spot", "flexStart")
-    with pytest.raises(SystemExit):
-        command.parser().parse_args(["--unavailable", "spots"])
-    assert "spots is not a capacity mode. Use onDemand, spot" in capsys.readouterr().err
-
-
-def test_a_rehearsal_outside_the_emulator_says_how_to_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GKE_AI_STATE", raising=False)
-    monkeypatch.setattr("sys.argv", ["rehearse"])
-    with pytest.raises(Stop, match="make rehearse STACK=prod"):
-        command.main()
+def test_modes_without_capacity_are_read_and_others_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[command.Options] = []
+    monkeypatch.setattr(command, "show", lambda options, _: seen.append(options))
+    gke_ai("rehearse", "--unavailable", "spot, flexStart")
+    assert seen[0].unavailable == ("spot", "flexStart")
+    with pytest.raises(click.BadParameter, match="spots is not a capacity mode"):
+        gke_ai("rehearse", "--unavailable", "spots")
 
 
 def test_differences_from_a_snapshot_are_noted_by_kind() -> None:

@@ -11,7 +11,7 @@ import yaml
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.rehearse.standstill import conversions, leaderless, refused
 from gke_ai.forecast.rehearse.upgrades import Upgrade, parse
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 
 def configuration(folder: Path, **queues: Any) -> Path:

@@ -14,7 +14,7 @@ from gke_ai.forecast.simulate.result import day, percentile, queue_day
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import condition
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 from tests.simulation.fake import FirstComeFirstServed
 from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
 

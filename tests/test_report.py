@@ -13,9 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.ops.stack import Stop
 from gke_ai.registered import prices
-from gke_ai.report import __main__ as command
 from gke_ai.report import drawing, graph
 from gke_ai.report.capacity import supplies
 from gke_ai.report.changes import (
@@ -36,8 +34,10 @@ from gke_ai.report.markdown import block, code
 from gke_ai.report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from gke_ai.report.policies import Verdict, Violation, verdict
 from gke_ai.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
+from gke_ai.terminal import Stop
 from maintain.pages.pictures.examples import resources
 from tests import repository
+from tests.commands import gke_ai
 from tests.recorder import ROOT, configuration, shared_record
 
 FOLDER = Path(__file__).parent / "recorded_reports"
@@ -62,9 +62,8 @@ def written(found: Preview, **options: Any) -> str:
 @pytest.mark.parametrize("name", RECORDED)
 def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> None:
     source, expected = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
-    arguments = ["--from", str(ROOT / source), "--output", str(tmp_path / f"{name}.md")]
-    command.report(command.parser().parse_args(arguments))
-    renew = f"If the change is intended: emulator/run python -m gke_ai.report --from {source} --output {expected}"
+    gke_ai("report", "--from", ROOT / source, "--output", tmp_path / f"{name}.md")
+    renew = f"If the change is intended: emulator/run gke-ai report --from {source} --output {expected}"
     for suffix in ("md", "svg"):
         assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
 
@@ -183,7 +182,7 @@ def test_repeated_violation_is_reported_once() -> None:
 
 def run(*arguments: str) -> int:
     """The command on a recorded preview."""
-    return command.report(command.parser().parse_args(arguments))
+    return gke_ai("report", *arguments)
 
 
 def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,8 @@ from gke_ai.forecast.rehearse.graft import IMAGE, pod_specs
 from gke_ai.forecast.rehearse.restore import Restoration, plan
 from gke_ai.forecast.snapshot.fields import kinds, trim_all
 from gke_ai.forecast.snapshot.format import Snapshot, build
-from gke_ai.ops.stack import Answer, Stop
+from gke_ai.kube.client import Answer
+from gke_ai.terminal import Stop
 from tests.snapshots import TAKEN, synthetic
 
 Object = dict[str, Any]

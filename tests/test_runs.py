@@ -13,10 +13,12 @@ from rich.console import Console
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.checkpoints import Checkpoint
+from gke_ai.kube.client import Answer
 from gke_ai.ops import checkpoints, logs, runs, status
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Answer, Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 
 OUTPUT = {"name": "pretrain-1a2b3c", "namespace": "llm", "kind": "JobSet", "runKind": "job"}
 SAVED = {**OUTPUT, "checkpoints": "gs://saved/pretrain-1a2b3c"}
@@ -132,7 +134,7 @@ def test_finished_run_is_deleted_and_its_entry_is_named(
     assert deleted == ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/llm/jobsets/pretrain-1a2b3c"]
     output = capsys.readouterr().out
     assert "Removed the JobSet llm/pretrain-1a2b3c. Remove it from gke-ai:training too." in output
-    assert "pulumi up --stack prod stops" in output
+    assert "gke-ai up --stack prod stops" in output
 
 
 @pytest.mark.parametrize("state", [{}, {"restarts": 2}])

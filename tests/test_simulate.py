@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from gke_ai.forecast.simulate.command import parser, print_imported, queues_of
+from gke_ai.forecast.simulate.command import queues_of
 from gke_ai.forecast.simulate.kueue import configuration as manager
 from gke_ai.forecast.simulate.objects import Queues, workload
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 from tests import repository
+from tests.commands import gke_ai
 from tests.recorder import configuration, load_stack, shared_record
 from tests.simulation.theory import configuration as queues_with
 from tests.simulation.theory import run
@@ -126,6 +126,5 @@ def test_an_imported_trace_is_printed_as_csv(tmp_path: Path, capsys: pytest.Capt
     file = tmp_path / "cluster_log.csv"
     header = "vc,gpu_num,cpu_num,node_num,submit_time,start_time,duration"
     file.write_text(f"{header}\nvcX,1,4,1,2020-06-09 18:41:27,2020-06-09 18:41:27,249\n")
-    options: argparse.Namespace = parser().parse_args(["import", "helios", str(file), "--queue", "vcX=team/gpus"])
-    print_imported(options)
+    gke_ai("trace-import", "helios", file, "--queue", "vcX=team/gpus")
     assert capsys.readouterr().out.splitlines()[1] == "0,team/gpus,,1,1,4,16,249,0,no"

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import click
 import pytest
 
 from gke_ai.forecast.render import simulation as words
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.measures import Unit, change, duration, written
 from gke_ai.forecast.render.table import simulated as shown
-from gke_ai.forecast.simulate.command import check, names_of, next_step, parser
+from gke_ai.forecast.simulate.command import Options, check, names_of, next_step
 from gke_ai.forecast.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import day
@@ -34,10 +35,10 @@ from gke_ai.forecast.simulation import (
     read,
 )
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
-from gke_ai.ops.stack import Stop
-from gke_ai.ops.terminal import new_console
-from gke_ai.report import __main__ as report
+from gke_ai.report import command as report
 from gke_ai.report.page import simulated
+from gke_ai.terminal import Stop, new_console
+from tests.commands import gke_ai
 from tests.simulation.theory import configuration, run
 
 A, B = "Pulumi.prod.yaml", "more.yaml"
@@ -407,7 +408,7 @@ class TestReport:
         file = tmp_path / "out.json"
         content = json.loads(result(figure("wait_p90", (60,))).written())
         file.write_text(json.dumps({**content, **change}))
-        with pytest.raises(BadSimulation, match="make simulate with JSON"):
+        with pytest.raises(BadSimulation, match="gke-ai simulate --json"):
             read(file)
 
 
@@ -427,17 +428,17 @@ class TestCommand:
 
     @pytest.mark.parametrize("text", ["0", "x", str(MAX_SEEDS + 1), "-1"])
     def test_a_number_of_seeds_that_the_statistic_does_not_know_is_refused(self, text: str) -> None:
-        with pytest.raises(SystemExit):
-            parser().parse_args(["day", "--seeds", text])
+        with pytest.raises(click.UsageError):
+            gke_ai("simulate", "--seeds", text)
 
     @pytest.mark.parametrize(
-        ("arguments", "step"),
+        ("options", "step"),
         [
-            ([], "COMPARE=other.yaml"),
-            (["--compare", "b.yaml"], "SEEDS=5"),
-            (["--compare", "b.yaml", "--seeds", "5"], "JSON=out.json"),
-            (["--compare", "b.yaml", "--seeds", "5", "--json", "o.json"], "SIMULATION="),
+            (Options(), "COMPARE=other.yaml"),
+            (Options(compare=(Path("b.yaml"),)), "SEEDS=5"),
+            (Options(compare=(Path("b.yaml"),), seeds=5), "JSON=out.json"),
+            (Options(compare=(Path("b.yaml"),), seeds=5, json=Path("o.json")), "SIMULATION="),
         ],
     )
-    def test_the_next_step_is_named(self, arguments: list[str], step: str) -> None:
-        assert step in next_step(parser().parse_args(["day", *arguments]))
+    def test_the_next_step_is_named(self, options: Options, step: str) -> None:
+        assert step in next_step(options)

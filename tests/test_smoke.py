@@ -17,7 +17,8 @@ from kubernetes.client import ApiClient, Configuration
 
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.ops import answers, smoke
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 
 CREDENTIAL = "ya29.canary-credential"
 # What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).

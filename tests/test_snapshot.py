@@ -15,7 +15,8 @@ import yaml
 from gke_ai.forecast.snapshot import command, fields, format, kueue
 from gke_ai.forecast.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
-from gke_ai.ops.stack import Answer, Stop
+from gke_ai.kube.client import Answer
+from gke_ai.terminal import Stop
 from tests.schemas import schema_of
 
 CANARY = "canary-of-a-secret"
@@ -234,7 +235,7 @@ def test_an_older_snapshot_misses_the_kinds_that_were_not_yet_part_of_one() -> N
 def test_what_is_no_snapshot_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidSnapshot, match=message) as refused:
         read(text)
-    assert "python -m gke_ai.forecast.snapshot" in str(refused.value)
+    assert "gke-ai snapshot" in str(refused.value)
 
 
 UID = "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"
@@ -271,7 +272,7 @@ def test_a_name_that_no_cluster_accepts_is_refused_with_its_path(
     part[last] = value
     with pytest.raises(InvalidSnapshot, match=re.escape(f"objects.Pod[0].{path} is not a")) as refused:
         read(content(objects={"Pod": [pod]}))
-    assert "python -m gke_ai.forecast.snapshot" in str(refused.value)
+    assert "gke-ai snapshot" in str(refused.value)
 
 
 def test_a_label_may_have_the_name_of_a_checked_field() -> None:

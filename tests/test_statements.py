@@ -20,11 +20,11 @@ HISTORY = {ROOT / "CHANGELOG.md"}
 PLANTED = [
     ("commands", "Run `make chek`.", "make chek"),
     ("commands", "```\nmake up STAK=dev\n```", "up: no variable STAK"),
-    ("commands", "Run `python -m gke_ai.ops.docter`.", "python -m gke_ai.ops.docter"),
+    ("commands", "Run `gke-ai docter`.", "gke-ai docter"),
     (
         "commands",
-        "```\npython -m gke_ai.ops.doctor --stak dev   # lists what is missing\n```",
-        "gke_ai.ops.doctor --stak",
+        "```\ngke-ai doctor --stak dev   # lists what is missing\n```",
+        "gke-ai doctor --stak",
     ),
     ("commands", "Run `emulator/run capcity spot=0`.", "emulator/run capcity"),
     ("paths", "It is in `gke_ai/catalog/gpu.py`.", "gke_ai/catalog/gpu.py"),

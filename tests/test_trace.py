@@ -15,7 +15,7 @@ from gke_ai.forecast.simulate.generate import SOURCES, Figures, Source, generate
 from gke_ai.forecast.simulate.imports import import_philly, import_snapshot, import_table, window
 from gke_ai.forecast.simulate.trace import COLUMNS, Submission, read, written
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 HEADER = ",".join(COLUMNS)
 ROW = "12.5,team/gpus,low,2,1,4.5,16,3600,900,yes"

@@ -14,7 +14,7 @@ import pytest
 
 from gke_ai.catalog.nodes import NodeShape
 from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
-from gke_ai.ops.stack import Answer
+from gke_ai.kube.client import Answer
 from gke_ai.ops.verify import command as verify
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from gke_ai.ops.verify.claims import Verification

@@ -17,7 +17,8 @@ from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSI
 from gke_ai.components import KueueStack
 from gke_ai.components.queues.kueue import warn_of_crd
 from gke_ai.ops import crds
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 from tests.recorder import Record
 from tests.test_bad_configuration import Mistake, is_reported_alone, put
 
@@ -65,7 +66,7 @@ def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytes
     assert messages == []
     change("0.11.1", "0.12.0")
     assert "from 0.11.1 to 0.12.0" in messages[0]
-    assert "python -m gke_ai.ops.crds" in messages[0]
+    assert "gke-ai crds" in messages[0]
 
 
 KUEUE_TOO_OLD = Mistake(

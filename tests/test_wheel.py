@@ -16,6 +16,7 @@ import pytest
 
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.former_names import current
+from gke_ai.former_names import verb as verb_of
 from tests.recorder import TOKEN, configuration
 from tests.repository import ROOT, copy_to, tracked
 
@@ -119,6 +120,30 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
     assert "is now" not in done.stderr
 
 
+def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Path, tmp_path: Path) -> None:
+    environment = without_checkout(installed) | {"PATH": "/nowhere", "KUBECONFIG": str(tmp_path / "kubeconfig")}
+    for name in ("GKE_AI_STATE", "GKE_AI_ROOT"):
+        environment.pop(name, None)
+
+    def gke_ai(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", str(installed / "bin" / "gke-ai"), *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert PROJECT_VERSION in gke_ai("--version").stdout
+    assert "Look at a stack or a cluster:" in gke_ai("--help").stdout
+    refused = gke_ai("status", "--context", "team")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert "The kubeconfig has no usable context team" in refused.stderr
+    refused = gke_ai("status", "--stack", "prod")
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert "pulumi is not on PATH" in refused.stderr
+    refused = gke_ai("up", "--emulator")
+    assert (refused.returncode, refused.stderr.partition(".")[0]) == (
+        1,
+        "The emulator is part of a checkout, and not of the package",
+    )
+
+
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
     modules = run(EVERYTHING, tmp_path, installed).stdout.split()
     assert {"gke_ai.components.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
@@ -158,9 +183,11 @@ def test_former_names_are_the_modules_of_the_package_with_one_notice(
 def test_commands_of_former_names_run_with_one_notice(module: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", module, "--help"]
     done = subprocess.run(command, cwd=tmp_path, env=without_checkout(ROOT), capture_output=True, text=True, check=True)
-    assert current(module) in done.stdout.partition("\n")[0]
-    former = module.partition(".")[0]
-    assert done.stderr == f"`{former}` is now `{current(former)}`. The former name works until 0.5.0.\n"
+    former, (verb, *_) = module.partition(".")[0], verb_of(current(module).removeprefix("gke_ai."), ["--help"])
+    assert f"Usage: gke-ai {verb.removeprefix('--help')}" in done.stdout.partition("\n")[0]
+    first, second = done.stderr.splitlines()
+    assert first == f"`{former}` is now `{current(former)}`. The former name works until 0.5.0."
+    assert second == f"`python -m {current(module)}` is now `gke-ai {verb}`. It works until 0.5.0."
 
 
 def test_a_mistyped_module_of_a_former_name_is_reported_by_the_name_of_today(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m gke_ai.forecast.when` reads a run, and says what Kueue decided.
+"""`gke-ai when` reads a run, and says what Kueue decided.
 
 tests/end_to_end/test_when.py asks Kueue.
 """
@@ -23,7 +23,8 @@ from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.alone import PREFIX, renamed
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 from tests import timelines
 from tests.repository import ENVIRONMENTS
 from tests.snapshots import TAKEN

@@ -73,7 +73,7 @@ class KueueStack(Component):
     JobSet of the cluster.
 
     A new version upgrades in place: queued workloads stay queued, and running ones continue. Upgrade JobSet's CRD first
-    with `python -m gke_ai.ops.crds`; an update that changes JobSet's version logs this. A changed list of namespaces
+    with `gke-ai crds`; an update that changes JobSet's version logs this. A changed list of namespaces
     restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
     minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
@@ -286,7 +286,7 @@ def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
     if before != after:
         pulumi.log.warn(
             f"JobSet changes from {before} to {after}, but Helm does not upgrade its CRD. If you have not upgraded it "
-            "yet, run this before the update: python -m gke_ai.ops.crds --stack STACK (make crds on the emulator). "
+            "yet, run this before the update: gke-ai crds --stack STACK (make crds on the emulator). "
             "See docs/upgrading.md."
         )
 

@@ -46,7 +46,7 @@ class TrainingJob(RunComponent):
     CHECKPOINT_DIR is the run's own directory in a bucket. A program that keeps the contract of docs/checkpoints.md
     resumes from its newest complete checkpoint.
 
-    A run happens once. The JobSet has no time to live: a finished run stays until `python -m gke_ai.ops.runs remove`,
+    A run happens once. The JobSet has no time to live: a finished run stays until `gke-ai remove-run`,
     or its namespace, deletes it. A changed run is a new run beside the old one. A ConfigMap beside the JobSet records
     the run: with `kubeconfig`, an update refuses to create a recorded run again after its JobSet was deleted.
 

@@ -1,7 +1,7 @@
 """Puts a forecast beside what happened after the merge, so that a team learns how far to trust it.
 
-    python -m gke_ai.forecast.compare out.json --stack prod
-    python -m gke_ai.forecast.compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
+    gke-ai compare out.json --stack prod
+    gke-ai compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
 
 The cluster, or a later snapshot of it, shows its present state: which workloads run and wait, and the last eviction of
 each. It doesn't show workloads that ended and were deleted.
@@ -9,13 +9,13 @@ each. It doesn't show workloads that ended and were deleted.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.table import Table
 
+from gke_ai import former_names
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.afterwards import beside, happened
 from gke_ai.forecast.comparison import AS_FORECAST, Line
@@ -23,43 +23,28 @@ from gke_ai.forecast.model import BadForecast, Forecast
 from gke_ai.forecast.model import read as read_forecast
 from gke_ai.forecast.names import workload_name
 from gke_ai.forecast.snapshot.command import read_file
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, run
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop, new_console
 
 Objects = Mapping[str, Iterable[Object]]
 PATHS = {"Workload": f"/apis/{KUEUE_API}/workloads", "Pod": "/api/v1/pods", "Node": "/api/v1/nodes"}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def show(stack: Stack, file: Path, snapshot: Path | None, since: datetime | None) -> None:
     """Prints the comparison, workload by workload."""
-    options = parser().parse_args(argv)
     try:
-        forecast = read_forecast(options.forecast)
+        forecast = read_forecast(file)
     except BadForecast as bad:
         raise Stop(str(bad)) from None
-    stack = Stack(options.stack)
-    objects = read_file(options.snapshot).objects if options.snapshot else of_cluster(stack)
-    since = options.since or last_update(stack)
-    lines = compare(forecast, objects, since)
+    objects = read_file(snapshot).objects if snapshot else of_cluster(stack)
+    begun = since or last_update(stack)
+    lines = compare(forecast, objects, begun)
     console = new_console()
     console.print(shown(lines))
     count = sum(line.verdict == AS_FORECAST for line in lines)
-    console.print(f"\n{count} of {len(lines)} as forecast, since {since:%Y-%m-%d %H:%M} UTC.")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command's options."""
-    options = argparse.ArgumentParser(
-        prog="python -m gke_ai.forecast.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    options.add_argument("forecast", type=Path, help="result of make rehearse, as JSON")
-    add_stack(options)
-    options.add_argument("--snapshot", type=Path, help="later snapshot of the cluster. Default: the cluster now")
-    options.add_argument("--since", type=moment, help="when the change began. Default: the stack's last update")
-    return options
+    console.print(f"\n{count} of {len(lines)} as forecast, since {begun:%Y-%m-%d %H:%M} UTC.")
 
 
 def compare(forecast: Forecast, objects: Objects, since: datetime) -> list[Line]:
@@ -101,4 +86,4 @@ def shown(lines: Iterable[Line]) -> Table:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("forecast.compare")

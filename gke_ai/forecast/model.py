@@ -293,7 +293,7 @@ def read(path: Path) -> Forecast:
     except OSError as error:
         raise BadForecast(f"{path} cannot be read ({error.strerror}).") from None
     except BadForecast as bad:
-        raise BadForecast(f"{path} cannot be used: {bad}. Run make rehearse with JSON=… again.") from None
+        raise BadForecast(f"{path} cannot be used: {bad}. Run `gke-ai rehearse --json` again.") from None
 
 
 def _part(key: str, value: Any) -> Any:

@@ -198,4 +198,4 @@ def read(path: Path) -> Simulation:
     except OSError as error:
         raise BadSimulation(f"{path} cannot be read ({error.strerror}).") from None
     except (BadSimulation, UnicodeDecodeError) as bad:
-        raise BadSimulation(f"{path} cannot be used: {bad}. Run make simulate with JSON=… again.") from None
+        raise BadSimulation(f"{path} cannot be used: {bad}. Run `gke-ai simulate --json` again.") from None

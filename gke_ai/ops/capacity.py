@@ -1,4 +1,4 @@
-"""`python -m gke_ai.ops.capacity --stack STACK`: asks Google how often it preempts Spot nodes, what they cost, and when
+"""`gke-ai capacity --stack STACK`: asks Google how often it preempts Spot nodes, what they cost, and when
 Calendar mode can reserve nodes.
 
 It asks for the GPU machines of the stack's pools and compute classes in their zones, and writes the answers to the
@@ -8,22 +8,23 @@ Google refuses a request for a reason that you can remove.
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gke_ai import former_names
+from gke_ai.kube.client import Answer
 from gke_ai.ops.advice import Nodes, history_request, needs_of, preemptions, price, window, window_request
 from gke_ai.ops.doctor.command import Doctor, doctor_for
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import Call, refusal, switched_off
-from gke_ai.ops.stack import ROOT, Answer, Stack, Stop, add_stack, run
+from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.command import KEY, named_file, write
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
+from gke_ai.terminal import Stop
 
 COMPUTE = "https://compute.googleapis.com"
 Figure = SpotHistory | SpotPrice | CalendarWindow
@@ -42,26 +43,17 @@ class Refused(Exception):
         self.alone = alone
 
 
-def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
-    """Asks Google, prints the answers, and writes the calibration file."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.capacity", description=(__doc__ or "").partition("\n\n")[0])
-    add_stack(parser)
-    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
-    parser.add_argument(
-        "--output", type=Path, help=f"calibration file. Default: that of {KEY}, or calibration/<stack>.yaml"
-    )
-    parser.add_argument("--compute", default=COMPUTE, help=f"address of Compute Engine's API. Default: {COMPUTE}")
-    options = parser.parse_args(argv)
-    stack = Stack(options.stack, options.config_file)
-    doctor = doctor_for(stack.name, stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml", call)
+def show(stack: Stack, output: Path | None, address: str = COMPUTE, call: Call = call) -> int:
+    """Asks Google, prints the answers, and writes the calibration file. Returns the exit code."""
+    doctor = doctor_for(stack.name, stack.file, call)
     for missing in doctor.credentials():
         raise Stop(f"{missing.subject}: {missing.text}. Run: {missing.command}")
     named = named_file(stack)
-    file = options.output or named or ROOT / "calibration" / f"{stack.name}.yaml"
-    code = ask(Api(doctor, options.compute), file)
-    if named is None and options.output is None and file.exists():
+    file = output or named or ROOT / "calibration" / f"{stack.name}.yaml"
+    code = ask(Api(doctor, address), file)
+    if named is None and output is None and file.exists():
         print(f"→ commit it, and use it:  pulumi config set --stack {stack.name} {KEY} {file.relative_to(ROOT)}")
-    sys.exit(code)
+    return code
 
 
 @dataclass
@@ -121,7 +113,7 @@ def remedy(answer: Answer, method: str, project: str) -> str:
         role = ", which roles/compute.viewer has" if method == "capacityHistory" else ""
         return f"Ask for the permission compute.advice.{method} in {project}{role}."
     if answer.code == 404:
-        return "Check gcp:project, the location of the cluster and its zones: python -m gke_ai.ops.doctor"
+        return "Check gcp:project, the location of the cluster and its zones: gke-ai doctor"
     if answer.code == 429:
         return "Google limits the number of requests. Run the command again in a minute."
     return "Run the command again later, where Google can be reached."
@@ -179,4 +171,4 @@ def ask(api: Api, file: Path) -> int:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.capacity")

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.checkpoints import Checkpoint
+from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.requests import call
-from gke_ai.ops.stack import ROOT, Answer, on_emulator
+from gke_ai.ops.stack import ROOT, on_emulator
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
 TOKEN = "gcloud auth application-default print-access-token"

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
-from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.stack import ROOT
 from gke_ai.registered import prices
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
+from gke_ai.terminal import Stop
 
 
 def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, Any]:

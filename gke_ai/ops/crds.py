@@ -1,4 +1,4 @@
-"""`python -m gke_ai.ops.crds --stack …`: upgrades JobSet's CRD to the version that the next `up` installs.
+"""`gke-ai crds --stack …`: upgrades JobSet's CRD to the version that the next `up` installs.
 
 Helm installs the CRDs in a chart's folder `crds/`, and never upgrades them:
 https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
@@ -13,19 +13,15 @@ from typing import Any
 
 import yaml
 
+from gke_ai import former_names
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.ops.down import jobset_release
-from gke_ai.ops.stack import Stack, Stop, arguments, run
-from gke_ai.ops.terminal import PlainConsole
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import PlainConsole, Stop
 
 # Name of this field manager in `managedFields`.
 MANAGER = "gke-ai"
 console = PlainConsole(highlight=False, soft_wrap=True)
-
-
-def main() -> None:
-    """Applies the CRD of JobSet's chart, before an `up` that installs another version of JobSet."""
-    crds(arguments(main.__doc__ or ""))
 
 
 def crds(stack: Stack, chart: str | None = None) -> None:
@@ -85,4 +81,4 @@ def apply(api: Any, path: str, body: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.crds")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from gke_ai import former_names
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.ops.stack import Stack, Stop, arguments, kubectl, list_objects, run
-from gke_ai.ops.terminal import PlainConsole
+from gke_ai.kube.client import list_objects
+from gke_ai.ops.stack import Stack, kubectl
 from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
+from gke_ai.terminal import PlainConsole, Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -19,11 +21,6 @@ JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 GONE_SECONDS = 60
 console = PlainConsole(highlight=False, soft_wrap=True)
-
-
-def main() -> None:
-    """Destroys a stack, unless something in it is protected."""
-    down(arguments(main.__doc__ or ""))
 
 
 def down(stack: Stack) -> None:
@@ -122,4 +119,4 @@ def protected(resources: list[dict[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.down")

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import list_objects
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -1,32 +1,24 @@
-"""`python -m gke_ai.ops.logs RUN`: prints the logs of a run's pods, its restarts and its newest checkpoint."""
+"""`gke-ai logs RUN`: prints the logs of a run's pods, its restarts and its newest checkpoint."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gke_ai import former_names
 from gke_ai.catalog import fuse
+from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
-from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, on_emulator, run, send
+from gke_ai.ops.stack import Stack, on_emulator
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 LINES = 100  # of each container, by default
 SECONDS = 60
-
-
-def main() -> None:
-    """Prints the logs of a run's pods in their order, its restarts, and its newest complete checkpoint."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.logs", description=main.__doc__)
-    parser.add_argument("run", help="name of the run, with or without its namespace")
-    add_stack(parser)
-    parser.add_argument("--lines", type=int, default=LINES, help=f"last lines of each pod. Default: {LINES}")
-    options = parser.parse_args()
-    show(Stack(options.stack), options.run, options.lines)
 
 
 def show(stack: Stack, name: str, lines: int = LINES) -> None:
@@ -91,4 +83,4 @@ def of_deleted_pods(found: Run) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.logs")

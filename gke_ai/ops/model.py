@@ -1,4 +1,4 @@
-"""`python -m gke_ai.ops.model NAME`: prints the key `modelShape` of a server for a model on Hugging Face.
+"""`gke-ai model NAME`: prints the key `modelShape` of a server for a model on Hugging Face.
 
 It reads `config.json`, the weight index and the size of the files, and no weights. NAME may be a folder with the same
 files. A gated model needs the variable HF_TOKEN.
@@ -6,7 +6,6 @@ files. A gated model needs the variable HF_TOKEN.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import urllib.error
@@ -17,25 +16,18 @@ from typing import Any
 
 import yaml
 
+from gke_ai import former_names
 from gke_ai.catalog.model import linear_state
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 HUB = "https://huggingface.co"
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", ".safetensors"
 Object = dict[str, Any]
 
 
-def main() -> None:
-    """Prints the key modelShape of a server for a model."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.model", description=main.__doc__)
-    parser.add_argument("name", help="model id on Hugging Face, or a folder with its files")
-    parser.add_argument("--revision", default="main", help="commit, tag or branch. Default: main")
-    parser.add_argument("--hub", default=HUB, help=f"address of the hub. Default: {HUB}")
-    options = parser.parse_args()
-    if Path(options.name).is_dir():
-        described = of_folder(Path(options.name))
-    else:
-        described = of_hub(options.name, options.revision, options.hub)
+def show(name: str, revision: str, hub: str) -> None:
+    """Prints the key modelShape of a server for a model on Hugging Face, or in a folder."""
+    described = of_folder(Path(name)) if Path(name).is_dir() else of_hub(name, revision, hub)
     print(yaml.safe_dump({"modelShape": described}, sort_keys=False).rstrip())
     print(f"# files with the weights: {described['parameters'] * described['bytesPerParameter'] / 1e9:.2f} GB")
 
@@ -188,7 +180,4 @@ def experts(config: Object, text: Object) -> Object:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except Stop as stop:
-        raise SystemExit(str(stop)) from None
+    former_names.run_verb("ops.model")

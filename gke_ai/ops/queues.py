@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, holds
-from gke_ai.ops.stack import list_objects
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

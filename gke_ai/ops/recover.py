@@ -14,18 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gke_ai import former_names
 from gke_ai.ops.helm_releases import adopted as adopted_release
 from gke_ai.ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
-from gke_ai.ops.stack import Stack, Stop, arguments, damaged_states, in_local_state, is_json, run
-from gke_ai.ops.terminal import PlainConsole
+from gke_ai.ops.stack import Stack, damaged_states, in_local_state, is_json
 from gke_ai.registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
+from gke_ai.terminal import PlainConsole, Stop
 
 console = PlainConsole(highlight=False, soft_wrap=True)
-
-
-def main() -> None:
-    """Removes the lock, adopts pending creations, repairs Helm releases, and refreshes the stack."""
-    recover(arguments(main.__doc__ or ""))
 
 
 def recover(stack: Stack) -> None:
@@ -239,4 +235,4 @@ def name_of(urn: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.recover")

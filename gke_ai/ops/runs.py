@@ -1,20 +1,21 @@
-"""`python -m gke_ai.ops.runs list`, or `remove RUN`: lists the runs of a stack, and removes finished ones."""
+"""`gke-ai runs`, or `remove RUN`: lists the runs of a stack, and removes finished ones."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from gke_ai import former_names
+from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.kube.objects import Object
+from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.objects import Object, label
 from gke_ai.ops import checkpoints
-from gke_ai.ops.stack import Stack, Stop, add_stack, list_objects, request
-from gke_ai.ops.stack import run as run_command
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop, new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -113,22 +114,6 @@ class Run:
         )
 
 
-def main() -> None:
-    """Lists the runs of a stack, or removes one that has ended."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.runs", description=main.__doc__)
-    add_stack(parser)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="list the runs")
-    removal = commands.add_parser("remove", help="delete the Job or JobSet of a run that has ended")
-    removal.add_argument("run", help="name of the run, with or without its namespace")
-    options = parser.parse_args()
-    stack = Stack(options.stack)
-    if options.command == "list":
-        show(stack)
-    else:
-        remove(stack, options.run)
-
-
 def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -> list[Run]:
     """Returns the runs in a stack's outputs, and earlier ones that are still in the stack's own namespaces.
 
@@ -163,11 +148,26 @@ def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -
     return [*configured, *sorted(earlier, key=str)]
 
 
+def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]:
+    """Returns the runs of a stack; of a cluster alone, its JobSets and the Jobs with a queue."""
+    if not stack.is_alone:
+        return runs_of(stack.recorded_outputs, items)
+    return sorted(
+        (
+            Run(item["metadata"]["name"], item["metadata"]["namespace"], kind, item=item)
+            for kind, objects in items.items()
+            for item in objects
+            if not item["metadata"].get("ownerReferences") and (kind == "JobSet" or label(item, QUEUE_LABEL))
+        ),
+        key=str,
+    )
+
+
 def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
     """Returns a client of the stack's cluster, and the runs."""
     api = stack.cluster()
     items = {kind: list_objects(api, f"{base}/{plural}") for kind, (base, plural) in PATHS.items()}
-    return api, runs_of(stack.recorded_outputs, items)
+    return api, known_runs(stack, items)
 
 
 def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
@@ -196,11 +196,19 @@ def show(stack: Stack) -> None:
     """Prints the runs of a stack."""
     _, runs = read(stack)
     table = Table(box=None, pad_edge=False)
-    for column in ("run", "kind", "state", "restarts", SAVED, "step", "in the configuration"):
+    for column in (
+        "run",
+        "kind",
+        "state",
+        "restarts",
+        SAVED,
+        "step",
+        *([] if stack.is_alone else ["in the configuration"]),
+    ):
         table.add_column(column, no_wrap=column != SAVED)
     for run in runs:
-        configured = "yes" if run.is_configured else "no"
-        table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), configured)
+        configured = [] if stack.is_alone else ["yes" if run.is_configured else "no"]
+        table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), *configured)
     new_console().print(table if runs else f"{stack.name} has no runs.")
 
 
@@ -235,4 +243,4 @@ def forget(stack: Stack, run: Run) -> str:
 
 
 if __name__ == "__main__":
-    run_command(main)
+    former_names.run_verb("ops.runs")

@@ -8,7 +8,6 @@ checked through their gateway, with the key in the variable GATEWAY_API_KEY.
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,13 +21,15 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.ops import status
 from gke_ai.ops.answers import Reply, Server, send_burst
 from gke_ai.ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
-from gke_ai.ops.stack import Stack, arguments, kubectl, list_objects, run
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import Stack, kubectl
+from gke_ai.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -64,12 +65,6 @@ class Result:
     def passed(self) -> bool:
         """Whether the server answered every request."""
         return bool(self.replies) and not self.failed
-
-
-def main() -> None:
-    """Sends requests to each server of the stack through the API server, and prints latencies, times of tokens,
-    throughput, errors, and pass or fail."""
-    sys.exit(smoke(arguments(main.__doc__ or "")))
 
 
 def smoke(stack: Stack) -> int:
@@ -268,4 +263,4 @@ def failures(results: list[Result]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.smoke")

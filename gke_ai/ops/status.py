@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
+from gke_ai import former_names
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
 from gke_ai.kube.workloads import is_server
@@ -23,12 +23,12 @@ from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
-from gke_ai.ops.runs import SAVED, Run, runs_of, saved
-from gke_ai.ops.stack import Stack, add_stack, kubectl, list_objects, on_emulator, run
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.runs import SAVED, Run, known_runs, saved
+from gke_ai.ops.stack import Stack, kubectl, on_emulator
 from gke_ai.ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from gke_ai.terminal import new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -93,28 +93,6 @@ class Selection:
 SUMMARY = Selection()
 
 
-def main() -> None:
-    """Prints pools and nodes, queues with used quota, workloads, runs, servers and autoscalers, and why each waits."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.status", description=main.__doc__)
-    add_stack(parser)
-    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
-    add_selection(parser)
-    options = parser.parse_args()
-    show(Stack(options.stack, options.config_file), selection_of(options))
-
-
-def add_selection(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that select what the status lists in full."""
-    parser.add_argument("--all", action="store_true", help=f"list everything. Default: at most {ROWS} rows of a table")
-    parser.add_argument("--namespace", default="", help="list only what is in this namespace, in full")
-    parser.add_argument("--queue", default="", help="list only workloads of this local queue, in full")
-
-
-def selection_of(options: argparse.Namespace) -> Selection:
-    """Returns the selection of the options."""
-    return Selection(options.all, options.namespace, options.queue)
-
-
 def show(stack: Stack, selection: Selection = SUMMARY) -> None:
     """Prints the status of `stack`."""
     api = stack.cluster()
@@ -126,7 +104,7 @@ def show(stack: Stack, selection: Selection = SUMMARY) -> None:
 
 def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     """Reads the cluster's objects of the kinds that the stack has. A missing kind has no objects."""
-    has = {resource["type"] for resource in stack.resources}
+    has = {JOBSET, HORIZONTAL_POD_AUTOSCALER, GATEWAY} if stack.is_alone else {item["type"] for item in stack.resources}
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
@@ -146,7 +124,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
         requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if any_checks(workloads) else [],
-        runs=runs_of(stack.recorded_outputs, {"Job": jobs, "JobSet": jobsets}),
+        runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets}),
     )
 
 
@@ -343,11 +321,12 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
             yield f"see serving preempt training:  {scale}{replicas + 1}"
     if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
         yield "show and change the available capacity:  emulator/run capacity"
-    if any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
+    if not stack.is_alone and any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
         yield f"send requests to the servers:  {stack.next('smoke')}"
     yield f"show the status again:  {stack.next('status')}"
-    yield f"delete the stack:  {stack.next('down')}"
+    if not stack.is_alone:
+        yield f"delete the stack:  {stack.next('down')}"
 
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("ops.status")

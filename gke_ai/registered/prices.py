@@ -9,7 +9,7 @@ A price table is a YAML file:
       nvidia-l4/onDemand: 0     # price of one accelerator per hour, if GKE chooses the machine (Autopilot)
 
 Capacity modes are those of a pool: `onDemand`, `spot`, `reservation`, `flexStart`, `queuedFlexStart`. A Spot price that
-the table lacks is Google's list price, if python -m gke_ai.ops.capacity has asked for it and its currency is the same.
+the table lacks is Google's list price, if gke-ai capacity has asked for it and its currency is the same.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gke_ai.ops.terminal import printable
+from gke_ai.terminal import printable
 
 # A table with more rows is folded.
 LONG = 8

@@ -23,9 +23,7 @@ from gke_ai.settings.calibration import Calibration
 
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
-SHORTENED = (
-    "_Omitted: the page would exceed the maximum length of a comment. `python -m gke_ai.report --limit 0` shows all._"
-)
+SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `gke-ai report --limit 0` shows all._"
 
 
 SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `make rehearse` prints them._"

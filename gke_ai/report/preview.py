@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gke_ai.ops.stack import Stack, Stop
+from gke_ai.ops.stack import Stack
 from gke_ai.settings.cold_start import COLD_START
 from gke_ai.settings.model_memory import NOT_CHECKED
+from gke_ai.terminal import Stop
 
 State = Mapping[str, Any]
 

@@ -1,6 +1,6 @@
 """The calibration file: measurements of a stack's own cluster, and what Google measured of its machines.
 
-The setting `gke-ai:calibration` names the file. `python -m gke_ai.ops.verify` measures the cluster, and a measured
+The setting `gke-ai:calibration` names the file. `gke-ai verify` measures the cluster, and a measured
 figure replaces the computed one: rules of size and derived quotas use `room`; estimates use `duration`. `python -m
 gke_ai.ops.capacity` asks Google for `spot`, `spot_prices` and `windows`, which the report and the rehearsal show.
 """
@@ -34,10 +34,7 @@ Rate = Annotated[float, Field(ge=0, le=1)]
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 # Capacity modes whose nodes Calendar mode can reserve instead.
 RESERVABLE = ("reservation", "flexStart", "queuedFlexStart")
-HEADING = (
-    "# Written by python -m gke_ai.ops.verify and python -m gke_ai.ops.capacity; gke-ai:calibration names this file. "
-    "Commit it.\n"
-)
+HEADING = "# Written by gke-ai verify and gke-ai capacity; gke-ai:calibration names this file. Commit it.\n"
 
 
 class BadCalibration(Exception):
@@ -251,7 +248,7 @@ def _newest(earlier: list[_Entry], later: list[_Entry]) -> list[_Entry]:
 
 def read(file: Path) -> Calibration:
     """Reads a calibration file. Raises BadCalibration with all mistakes."""
-    measure = "Run python -m gke_ai.ops.verify to measure again, or remove gke-ai:calibration"
+    measure = "Run gke-ai verify to measure again, or remove gke-ai:calibration"
     try:
         if not file.exists():
             raise BadCalibration([("", f"the file {file} does not exist", measure)])
@@ -286,7 +283,7 @@ def _form(details: Any, file: Path, measure: str) -> tuple[str, str, str]:
     for step in details["loc"]:
         where += f"[{step}]" if isinstance(step, int) else f"{'.' if where else ''}{step}"
     from_google = details["loc"][:1] in (("spot",), ("spotPrices",), ("windows",))
-    remedy = "Remove the entry, and run python -m gke_ai.ops.capacity to ask again" if from_google else measure
+    remedy = "Remove the entry, and run gke-ai capacity to ask again" if from_google else measure
     return where, f"{details['msg'][:1].lower()}{details['msg'][1:]} in {file}", remedy
 
 

@@ -253,7 +253,7 @@ def load_of(placed: Placed[AnyServer]) -> Load | Unchecked:
     model = model_of(server)
     if model is None:
         reason = f"the catalog does not have the model {server.model}"
-        remedy = f"Describe it in {server.at('modelShape')}, which python -m gke_ai.ops.model {server.model} prints"
+        remedy = f"Describe it in {server.at('modelShape')}, which gke-ai model {server.model} prints"
         return Unchecked(server.at("model"), reason, remedy)
     use = ENGINES[server.engine].memory
     if use is None:

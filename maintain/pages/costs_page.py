@@ -32,7 +32,7 @@ the report shows the cost of a change per hour, before and after:
 make report STACK=dev PRICES=prices.yaml
 ```
 
-Where the table lacks the price of a Spot node, [`python -m gke_ai.ops.capacity`](capacity.md)
+Where the table lacks the price of a Spot node, [`gke-ai capacity`](capacity.md)
 can ask Google for its list price.
 
 Not counted: the [cluster fee](https://cloud.google.com/kubernetes-engine/pricing), nodes without accelerators, disks,

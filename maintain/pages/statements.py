@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_snake
 
 from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.cli.verbs import gke_ai
 from gke_ai.components import every_component
 from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.reading import PREFIX, section_types
@@ -30,7 +31,7 @@ from tests.repository import ROOT
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```$", re.M | re.S)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # What `emulator/run` starts besides its own commands and the programs in emulator/bin.
-PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
+PROGRAMS = {"gke-ai", "helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
 # The page with commands of earlier versions.
 HISTORY = "CHANGELOG.md"
 # Modules of Python and of others.
@@ -82,7 +83,11 @@ def commands(page: Page) -> Iterator[str]:
     """Targets, variables, modules and options that do not exist."""
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.M))
-    variables = set(re.findall(r"\$(?:\$\{?|\(if \$\()([A-Z_]+)\b", makefile))
+    variables = {
+        name
+        for names in re.findall(r"^(?:INPUTS|OTHERS) := ((?:.*\\\n)*.*)$", makefile, re.M)
+        for name in names.split()
+    }
     for line in page.commands:
         for part in re.split(r"[|;&]+|\$\(", line):
             words = part.split()
@@ -90,10 +95,26 @@ def commands(page: Page) -> Iterator[str]:
                 yield from (f"make {word}" for word in words[1:2] if word not in targets and word.islower())
                 stated = re.findall(r"\b([A-Z]+)=", " ".join(words[2:]))
                 yield from (f"{words[1]}: no variable {name}" for name in stated if name not in variables)
+            if (found := re.match(r"(?:emulator/run |python -m gke_ai\.)?(?:gke-ai|cli) +(\S.*)", part.strip())) and (
+                wrong := _verb(found[1])
+            ):
+                yield wrong
             if (run := re.match(r"(?:\S*/)?emulator/run (?:--tools \S+ )?(\S+)", part.strip())) and not _runs(run[1]):
                 yield f"emulator/run {run[1]}"
             if module := re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part):
                 yield from _module(current(module[1]) if page.path.name == HISTORY else module[1], module[2])
+
+
+def _verb(text: str) -> str:
+    """What is wrong with a verb of `gke-ai` and its options, if anything."""
+    name, *words = text.split()
+    if name.isupper() or name.startswith("-"):
+        return ""
+    if name not in gke_ai.commands:
+        return f"gke-ai {name}"
+    known = {option for parameter in gke_ai.commands[name].params for option in parameter.opts} | {"--help"}
+    stated = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return next((f"gke-ai {name} {option}" for option in stated if option not in known), "")
 
 
 def _runs(word: str) -> bool:
@@ -109,20 +130,17 @@ def current(name: str) -> str:
 
 def _module(name: str, rest: str) -> Iterator[str]:
     path = ROOT / name.replace(".", "/")
-    if name.partition(".")[0] in FOREIGN_MODULES or name == "gke_ai.ops":
+    if name.partition(".")[0] in FOREIGN_MODULES or name == "gke_ai.cli":
         return
     if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
         yield f"python -m {name}"
         return
-    first, second, *_ = (*name.split("."), "")
-    # gke_ai.ops.stack has the options of several commands.
-    folders = {f"{first}/{second}" if first == "gke_ai" else first, "gke_ai/ops"}
-    code = "".join(file.read_text() for folder in folders for file in (ROOT / folder).rglob("*.py"))
+    code = "".join(file.read_text() for file in (ROOT / name.partition(".")[0]).rglob("*.py"))
     yield from (f"{name} {option}" for option in re.findall(r"--[a-z][a-z-]*", rest) if f'"{option}"' not in code)
 
 
 def paths(page: Page) -> Iterator[str]:
-    """Paths in code whose first folder exists, and that do not exist themselves. Folders that a table says are in one."""
+    """Paths in code whose first folder exists, and that do not exist themselves. Also folders in a row of another."""
     for folder, row in re.findall(r"^\| `([\w./]+)/`(.*)$", page.text, re.M):
         inside = (f"{name}/" for name in re.findall(r"`(\w+)/`", row))
         yield from (name for name in inside if not {ROOT / name, ROOT / folder / name} & tracked())

@@ -18,7 +18,7 @@ PROGRAMS = {
     PLUGINS: "the emulated plugins `gcp` and `kubernetes`, and the plugin for credentials",
     GO_TOOLS: "every other built tool: Kueue, JobSet, KWOK, the controller manager, the scheduler, helm, kubectl, …",
     EMULATOR: "the emulator's daemon and commands",
-    COMMANDS: "the commands of the Makefile: `gke_ai.ops`, `gke_ai.forecast.rehearse`, `gke_ai.report`",
+    COMMANDS: "the command `gke-ai`",
     PODS: "containers of local pods that run Python: stubs of model servers, training programs",
     PYTEST: "pytest itself, with every test that runs in its process",
     OTHER: "shells, envoy, git, and each process that ended before it was seen",

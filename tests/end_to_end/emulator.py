@@ -21,7 +21,7 @@ from emulator.tests import harness
 from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
-from gke_ai.ops.stack import client_of, list_objects, send
+from gke_ai.kube.client import client_of, list_objects, send
 from tests import repository
 from tests.end_to_end.reading import objects_of_cluster
 
@@ -46,7 +46,7 @@ class Emulator(harness.Emulator):
     def make(self, command: str, config: Path | None = None, fails: bool = False) -> str:
         """Run the command of `make COMMAND`."""
         picked = ["--config", str(config)] if config else []
-        return self.run("python", "-m", "gke_ai.ops.emulated", command, "--stack", self.stack, *picked, fails=fails)
+        return self.run("gke-ai", command, "--stack", self.stack, *picked, fails=fails)
 
     def prepare(self, config: Path) -> None:
         """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
@@ -216,9 +216,7 @@ def killed_at_random(emulator: Emulator, config: Path, chance: random.Random) ->
 
 def begin_up(emulator: Emulator, config: Path) -> subprocess.Popen[str]:
     """Start the command of `make up`."""
-    return emulator.start(
-        "python", "-m", "gke_ai.ops.emulated", "up", "--stack", emulator.stack, "--config", str(config)
-    )
+    return emulator.start("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
 
 
 def engine_of(emulator: Emulator) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kubernetes.client import ApiClient
 
-from gke_ai.ops.stack import client_of, send
+from gke_ai.kube.client import client_of, send
 
 Object = dict[str, Any]
 # One document for all groups: https://kubernetes.io/docs/concepts/overview/kubernetes-api/#aggregated-discovery

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from emulator.cluster.secret_sync import DUMMY_TOKEN
-from gke_ai.ops.stack import client_of, request
+from gke_ai.kube.client import client_of, request
 from maintain.pages.pictures.record import RECORDING, course
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none

@@ -148,7 +148,7 @@ def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emul
 
 def test_missing_token_names_both_ways_to_set_it(emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
-    command = ("sh", "-c", f"unset HF_TOKEN; python -m gke_ai.ops.emulated preview --stack test --config {config}")
+    command = ("sh", "-c", f"unset HF_TOKEN; gke-ai preview --stack test --config {config}")
     output = emulator.run(*command, fails=True)
     assert "pulumi config set --secret gke-ai:hfToken" in output
     assert "HF_TOKEN" in output

@@ -68,10 +68,10 @@ def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Em
     (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
     with Recorder(kubeconfig.read_text()) as recorder:
         submit(emulator, cases, recorder)
-        text = emulator.run("python", "-m", "gke_ai.forecast.snapshot", "--stack", emulator.stack)
+        text = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
         (emulator.state / "snapshot.json").write_text(text[text.index("{") :])
         emulator.run(
-            *("python", "-m", "gke_ai.forecast.rehearse", "--stack", emulator.stack),
+            *("gke-ai", "rehearse", "--stack", emulator.stack),
             *("--base", str(base), "--config", str(changed)),
             *("--snapshot", str(emulator.state / "snapshot.json"), "--json", str(emulator.state / "forecast.json")),
         )

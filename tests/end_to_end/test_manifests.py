@@ -82,7 +82,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 8
         snapshot = ("--kubeconfig", str(queues.kubeconfig(emulator)), "--pools", str(checkout / "pools.json"))
         hashed = ("--hash-names", "--keep-names", str(checkout / "cluster"))
-        text = emulator.run("python", "-m", "gke_ai.forecast.snapshot", "--stack", "sample", *snapshot, *hashed)
+        text = emulator.run("gke-ai", "snapshot", "--stack", "sample", *snapshot, *hashed)
     (checkout / "snapshot.json").write_text(text)
     commit(checkout, "init --initial-branch=main", "add .", "commit --message=base", "switch --create=change")
     return checkout

@@ -87,7 +87,7 @@ def test_requests_are_what_quotas_count(emulator: Emulator, tmp_path: Path) -> N
     eventually(lambda: len(read("serviceaccounts")) > PODS, "the namespaces have their account", 120)
     create("pods", *(named("Pod", name, spec=of) for name, of in specs.items()))
     pods = {pod["metadata"]["namespace"]: pod["spec"] for pod in read("pods") if pod["metadata"]["name"] == "it"}
-    # A quota that is there before its pod is written by admission and controller, and the later one may not see the pod.
+    # A quota of before its pod is written by admission and by a controller, which may not see the pod yet.
     create("quotas", *(named("ResourceQuota", name, spec={"hard": hard}) for name in specs))
     eventually(lambda: all("used" in quota.get("status", {}) for quota in read("resourcequotas")), "they count", 120)
     used = {quota["metadata"]["namespace"]: quota["status"]["used"] for quota in read("resourcequotas")}

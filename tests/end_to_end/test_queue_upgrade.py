@@ -39,7 +39,7 @@ def full() -> Iterator[Emulator]:
     with fresh() as emulator:
         versions = {"kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": EARLIER_JOBSET_VERSION}
         config = emulator.configure(EXAMPLE, **queues(**versions))
-        up = ("python", "-m", "gke_ai.ops.emulated", "up", "--stack", emulator.stack, "--config", str(config))
+        up = ("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
         emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
         eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
         yield emulator
@@ -77,9 +77,8 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     snapshot, out = full.state / "snapshot.json", full.state / "out.json"
     snapshot.write_text(printed[printed.index("{") :])
     rehearse = (
-        "python",
-        "-m",
-        "gke_ai.forecast.rehearse",
+        "gke-ai",
+        "rehearse",
         "--stack",
         full.stack,
         "--upgrade",
@@ -117,7 +116,7 @@ def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emu
     config = full.configure(EXAMPLE, **queues())
     output = full.make("preview", config)
     assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
-    assert "python -m gke_ai.ops.crds" in output
+    assert "gke-ai crds" in output
     plan = full.planned()
     assert {operation: sorted(names) for operation, names in plan.items()} == {
         "update": ["kubernetes:helm.sh/v3:Release::jobset", "kubernetes:helm.sh/v3:Release::kueue"]

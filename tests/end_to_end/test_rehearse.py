@@ -36,9 +36,8 @@ def command(config: Path, *more: str) -> tuple[str, ...]:
     """The command of `make rehearse` for a change of the example."""
     base = str(ROOT / EXAMPLE)
     return (
-        "python",
-        "-m",
-        "gke_ai.forecast.rehearse",
+        "gke-ai",
+        "rehearse",
         "--stack",
         "mixed",
         "--base",
@@ -104,7 +103,7 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
     """There is quota for both. The scheduler ends the pod of lower priority, because no node comes."""
     out = emulator.state / "out.json"
     emulator.run(
-        *("python", "-m", "gke_ai.forecast.rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
+        *("gke-ai", "rehearse", "--stack", "spot", "--unavailable", "spot", "--json", str(out)),
         *("--base", str(spot(emulator, "base.yaml", 1)), "--config", str(spot(emulator, "changed.yaml", 2))),
     )
     forecast = read(out)

@@ -28,9 +28,8 @@ def upgraded(emulator: Emulator, what: str, config: Path) -> tuple[str, Forecast
     """What the rehearsal of an upgrade prints, and its result."""
     out = emulator.state / "out.json"
     command = (
-        "python",
-        "-m",
-        "gke_ai.forecast.rehearse",
+        "gke-ai",
+        "rehearse",
         "--stack",
         "upgraded",
         "--upgrade",

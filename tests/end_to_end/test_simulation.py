@@ -100,7 +100,7 @@ def command(emulator: Emulator) -> list[str]:
     (emulator.state / "config.yaml").write_text(CONFIG)
     (emulator.state / "trace.csv").write_text(written([run(0, 100), run(1, 100), run(2, 100)]))
     options = {name: str(emulator.state / file) for name, file in (("config", "config.yaml"), ("trace", "trace.csv"))}
-    return ["python", "-m", "gke_ai.forecast.simulate", "day", *(f"--{name}={path}" for name, path in options.items())]
+    return ["gke-ai", "simulate", *(f"--{name}={path}" for name, path in options.items())]
 
 
 def test_the_command_compares_two_quotas_and_writes_both_days(emulator: Emulator, command: list[str]) -> None:

@@ -19,7 +19,7 @@ from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot, read
-from gke_ai.ops.stack import client_of
+from gke_ai.kube.client import client_of
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.snapshots import synthetic

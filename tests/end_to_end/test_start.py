@@ -21,7 +21,7 @@ from tests.simulation.theory import configuration
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 # Of each second day, so many runs that had to wait are asked about, evenly over the day. A question costs minutes: each
-# end in each replay makes Kueue try all that wait again.
+# end in each replay makes Kueue try all that wait again. The last start may be beyond the horizon.
 ASKED = 4
 LEAST = 0.85
 

@@ -32,7 +32,7 @@ LOOKS = (
     "emulator/run kubectl -n llm get",
     "emulator/run logs",
     "emulator/run bucket ls",
-    "emulator/run python -m gke_ai.forecast.compare",
+    "emulator/run gke-ai compare",
 )
 PATIENCE_SECONDS = 300.0
 

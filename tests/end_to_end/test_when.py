@@ -24,7 +24,7 @@ from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.manifests import Change, Manifest
 from gke_ai.forecast.when.command import asked
-from gke_ai.ops.stack import client_of
+from gke_ai.kube.client import client_of
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import cluster as queue_cluster
@@ -109,7 +109,7 @@ def test_the_command_asks_the_state_of_a_snapshot(snapshot: str, tmp_path: Path)
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(LIMIT_RANGE.run))
     with fresh() as emulator:
         options = ("--snapshot", str(tmp_path / "snapshot.json"), "--json", str(tmp_path / "answer.json"))
-        printed = emulator.run("python", "-m", "gke_ai.forecast.when", *options, str(tmp_path / "run.yaml"))
+        printed = emulator.run("gke-ai", "when", *options, str(tmp_path / "run.yaml"))
         assert_nothing_is_left(emulator)
     name = f"{LIMIT_RANGE.name}/job/limits-only"
     assert f"{name} starts at once, on flavor q15020-f of cluster queue q15020-q." in printed

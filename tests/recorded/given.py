@@ -22,7 +22,7 @@ from emulator.gcp_plugin.containers import Cluster
 from emulator.gcp_plugin.resource import Cloud
 from emulator.gcp_plugin.store import Store
 from gke_ai.catalog.workload_identity import pool_name
-from gke_ai.ops import emulated
+from gke_ai.ops import deploy, emulated
 from tests.recorded import CERTIFICATE, NOWHERE, read
 
 
@@ -59,7 +59,7 @@ def main() -> None:
             inputs |= {"initialNodeCount": 1, "workloadIdentityConfig": {"workloadPool": pool_name(project)}}
         Cluster(Cloud(Store(), Nowhere(), project)).create(inputs)
     stack = emulated.prepare(name, source)
-    emulated.ensure(stack)
+    deploy.ensure(stack)
     assert stack.config_file
     salt = yaml.safe_load(stack.config_file.read_text())["encryptionsalt"]
     deployment: dict[str, Any] = {

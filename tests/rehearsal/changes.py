@@ -203,7 +203,7 @@ def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
                 if item["kind"] in ("Job", "JobSet", "Deployment", "StatefulSet"):
                     cluster.settle(2)  # admitted in this order
             cluster.settle()
-        snapshot = ("python", "-m", "gke_ai.forecast.snapshot", "--stack", "sample", *kubeconfig)
+        snapshot = ("gke-ai", "snapshot", "--stack", "sample", *kubeconfig)
         text = emulator.run(*snapshot, "--pools", str(folder / "pools.json"))
     (folder / "snapshot.json").write_text(text)
     yield folder / "snapshot.json"
@@ -225,7 +225,7 @@ def rehearsed(change: Change, folder: Path, snapshot: Path | None) -> tuple[Fore
             sides[side].write_text(yaml.safe_dump(content, sort_keys=False))
         what = ["--stack", "changed", "--config", str(sides["change"])]
         what += ["--upgrade", change.upgrade] if change.upgrade else ["--base", str(sides["base"])]
-    process = emulator.start("--tools", "all", "python", "-m", "gke_ai.forecast.rehearse", *what, "--json", str(out))
+    process = emulator.start("--tools", "all", "gke-ai", "rehearse", *what, "--json", str(out))
     printed = process.communicate()[0]
     return (read(out) if out.exists() else None), printed
 

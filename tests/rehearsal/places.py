@@ -16,7 +16,7 @@ from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot, read
-from gke_ai.ops.stack import client_of
+from gke_ai.kube.client import client_of
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
 from tests.rehearsal.fates import fates, name_of

@@ -1,9 +1,8 @@
-"""Entry point of `python -m gke_ai.forecast.rehearse`."""
+"""The former command `python -m gke_ai.forecast.rehearse`."""
 
 from __future__ import annotations
 
-from gke_ai.forecast.rehearse.command import main
-from gke_ai.ops.stack import run
+from gke_ai import former_names
 
 if __name__ == "__main__":
-    run(main)
+    former_names.run_verb("forecast.rehearse")

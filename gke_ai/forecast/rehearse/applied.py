@@ -15,7 +15,8 @@ from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse import reduced
 from gke_ai.forecast.rehearse.manifests import Change, Manifest, named
 from gke_ai.forecast.snapshot.values import SHOWN
-from gke_ai.ops.stack import Answer, Stop, send
+from gke_ai.kube.client import Answer, send
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

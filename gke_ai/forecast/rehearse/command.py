@@ -1,32 +1,18 @@
-"""The command of `python -m gke_ai.forecast.rehearse`: says what a change does in the queue before it is merged.
-
-    make rehearse STACK=prod [CONFIG=changed.yaml] [BASE=Pulumi.prod.yaml] [SNAPSHOT=snapshot.json] [MINUTES=30]
-                  [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json] [PICTURE=out.svg] [MARKDOWN=out.md]
-                  [PRICES=prices.yaml]
-    make rehearse MANIFESTS=folder SNAPSHOT=snapshot.json [BASE=folder] […]
-
-A scratch emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and everything that
-follows is recorded until the cluster settles. Your own stacks are not touched, and the scratch emulator is deleted.
-
-The exit code is 0 if the change was rehearsed, whatever it does; 1 if the rehearsal was not possible; 3 if a rule, a
-policy or the cluster refuses the change. A change that is refused half-way has a result: that of its applied part.
-"""
+"""Says what a change does in the queue before it is merged: the command `rehearse`."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from gke_ai.catalog.capacity import MODES
 from gke_ai.forecast.model import Duration, Forecast, Nodes
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.outcome import outcome
@@ -42,12 +28,12 @@ from gke_ai.forecast.snapshot import kueue
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.timeline import histories
+from gke_ai.kube.client import client_of, request
 from gke_ai.ops.configuration_file import read_calibration, read_prices
-from gke_ai.ops.stack import Stop, client_of, on_emulator, request
-from gke_ai.ops.terminal import new_console, printable
 from gke_ai.registered.prices import with_google
 from gke_ai.report import page
 from gke_ai.settings.calibration import Calibration
+from gke_ai.terminal import Stop, new_console, printable
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
@@ -56,13 +42,46 @@ RESTORED_SETTLES, CHANGE_SETTLES = 30.0, 120.0
 ENGINE_WAITS = 30.0
 
 
-def main() -> None:
-    """Rehearses a change."""
-    options = parser().parse_args()
-    options.stack = options.manifests.name if options.manifests else options.stack
-    if not on_emulator():
-        raise Stop("A rehearsal runs on the emulator:  make rehearse STACK=prod CONFIG=changed.yaml")
-    prices = read_prices(options.prices)  # before minutes pass
+@dataclass(frozen=True)
+class Options:
+    """What is rehearsed, and under which assumptions.
+
+    Attributes:
+        stack: Name of the stack, or of the folder of manifests.
+        config: Configuration with the change. Default: Pulumi.<stack>.yaml.
+        base: Configuration or folder before the change. Default: see docs/rehearsal.md.
+        manifests: Folder of manifests with the change, in place of a configuration.
+        snapshot: Snapshot of the cluster.
+        minutes: Horizon in minutes of Google Cloud.
+        unavailable: Capacity modes in which Google has no more nodes when the change begins.
+        upgrade: The upgrade that is the change.
+        compression: Seconds of Google Cloud in one of the emulator.
+    """
+
+    stack: str = "dev"
+    config: Path | None = None
+    base: Path | None = None
+    manifests: Path | None = None
+    snapshot: Path | None = None
+    minutes: int = 30
+    unavailable: tuple[str, ...] = ()
+    upgrade: upgrades.Upgrade | None = None
+    compression: float = delays.COMPRESSION
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a rehearsal's result, and its price table. Default of the picture: in the emulator's state."""
+
+    json: Path | None = None
+    picture: Path | None = None
+    markdown: Path | None = None
+    prices: Path | None = None
+
+
+def show(options: Options, files: Files) -> None:
+    """Rehearses a change, and prints and writes what it does. Exits with REFUSED if it is refused."""
+    prices = read_prices(files.prices)  # before minutes pass
     stop_at_signals()
     forecast = rehearse(options)
     if forecast is None:
@@ -71,20 +90,20 @@ def main() -> None:
         return
     if not options.manifests:
         prices = with_google(prices, read_calibration(configurations.changed(options.stack, options.config)))
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(forecast.written())
-    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_text(rehearsal_picture.drawn(forecast))
-    if options.markdown:
-        options.markdown.parent.mkdir(parents=True, exist_ok=True)
-        options.markdown.write_text(page.rehearsal_page(forecast, prices))
+    picture = files.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
+    written = {picture: rehearsal_picture.drawn(forecast)}
+    if files.json:
+        written[files.json] = forecast.written()
+    if files.markdown:
+        written[files.markdown] = page.rehearsal_page(forecast, prices)
+    for file, content in written.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
     console = new_console()
     for part in table.shown(forecast, prices):
         console.print()
         console.print(part)
-    for file in filter(None, (options.json, picture, options.markdown)):
+    for file in written:
         print(f"Written: {file}")
     if forecast.refused:
         raise SystemExit(REFUSED)
@@ -104,63 +123,7 @@ def stop_at_signals(work: str = "rehearsal") -> None:
         signal.signal(number, stop)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command's options."""
-    options = argparse.ArgumentParser(
-        prog="python -m gke_ai.forecast.rehearse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def path(text: str) -> Path | None:
-        return Path(text).absolute() if text else None
-
-    options.add_argument("--stack", default="dev", help="name of the stack. Default: dev")
-    options.add_argument("--config", type=path, help="configuration with the change. Default: Pulumi.STACK.yaml")
-    options.add_argument("--base", type=path, help="configuration before the change. Default: see docs/rehearsal.md")
-    options.add_argument(
-        "--manifests", type=path, help="folder of manifests with the change, in place of a configuration"
-    )
-    options.add_argument(
-        "--snapshot", type=path, help="snapshot of the cluster, from python -m gke_ai.forecast.snapshot"
-    )
-    options.add_argument("--minutes", type=int, default=30, help="horizon in minutes of Google Cloud. Default: 30")
-    options.add_argument(
-        "--unavailable",
-        type=capacity_modes,
-        default=(),
-        metavar="MODE,…",
-        help=f"capacity modes in which Google has no more nodes when the change begins: {', '.join(MODES)}",
-    )
-    options.add_argument(
-        "--upgrade", type=upgrade, metavar="WHAT", help="rehearse an upgrade: kueue, jobset, kueue,jobset or pool/NAME"
-    )
-    options.add_argument("--compression", type=float, default=delays.COMPRESSION, help=argparse.SUPPRESS)
-    options.add_argument("--json", type=path, help="file for the result as JSON")
-    options.add_argument("--picture", type=path, help="file for the timeline as SVG. Default: in the emulator's state")
-    options.add_argument("--markdown", type=path, help="file for the result as Markdown, for a comment")
-    options.add_argument("--prices", type=path, help="price table in YAML, as for the report")
-    return options
-
-
-def capacity_modes(text: str) -> tuple[str, ...]:
-    """Returns the capacity modes in a text, which commas separate."""
-    modes = tuple(filter(None, text.replace(" ", "").split(",")))
-    for mode in modes:
-        if mode not in MODES:
-            raise argparse.ArgumentTypeError(f"{mode} is not a capacity mode. Use {', '.join(MODES)}")
-    return modes
-
-
-def upgrade(text: str) -> upgrades.Upgrade | None:
-    """Returns the upgrade that a text names."""
-    try:
-        return upgrades.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def rehearse(options: argparse.Namespace) -> Forecast | None:
+def rehearse(options: Options) -> Forecast | None:
     """Brings a scratch emulator to the state before the change, applies the change, and returns what it does.
 
     Returns None if the two sides are the same.
@@ -196,24 +159,24 @@ def google_remarks(pools: Iterable[Nodes], unavailable: Iterable[str], measured:
     return list(dict.fromkeys(remark for machine in sorted(machines) for remark in measured.remarks(*machine)))
 
 
-def _source(options: argparse.Namespace, snapshot: Snapshot | None, folder: Path) -> Source:
+def _source(options: Options, snapshot: Snapshot | None, folder: Path) -> Source:
     """The two sides of the change: manifests, or configurations of the program."""
     if not options.manifests:
         config = configurations.changed(options.stack, options.config)
         if not options.upgrade:
             base = configurations.base(options.stack, options.base, config, folder)
         elif options.base:
-            raise Stop("An upgrade needs no BASE: it is rehearsed on CONFIG, or on the stack's own configuration.")
+            raise Stop("An upgrade needs no --base: it is rehearsed on --config, or on the stack's own configuration.")
         else:
             base, config = options.upgrade.configurations(config, folder)
         return Configurations(options.stack, base, config, snapshot, options.upgrade, options.compression)
-    if not snapshot:
+    if not snapshot or not options.snapshot:
         raise Stop(
-            "Manifests say nothing about the nodes and Kueue. Add the state of the cluster: SNAPSHOT=snapshot.json"
+            "Manifests say nothing about the nodes and Kueue. Add the state of the cluster: --snapshot snapshot.json"
         )
     if options.config or options.upgrade:
-        other = "CONFIG" if options.config else "UPGRADE"
-        raise Stop(f"MANIFESTS and {other} are two changes. Rehearse one of them.")
+        other = "--config" if options.config else "--upgrade"
+        raise Stop(f"--manifests and {other} are two changes. Rehearse one of them.")
     return plain.source(options.manifests, options.base, snapshot, options.snapshot.name)
 
 
@@ -243,7 +206,7 @@ def summarized(differing: Iterable[Difference]) -> Iterator[str]:
 
 def _change(
     emulator: Scratch,
-    options: argparse.Namespace,
+    options: Options,
     start: Callable[[], Started],
     change: str,
     stated: list[Duration],

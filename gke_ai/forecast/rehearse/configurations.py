@@ -7,14 +7,15 @@ from typing import Any
 
 from gke_ai.forecast.rehearse.git import checkout
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.stack import ROOT
+from gke_ai.terminal import Stop
 
 
 def changed(stack: str, config: Path | None) -> Path:
     """Returns the configuration with the change. Default: Pulumi.STACK.yaml of the working tree."""
     path = config or ROOT / f"Pulumi.{stack}.yaml"
     if not path.is_file():
-        raise Stop(f"There is no configuration {path}. Name the changed one: CONFIG=changed.yaml")
+        raise Stop(f"There is no configuration {path}. Name the changed one: --config changed.yaml")
     read_configuration(path)
     return path
 
@@ -27,14 +28,14 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
     if stated:
         if not stated.is_file():
             raise Stop(
-                f"There is no base configuration {stated}. Name the one that is deployed: BASE=Pulumi.{stack}.yaml"
+                f"There is no base configuration {stated}. Name the one that is deployed: --base Pulumi.{stack}.yaml"
             )
         read_configuration(stated)
         return stated
     name = f"Pulumi.{stack}.yaml"
     own = ROOT / name
     if config != own and own.is_file():
-        return own  # CONFIG=changed.yaml: the file in the working tree is what is deployed
+        return own  # --config changed.yaml: the file in the working tree is what is deployed
     with checkout(ROOT) as around:
         texts = [around.text(commit, name) for commit in around.merge_bases()] if around else []
     if (text := next(filter(None, texts), None)) is not None:
@@ -43,7 +44,7 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
         path.write_text(text)
         return path
     raise Stop(
-        f"Git has no {name} at the point where this branch left main. Name the deployed configuration: BASE=FILE"
+        f"Git has no {name} at the point where this branch left main. Name the deployed configuration: --base FILE"
     )
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TextIO
 
 from gke_ai.forecast.rehearse.scratch import Scratch
-from gke_ai.ops.stack import Stop
 from gke_ai.settings.cold_start import COLD_START
+from gke_ai.terminal import Stop
 
 # The scratch emulator is discarded afterwards, so nothing must be finished.
 STOP_SECONDS = 5
@@ -44,7 +44,7 @@ class Update:
     def __init__(self, scratch: Scratch, stack: str, config: Path, command: tuple[str, ...] = ()) -> None:
         self._file = scratch.state / f"{config.stem}.log"
         self._output: TextIO = self._file.open("w")
-        command = command or ("python", "-m", "gke_ai.ops.emulated", "up", "--stack", stack, "--config", str(config))
+        command = command or ("gke-ai", "up", "--stack", stack, "--config", str(config))
         self._process: subprocess.Popen[str] = scratch.start(self._output, *command)
         self._seen: list[str] = []
         self._since = time.monotonic()

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object, condition, holds
-from gke_ai.ops.stack import Stop, list_objects, send
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

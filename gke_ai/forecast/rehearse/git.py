@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 MAIN = ("refs/remotes/origin/main", "refs/heads/main")
 MAX_BYTES = 4 * 2**20  # no manifest is larger
@@ -103,7 +103,7 @@ class Checkout:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise Stop(f"git {arguments[0]} on {self.top} does not end within {SECONDS} s. Set BASE=folder.") from None
+            raise Stop(f"git {arguments[0]} on {self.top} does not end in {SECONDS} s. Set --base folder.") from None
         if done.returncode and needed:
             raise self._incomplete()
         return b"" if done.returncode else done.stdout
@@ -111,7 +111,7 @@ class Checkout:
     def _incomplete(self) -> Stop:
         return Stop(
             f"Git cannot read files of {self.top} where its branch left main. Fetch the whole history of main, "
-            "or name the folder before the change: BASE=folder"
+            "or name the folder before the change: --base folder"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gke_ai.catalog.documents import Reader
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 SECONDS = 60

@@ -17,7 +17,7 @@ from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values, wanted_pods
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 Object = dict[str, Any]
 # An object of Kubernetes has 1.5 MiB at most: https://etcd.io/docs/v3.6/dev-guide/limit/
@@ -164,7 +164,7 @@ def _files(folder: Path) -> Iterator[Path]:
             raise Stop(f"{path} is a link. A rehearsal reads only files of the folder. Replace it by what it links to.")
         if path.is_dir():
             if kustomization(path):
-                raise Stop(f"{path} is a Kustomization inside a folder of manifests. Name it alone: MANIFESTS={path}")
+                raise Stop(f"{path} is a Kustomization inside a folder of manifests. Name it alone: --manifests {path}")
             yield from _files(path)
         elif path.is_file() and path.suffix in _SUFFIXES:
             yield path

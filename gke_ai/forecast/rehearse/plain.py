@@ -40,8 +40,9 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.fields import kinds, trim_kueue
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.stack import Stop, client_of, request
+from gke_ai.kube.client import client_of, request
 from gke_ai.settings.calibration import Calibration
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -114,7 +115,7 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
     """
     check_version(snapshot, name)
     if not folder.is_dir():
-        raise Stop(f"There is no folder {folder}. Name the folder with the manifests: MANIFESTS=folder")
+        raise Stop(f"There is no folder {folder}. Name the folder with the manifests: --manifests folder")
     folder = folder.resolve()
     after = read(folder, top_level(folder) or folder)
     with tempfile.TemporaryDirectory() as exported, checkout(folder) as around:
@@ -136,13 +137,13 @@ def check_version(snapshot: Snapshot, name: str) -> None:
 def _read_base(folder: Path, base: Path | None, around: Checkout | None, exported: Path) -> list[Manifest]:
     if base:
         if not base.is_dir():
-            raise Stop(f"There is no folder {base}. Name the folder before the change: BASE=folder")
+            raise Stop(f"There is no folder {base}. Name the folder before the change: --base folder")
         return read(base.resolve(), top_level(base) or base.resolve())
     commits = around.merge_bases() if around else []
     if not around or not commits:
         raise Stop(
             f"Git does not know where the branch of {folder} left main. Fetch the branch main with its history, "
-            "or name the folder before the change: BASE=folder"
+            "or name the folder before the change: --base folder"
         )
     path = folder.relative_to(around.top)
     # A Kustomization may include other folders of the checkout.

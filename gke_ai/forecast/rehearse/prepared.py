@@ -13,7 +13,8 @@ from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.ops.configuration_file import read_calibration
-from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.stack import ROOT
+from gke_ai.terminal import Stop
 
 # Patience in seconds of the emulator, for the base to settle.
 BASE_SETTLES = 90.0
@@ -26,6 +27,7 @@ SOURCES = (
         "gke_ai/catalog",
         "gke_ai/kube",
         "gke_ai/settings",
+        "gke_ai/terminal.py",
         "components",
         "gke_ai_outputs",
     ),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gke_ai.ops.terminal import printable
+from gke_ai.terminal import printable
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.manifests import KINDS, Manifest
-from gke_ai.ops.stack import Stop, request, send
+from gke_ai.kube.client import request, send
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

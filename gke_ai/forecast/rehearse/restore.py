@@ -20,7 +20,8 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import Forbidden, list_all
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.stack import Answer, Stop, list_objects, request
+from gke_ai.kube.client import Answer, list_objects, request
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -22,7 +22,8 @@ import yaml
 
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.emulated import is_secret
-from gke_ai.ops.stack import ROOT, Stop
+from gke_ai.ops.stack import ROOT
+from gke_ai.terminal import Stop
 
 RUN = str(ROOT / "emulator" / "run")
 

@@ -12,9 +12,10 @@ from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.upgrades import Upgrade
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.kube.client import client_of
 from gke_ai.ops.configuration_file import read_calibration
-from gke_ai.ops.stack import Stop, client_of
 from gke_ai.settings.calibration import Calibration
+from gke_ai.terminal import Stop
 
 
 class Started(Protocol):

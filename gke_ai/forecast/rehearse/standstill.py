@@ -17,7 +17,8 @@ from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.restore import SERVER_ERROR, probe
 from gke_ai.forecast.render.rehearsal import plural
-from gke_ai.ops.stack import Stop, client_of, request
+from gke_ai.kube.client import client_of, request
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

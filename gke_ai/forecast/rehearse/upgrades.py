@@ -18,7 +18,7 @@ from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.standstill import Standstill
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
 QUEUES = "gke-ai:queues"
@@ -71,7 +71,7 @@ class Upgrade:
             if stated not in (release.earlier, release.pinned):
                 raise Stop(
                     f"{config.name} has {release.key} {stated}. The emulator does not have this release. "
-                    f"To rehearse from {release.earlier}, remove the key in a copy of the file: CONFIG=FILE."
+                    f"To rehearse from {release.earlier}, remove the key in a copy of the file: --config FILE."
                 )
             queues[release.key] = release.earlier
             after["config"][QUEUES].pop(release.key, None)
@@ -124,7 +124,7 @@ class _ReleaseUpdate(Update):
     def __init__(self, emulator: Scratch, stack: str, config: Path, upgrade: Upgrade) -> None:
         self._standstill = Standstill(emulator.kubeconfig(), upgrade.releases)
         if "jobset" in upgrade.releases:  # Helm does not upgrade its CRD: docs/upgrading.md
-            emulator.run("python", "-m", "gke_ai.ops.emulated", "crds", "--stack", stack, "--config", str(config))
+            emulator.run("gke-ai", "crds", "--stack", stack, "--config", str(config))
         super().__init__(emulator, stack, config)
 
     def waits_for(self) -> str:

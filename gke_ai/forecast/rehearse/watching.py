@@ -15,9 +15,10 @@ from urllib3.exceptions import HTTPError
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.kube.client import client_of
 from gke_ai.kube.objects import Object, holds
-from gke_ai.ops.stack import Stop, client_of
 from gke_ai.ops.status import AUTOSCALER_EVENTS
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

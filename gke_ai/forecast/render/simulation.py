@@ -28,7 +28,7 @@ from gke_ai.forecast.spread import Difference
 MORE, LESS, WITHIN = "▲", "▼", "≈"
 MARKS = f"{MORE} {LESS} more or less than in the first configuration. {WITHIN} differs, but not more than the seeds do."
 MARKS_OF_ONE = f"{MORE} {LESS} more or less than in the first configuration."
-ONE_SEED = "One seed cannot show whether a difference exceeds the spread of days: add SEEDS=5."
+ONE_SEED = "One seed cannot show whether a difference exceeds the spread of days: add --seeds 5."
 MAX_PARTS = 4
 # Each table of figures: its title, what its rows are, and its columns.
 TABLES: tuple[tuple[str, str, Measures], ...] = (

@@ -1,21 +1,13 @@
-"""The command of `python -m gke_ai.forecast.simulate`: replays a day of submissions against the real Kueue.
-
-    make simulate STACK=prod [CONFIG=changed.yaml] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1]
-                  [SEEDS=5] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
-
-A scratch control plane gets the queues of a configuration. Kueue decides on each submission of the trace; starts and
-ends are simulated. Without a trace, one is generated. With several configurations, the same traces are replayed with
-the queues of each. With several seeds, the result says how much days vary. Your own stacks are not touched.
-"""
+"""Replays a day of submissions against the real Kueue: the command `simulate`."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from gke_ai import settings
@@ -28,7 +20,7 @@ from gke_ai.forecast.render.table import simulated
 from gke_ai.forecast.simulate import imports
 from gke_ai.forecast.simulate.capacity import Capacity
 from gke_ai.forecast.simulate.compared import Replayed, Side, simulation, written_days
-from gke_ai.forecast.simulate.generate import SOURCES, generate
+from gke_ai.forecast.simulate.generate import generate
 from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.replay import Replay
@@ -36,88 +28,51 @@ from gke_ai.forecast.simulate.result import HOUR, day, end_of, pool_day
 from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
-from gke_ai.forecast.spread import MAX_SEEDS
 from gke_ai.ops.configuration_file import read_configuration, read_prices
-from gke_ai.ops.stack import ROOT, Stop, on_emulator
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import ROOT
 from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
+from gke_ai.terminal import Stop, new_console
 
 SHOW_EVERY = 2.0
 NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)
 
 
-def main() -> None:
-    """Runs one of the commands: simulate, generate or import."""
-    options = parser().parse_args()
-    options.run(options)
+@dataclass(frozen=True)
+class Options:
+    """Which days are replayed, and with which queues.
+
+    Attributes:
+        stack: Name of the stack.
+        config: Its configuration. Default: Pulumi.<stack>.yaml.
+        trace: Trace as CSV. Default: a generated one.
+        jobs: About how many runs to generate.
+        seed: Seed of the first generated trace.
+        seeds: Number of seeds.
+        compare: Configurations to compare.
+        prices: Price table in YAML.
+        json: File for the result as JSON.
+        picture: File for the picture. Default: in the emulator's state.
+    """
+
+    stack: str = "dev"
+    config: Path | None = None
+    trace: Path | None = None
+    jobs: int = 200
+    seed: int = 1
+    seeds: int = 1
+    compare: tuple[Path, ...] = ()
+    prices: Path | None = None
+    json: Path | None = None
+    picture: Path | None = None
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the options."""
-    shape = argparse.RawDescriptionHelpFormatter
-    options = argparse.ArgumentParser(
-        prog="python -m gke_ai.forecast.simulate", description=__doc__, formatter_class=shape
-    )
-    commands = options.add_subparsers(required=True)
-    for name, run, description in (
-        ("day", simulate, "replay a trace"),
-        ("generate", print_generated, f"print a trace with these distributions: {SOURCES}".replace("%", "%%")),
-    ):
-        command = commands.add_parser(name, help=description, description=description)
-        command.set_defaults(run=run)
-        command.add_argument("--stack", default="dev", help="name of the stack. Default: dev")
-        command.add_argument("--config", type=_path, help="configuration. Default: Pulumi.STACK.yaml")
-        command.add_argument(
-            "--jobs", type=_up_to(100_000), default=200, help="about how many runs to generate. Default: 200"
-        )
-        command.add_argument("--seed", type=int, default=1, help="seed of the generated trace. Default: 1")
-        if run is simulate:
-            command.add_argument("--trace", type=_path, help="trace as CSV. Default: a generated one")
-            command.add_argument("--seeds", type=_up_to(MAX_SEEDS), default=1, help="number of seeds. Default: 1")
-            command.add_argument(
-                "--compare", type=_path, action="append", default=[], help="configuration to compare; repeatable"
-            )
-            command.add_argument("--prices", type=_path, help="price table in YAML, as for the report")
-            command.add_argument("--json", type=_path, help="file for the result as JSON")
-            command.add_argument("--picture", type=_path, help="file for the picture. Default: in the emulator's state")
-    imported = commands.add_parser("import", help="print a trace in another format as CSV")
-    imported.set_defaults(run=print_imported)
-    imported.add_argument("format", choices=imports.FORMATS)
-    imported.add_argument("file", type=Path)
-    imported.add_argument(
-        "--queue",
-        action="append",
-        default=[],
-        metavar="[GROUP=]NAMESPACE/NAME",
-        help="local queue for a group of the format (qos, type or vc), or for all groups",
-    )
-    imported.add_argument("--start", type=float, default=0.0, help="first hour of the part to print. Default: 0")
-    imported.add_argument("--hours", type=float, default=24.0, help="length of the part to print. Default: 24")
-    return options
-
-
-def _path(text: str) -> Path | None:
-    return Path(text).absolute() if text else None
-
-
-def _up_to(most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"use a number from 1 to {most}")
-        return int(text)
-
-    return number
-
-
-def simulate(options: argparse.Namespace) -> None:
+def simulate(options: Options) -> None:
     """Replays the traces with each configuration, and prints and writes the result."""
-    if not on_emulator():
-        raise Stop("A simulation runs on the emulator:  make simulate STACK=prod TRACE=trace.csv")
     files = [options.config or ROOT / f"Pulumi.{options.stack}.yaml", *options.compare]
     if len(files) > MAX_CONFIGURATIONS or len({*files}) < len(files):
-        raise Stop(f"COMPARE: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
+        raise Stop(f"--compare: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
     read_prices(options.prices)  # stops before minutes pass if it is invalid
     queues = [queues_of(file) for file in files]
     seeds = range(options.seed, options.seed + options.seeds)
@@ -193,7 +148,7 @@ def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, price
     return Replayed(day(queues, replay.runs, replay.late, pools, end), replay.runs)
 
 
-def next_step(options: argparse.Namespace) -> str:
+def next_step(options: Options) -> str:
     """Returns what a reader can do next."""
     if not options.compare:
         return f"compare it with other queues:  make simulate STACK={options.stack} COMPARE=other.yaml SEEDS=5"
@@ -207,7 +162,7 @@ def next_step(options: argparse.Namespace) -> str:
 def queues_of(file: Path) -> Queues:
     """Returns the queues of a configuration. Stops if it is invalid, or has none."""
     if not file.is_file():
-        raise Stop(f"There is no configuration {file}. Name one: CONFIG=examples/mixed-training-inference.yaml")
+        raise Stop(f"There is no configuration {file}. Name one: --config examples/mixed-training-inference.yaml")
     config = read_configuration(file).get("config") or {}
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
@@ -221,7 +176,7 @@ def queues_of(file: Path) -> Queues:
     return queues
 
 
-def generated(queues: Queues, options: argparse.Namespace, seed: int) -> tuple[Submission, ...]:
+def generated(queues: Queues, options: Options, seed: int) -> tuple[Submission, ...]:
     """Returns a trace for all local queues. Stops if it has no submission."""
     trace = generate(queues.sources(), options.jobs, seed)
     if not trace:
@@ -229,22 +184,22 @@ def generated(queues: Queues, options: argparse.Namespace, seed: int) -> tuple[S
     return trace
 
 
-def print_generated(options: argparse.Namespace) -> None:
+def print_generated(options: Options) -> None:
     """Prints a generated trace as CSV."""
     queues = queues_of(options.config or ROOT / f"Pulumi.{options.stack}.yaml")
     print(written(generated(queues, options, options.seed)), end="")
 
 
-def print_imported(options: argparse.Namespace) -> None:
+def print_imported(form: str, file: Path, queues: Iterable[str], start: float, hours: float) -> None:
     """Prints a part of a trace in another format as CSV."""
-    named = {group: queue for group, _, queue in (text.rpartition("=") for text in options.queue)}
-    if options.format == "snapshot":
-        trace = imports.import_snapshot(options.file, read_file(options.file))
-    elif options.format == "philly":
-        trace = imports.import_philly(options.file, named)
+    named = {group: queue for group, _, queue in (text.rpartition("=") for text in queues)}
+    if form == "snapshot":
+        trace = imports.import_snapshot(file, read_file(file))
+    elif form == "philly":
+        trace = imports.import_philly(file, named)
     else:
-        trace = imports.import_table(options.file, options.format, named)
-    print(written(imports.window(trace, options.start, options.hours)), end="")
+        trace = imports.import_table(file, form, named)
+    print(written(imports.window(trace, start, hours)), end="")
 
 
 def _progress(total: int, last: float, work: str) -> Callable[[float, int], None]:

@@ -30,7 +30,7 @@ from gke_ai.forecast.simulate.trace import (
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import condition, holds
 from gke_ai.kube.pods import ACCELERATORS, requests
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 GIB = 2**30
 # Where a format does not say how much memory a run needs.

@@ -22,7 +22,8 @@ from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
 from gke_ai.components.queues.kueue import chart_values, manager_configuration
 from gke_ai.forecast.rehearse.scratch import RUN, Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
-from gke_ai.ops.stack import Stop, client_of, request
+from gke_ai.kube.client import client_of, request
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -17,9 +17,9 @@ from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.pods import ACCELERATORS
-from gke_ai.ops.stack import Stop
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.queues import Queue
+from gke_ai.terminal import Stop
 
 Object = dict[str, Any]
 # Kueue compares times in whole seconds, and only with one another. Each submission and each admission gets a second of

@@ -26,7 +26,7 @@ from gke_ai.forecast.simulate.objects import Object, Queues, evicted, flavor_of,
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 # For how long to wait until Kueue tries waiting workloads again, if it does not log that: it moved none.
 REQUEUE_SECONDS = 3.0
@@ -72,6 +72,7 @@ class Clock:
         stamps: Iterator[int],
         fleet: Fleet | None,
         until: Collection[int] = (),
+        horizon: float = math.inf,
     ) -> None:
         self.names = names
         self.fleet = fleet
@@ -88,6 +89,7 @@ class Clock:
         self._events: list[tuple[float, int, int, int]] = []
         self._runs = {run.number: run for run in runs}
         self._until = [run for run in runs if run.number in until]
+        self._horizon = horizon
         for run in self._runs.values():
             heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
@@ -103,8 +105,8 @@ class Clock:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is to come for any run, or all runs until which it goes have started."""
-        if self._until and all(run.spans for run in self._until):
+        """Whether nothing is to come for any run, or all runs until which it goes have started, or waited too long."""
+        if self._until and (self.now > self._horizon or all(run.spans for run in self._until)):
             return True
         fleet = self.fleet
         return not self._events and not (fleet and fleet.pending and fleet.next < self._worked + LONGEST_WAIT)
@@ -308,11 +310,12 @@ class Replay:
         capacity: Capacity | None = None,
         make: Callable[[Run], Object] | None = None,
         until: Collection[int] = (),
+        horizon: float = math.inf,
     ) -> None:
         """Without capacity, nodes are not simulated: work starts once Kueue admits a run.
 
         `make` returns the Workload of a run, by default one of the submission's pods. A clock with a run of `until`
-        goes until that run has started.
+        goes until that run has started, or until the horizon, in seconds.
         """
         nodes = Nodes(queues.stack) if capacity else None
         self._kueue = kueue
@@ -328,6 +331,7 @@ class Replay:
                 stamps,
                 Fleet(nodes, capacity, queues.flavors(names)) if nodes and capacity else None,
                 until,
+                horizon,
             )
             for names in queues.groups(nodes)
         ]

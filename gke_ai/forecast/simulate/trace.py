@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 MAX_BYTES, MAX_ROWS = 32 * 2**20, 100_000
 # A Workload object of Kueue has at most 1,000 pods or so in practice; the limits are far above any real run.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import secrets
 import sys
 from datetime import UTC, datetime
@@ -15,9 +14,11 @@ from gke_ai.forecast.snapshot.fields import Kind, kinds
 from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
 from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, PATH, configuration, manager
 from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
-from gke_ai.forecast.snapshot.pools import NodePool, read_pools
+from gke_ai.forecast.snapshot.pools import NodePool
+from gke_ai.kube.client import objects_of, request
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import Stack, Stop, add_stack, client_of, objects_of, request
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -26,34 +27,6 @@ PAGE = 500
 FORBIDDEN, GONE = 403, 410
 KEY_BYTES = 32
 ROLE = "gke-ai-snapshot"
-
-
-def main() -> None:
-    """Prints a snapshot of the cluster of a stack: queues, Workloads, Jobs, servers, pods and nodes of all tenants."""
-    parser = argparse.ArgumentParser(prog="gke_ai.forecast.snapshot", description=main.__doc__)
-    add_stack(parser)
-    parser.add_argument("--kubeconfig", type=Path, help="read the cluster of this kubeconfig, which needs no stack")
-    parser.add_argument(
-        "--pools", type=Path, help="node pools from gcloud container node-pools list --format json, to add them"
-    )
-    parser.add_argument("--hash-names", action="store_true", help="hash the names that the stack does not use itself")
-    parser.add_argument("--keep-names", type=Path, help="folder of manifests; names in its files are not hashed")
-    parser.add_argument(
-        "--hash-key", type=Path, help="file with the key of the hashes, for the same hashes each time. Default: random"
-    )
-    parser.add_argument(
-        "--role", action="store_true", help="print the ClusterRole that a snapshot needs, and nothing else"
-    )
-    options = parser.parse_args()
-    if options.role:
-        print(role(), end="")
-        return
-    for option in ("hash_key", "keep_names"):
-        if getattr(options, option) and not options.hash_names:
-            raise Stop(f"--{option.replace('_', '-')} has no effect without --hash-names. Add --hash-names.")
-    cluster = client_of(read_text(options.kubeconfig), 4) if options.kubeconfig else None
-    pools = read_pools(options.pools) if options.pools else None
-    show(Stack(options.stack), options.hash_names, options.hash_key, cluster, pools, options.keep_names)
 
 
 def show(
@@ -124,7 +97,7 @@ def take(stack: str, api: ApiClient) -> Snapshot:
     if len(missing) == len(kinds()):
         raise Stop(
             "The cluster refuses to list every kind, so there is no snapshot. "
-            "Check which user your kubeconfig uses, and give it the role that gke_ai.forecast.snapshot --role prints."
+            "Check which user your kubeconfig uses, and give it the role that `gke-ai snapshot --role` prints."
         )
     kueue = configuration(request(api, "GET", PATH))
     version, gates = manager(objects.get("Deployment", []))

@@ -146,7 +146,7 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_TAKE_ANOTHER = "Take a snapshot: python -m gke_ai.forecast.snapshot --stack STACK > snapshot.json"
+_TAKE_ANOTHER = "Take a snapshot: gke-ai snapshot --stack STACK > snapshot.json"
 
 
 def shift(value: Any, later: timedelta) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.forecast.snapshot.fields import trim_kueue
-from gke_ai.ops.stack import Answer
+from gke_ai.kube.client import Answer
 
 # https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
 CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"

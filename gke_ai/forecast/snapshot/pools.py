@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from gke_ai.ops.stack import Stop
+from gke_ai.terminal import Stop
 
 MAX_BYTES, MAX_POOLS, MAX_ITEMS = 4 * 2**20, 1_000, 200
 _Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]

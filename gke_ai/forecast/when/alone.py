@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
+from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
-from gke_ai.ops.stack import Stop, list_objects, request
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

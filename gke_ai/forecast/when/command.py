@@ -1,22 +1,7 @@
-"""Says whether a run would start if it were submitted now, which runs Kueue would preempt, and what it waits for.
-
-    make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [CONFIG=…] [INTERVAL=1] [JSON=out.json]
-
-The file has one run as it stands in `training` or `batch` of the configuration, or the manifest of a Job, a JobSet or a
-Workload with a local queue. A scratch cluster gets the state of the snapshot, or of the stack's cluster, and then the
-run: the real Kueue decides. Nothing is submitted to your cluster, and the scratch cluster is deleted.
-
-If the run waits, Kueue is also asked about it alone, in empty copies of the queues: a run that waits there too never
-starts. With INTERVAL=1, the real Kueue also replays the queue from now on, with durations and arrivals drawn from the
-runs in the snapshot, and the answer has the first and the last of these starts. Capacity of Google Cloud and the start
-of nodes are not part of the answer.
-
-The exit code is 0 if Kueue decided, whatever it decided; 1 if there is no answer; 3 if the cluster refuses the run.
-"""
+"""Says whether a run would start if it were submitted now: the command `when`."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -49,10 +34,11 @@ from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
-from gke_ai.forecast.when.futures import REPLAYS, starts
+from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
-from gke_ai.ops.stack import Stack, Stop, add_stack, client_of, list_objects, on_emulator, request
-from gke_ai.ops.terminal import new_console
+from gke_ai.kube.client import client_of, list_objects, request
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop, new_console
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -66,26 +52,22 @@ _FIRST_WORD, _SETTLES = 15.0, 60.0
 _NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 
 
-def main() -> None:
-    """Prints whether the run starts, and why not."""
-    options = parser().parse_args()
-    if not on_emulator():
-        raise Stop("Kueue is asked on the emulator:  make when STACK=prod SNAPSHOT=snapshot.json RUN_FILE=run.yaml")
-    stack = Stack(options.stack, options.config)
-    snapshot = read_file(options.snapshot) if options.snapshot else take(stack.name, stack.cluster())
-    if missing := {*_NEEDED} & {*snapshot.missing}:
+def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json_file: Path | None) -> None:
+    """Prints whether the run in a file starts, and why not. With a seed of draws, also within which time it starts."""
+    state = read_file(snapshot) if snapshot else take(stack.name, stack.cluster())
+    if missing := {*_NEEDED} & {*state.missing}:
         raise Stop(f"The snapshot has no {', '.join(sorted(missing))}, so the queue is unknown. List them.")
-    check_version(snapshot, options.snapshot.name if options.snapshot else options.stack)
-    manifest = read_run(options.file, stack, snapshot)
+    check_version(state, snapshot.name if snapshot else stack.name)
+    manifest = read_run(file, stack, state)
     stop_at_signals("question")
-    found, notes = ask(manifest, snapshot)
-    if options.interval and not found.starts and not found.never:
-        found, more = with_interval(found, snapshot, options.seed)
+    found, notes = ask(manifest, state)
+    if seed is not None and not found.starts and not found.never:
+        found, more = with_interval(found, state, seed)
         notes += more
     console = new_console()
     print()
     print(headline(found))
-    for text in reasons(found, with_nodes=snapshot.pools is not None):
+    for text in reasons(found, with_nodes=state.pools is not None):
         print(text)
     for table in tables(found):
         console.print()
@@ -93,31 +75,10 @@ def main() -> None:
     print()
     for text in notes:
         print(text)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(as_json(found), indent=1) + "\n")
-        print(f"Written: {options.json}")
-
-
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command's options."""
-    options = argparse.ArgumentParser(
-        prog="python -m gke_ai.forecast.when",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def path(text: str) -> Path | None:
-        return Path(text).absolute() if text else None
-
-    options.add_argument("file", type=Path, help="the run, as YAML")
-    add_stack(options)
-    options.add_argument("--config", type=path, help="configuration with pools. Default: Pulumi.STACK.yaml")
-    options.add_argument("--snapshot", type=path, help="snapshot of the cluster. Default: the stack's cluster now")
-    options.add_argument("--interval", action="store_true", help="also say within which time it starts")
-    options.add_argument("--seed", type=int, default=1, help="seed of the drawn durations. Default: 1")
-    options.add_argument("--json", type=path, help="file for the answer as JSON")
-    return options
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(as_json(found), indent=1) + "\n")
+        print(f"Written: {json_file}")
 
 
 # ------------------------------------------------------------------------------------------------------------- asking
@@ -238,8 +199,8 @@ def interval(found: Answer) -> str:
     """Returns when the run starts in the replays, in one sentence."""
     low, middle, high = found.waits[0], found.waits[len(found.waits) // 2], found.waits[-1]
     if low == inf:
-        return "It starts in none of the replays."
-    span = f"{duration(low)} to {duration(high)}" if high < inf else f"{duration(low)} or later, or not at all"
+        return f"It starts in none of the replays within {duration(HORIZON)}."
+    span = f"{duration(low)} to {duration(high) if high < inf else f'more than {duration(HORIZON)}'}"
     median = f"in {duration(middle)}, " if middle < inf else ""
     return f"It starts {median}90 %: {span}."
 

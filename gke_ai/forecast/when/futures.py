@@ -33,6 +33,8 @@ from gke_ai.settings import ResolvedStack, Settings
 # within the others in 29 of 31 cases, if the durations are known.
 REPLAYS = 30
 MOST_ARRIVALS = 400
+# A replay ends here, in seconds: further events cost minutes and say little more than that it takes long.
+HORIZON = 12 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -225,16 +227,13 @@ class Futures:
             yield row(time, record), Future({**record.workload, "status": {}}, replay)
 
     def replay(self, kueue: Decider) -> list[list[float]]:
-        """Returns the seconds until each run starts in each replay, in order. Infinite if it does not."""
+        """Returns the seconds until each run starts in each replay, in order. Infinite beyond the horizon."""
         until = {number for numbers in self._targets for number in numbers}
-        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until)
+        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until, horizon=HORIZON)
         for run, future in zip(replay.runs, self._futures, strict=True):
             run.kept = future.elapsed
         replay.run()
-        return [
-            sorted(run.admitted[0][0] if (run := replay.runs[number]).admitted else inf for number in numbers)
-            for numbers in self._targets
-        ]
+        return [sorted(_start(replay.runs[number]) for number in numbers) for numbers in self._targets]
 
     def make(self, run: Run) -> Object:
         """Returns the Workload of a run. One that ran in the snapshot has its quota."""
@@ -281,8 +280,12 @@ class Futures:
         return any(item["spec"].get("stopPolicy", "None") != "None" for item in both)
 
 
+def _start(run: Run) -> float:
+    return run.admitted[0][0] if run.admitted and run.admitted[0][0] <= HORIZON else inf
+
+
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
-    """Returns the seconds until a run starts in each replay from the state of a snapshot, in order."""
+    """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late."""
     futures = Futures(snapshot, [(queue, own)], seed)
     with started(emulator, futures.queues) as kueue:
         (waits,) = futures.replay(kueue)

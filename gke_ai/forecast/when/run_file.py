@@ -15,10 +15,11 @@ from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import label
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import ROOT, Stack, Stop
+from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.runs import run_name
+from gke_ai.terminal import Stop
 
 KINDS = ("Job", "JobSet", "Workload")
 SECTIONS = ("training", "batch")

@@ -6,7 +6,6 @@ provider also uses. It changes nothing. Every request goes through `call`.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from gke_ai.ops.doctor.machine import MachineChecks
 from gke_ai.ops.doctor.project import ProjectChecks
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
-from gke_ai.ops.stack import ROOT, Stop
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import ROOT
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
+from gke_ai.terminal import Stop, new_console
 
 PREFIX = "gke-ai:"
 
@@ -86,21 +85,16 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
                 yield from findings or [Finding(GOOD, subject)]
 
 
-def main(argv: Sequence[str] | None = None, call: Call = call) -> None:
-    """Prints what is missing. The exit code is 1 if something is missing."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.doctor", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--stack", default="", help="name of the stack. Default: name of the configuration, or dev")
-    parser.add_argument("--config", default="", help="configuration file. Default: Pulumi.<stack>.yaml")
-    options = parser.parse_args(argv)
-    stack = options.stack or (Path(options.config).stem if options.config else os.environ.get("STACK") or "dev")
-    doctor = doctor_for(stack, Path(options.config) if options.config else ROOT / f"Pulumi.{stack}.yaml", call)
-    raise SystemExit(report_findings(list(doctor.examine()), stack))
+def show(stack: str, config: Path | None, call: Call = call) -> int:
+    """Prints what is missing. Returns the exit code: 1 if something is missing."""
+    doctor = doctor_for(stack, config or ROOT / f"Pulumi.{stack}.yaml", call)
+    return report_findings(list(doctor.examine()), f"gke-ai preview --stack {stack}")
 
 
 def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
     """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
-        raise Stop(f"There is no configuration {file}. Set one: CONFIG=examples/mixed-training-inference.yaml")
+        raise Stop(f"There is no configuration {file}. Set one: --config examples/mixed-training-inference.yaml")
     config: dict[str, Any] = read_configuration(file).get("config") or {}
     project = str(config.get("gcp:project") or "")
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
@@ -130,8 +124,8 @@ def secret_of(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
     return (None if stated is None else str(stated)), False
 
 
-def report_findings(findings: Sequence[Finding], stack: str) -> int:
-    """Prints the findings. Returns 1 if something is missing, else 0."""
+def report_findings(findings: Sequence[Finding], next_step: str) -> int:
+    """Prints the findings, and what to do next if nothing is missing. Returns 1 if something is missing, else 0."""
     console = new_console()
     shown = [finding for finding in findings if finding.state in (MISSING, ADVICE)]
     unchecked = [finding for finding in findings if finding.state == UNCHECKED]
@@ -155,5 +149,5 @@ def report_findings(findings: Sequence[Finding], stack: str) -> int:
     good = sum(finding.state == GOOD for finding in findings)
     console.print(f"{missing} missing, {len(unchecked)} not checked, {good} passed.")
     if not missing:
-        console.print(f"Next: pulumi preview --stack {stack}", soft_wrap=True)
+        console.print(f"Next: {next_step}", soft_wrap=True)
     return 1 if missing else 0

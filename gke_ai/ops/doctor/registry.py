@@ -14,7 +14,7 @@ import urllib.request
 from email.message import Message
 
 from gke_ai.catalog.registries import DOCKER_HUB, registry_of
-from gke_ai.ops.stack import Answer
+from gke_ai.kube.client import Answer
 
 SECONDS = 20
 MAX_BYTES = 2**20  # of a token's answer

@@ -10,8 +10,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.registry import digest_of
-from gke_ai.ops.stack import Answer
 
 NOT_FOUND = 127  # exit code of a shell for an unknown command
 SECONDS = 60  # maximum time of one request

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.requests import call
-from gke_ai.ops.stack import Answer
 from gke_ai.settings import ResolvedStack, Settings
 
 MISSING, ADVICE, UNCHECKED, GOOD = "missing", "advice", "not checked", "good"

@@ -1,4 +1,4 @@
-"""`python -m gke_ai.ops.verify --stack STACK`: compares the claims of a stack with its live cluster, and measures it.
+"""`gke-ai verify --stack STACK`: compares the claims of a stack with its live cluster, and measures it.
 
 It changes nothing in the cluster: creates are dry runs. It writes its measurements to a calibration file. The program
 plans with that file if `gke-ai:calibration` names it. The exit code is 1 if a claim fails.
@@ -6,9 +6,7 @@ plans with that file if `gke-ai:calibration` names it. The exit code is 1 if a c
 
 from __future__ import annotations
 
-import argparse
 import datetime
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,30 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import ROOT, Stack, Stop, add_stack
-from gke_ai.ops.terminal import new_console
+from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from gke_ai.ops.verify.claims import Verification
 from gke_ai.ops.verify.durations import measure
 from gke_ai.ops.verify.live import Call, caller, recorded, take
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
+from gke_ai.terminal import Stop, new_console
 
 KEY = "gke-ai:calibration"
 LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
 STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Compares the claims with the cluster, prints the result, and writes the calibration file."""
-    parser = argparse.ArgumentParser(prog="gke_ai.ops.verify", description=(__doc__ or "").partition("\n\n")[0])
-    add_stack(parser)
-    parser.add_argument("--config-file", type=Path, help="configuration file. Default: Pulumi.<stack>.yaml")
-    parser.add_argument(
-        "--output", type=Path, help=f"calibration file. Default: that of {KEY}, or calibration/<stack>.yaml"
-    )
-    options = parser.parse_args(argv)
-    sys.exit(verify(Stack(options.stack, options.config_file), options.output))
 
 
 def verify(stack: Stack, output: Path | None = None) -> int:
@@ -51,7 +37,7 @@ def verify(stack: Stack, output: Path | None = None) -> int:
 
 def named_file(stack: Stack) -> Path | None:
     """Returns the calibration file that the configuration of the stack names."""
-    file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
+    file = stack.file
     content = read_configuration(file) if file.exists() else {}
     name = (content.get("config") or {}).get(KEY)
     return ROOT / str(name) if name else None

@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
+from gke_ai.kube.client import Answer, objects_of, request
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import is_unset, items, mapping, value
 from gke_ai.ops.doctor import requests
-from gke_ai.ops.stack import Answer, objects_of, request
 from gke_ai.ops.verify.nodes import daemon_requests
 from gke_ai.registered.stack import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, RELEASE

@@ -176,7 +176,7 @@ class Settings(Section):
     monitoring: Monitoring | None = Field(default=None, description="Dashboards and alerts in Cloud Monitoring.")
     calibration: str | None = Field(
         default=None,
-        description="File with the figures of `python -m gke_ai.ops.verify` and `python -m gke_ai.ops.capacity`, "
+        description="File with the figures of `gke-ai verify` and `gke-ai capacity`, "
         "relative to the project. Measured figures replace computed ones.",
         examples=["calibration/prod.yaml"],
     )

@@ -12,10 +12,10 @@ from tests.repository import ROOT
 
 # Less than the width of a column, so that no line is cut.
 TEXT_WIDTH, TEXT_SIZE = 134, 11.5
-# Layers in the box of another one, and one that only starts others: the picture stays as wide as a page.
+# Layers in the box of another one, and one that imports all: the picture stays as wide as a page.
 REHEARSE = "forecast.rehearse"
 TOGETHER = dict.fromkeys(("forecast.compare", "forecast.simulate", "forecast.when"), REHEARSE)
-LEFT_OUT = "ops.emulated"
+LEFT_OUT = "cli"
 
 
 def drawn() -> str:

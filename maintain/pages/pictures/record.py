@@ -19,8 +19,9 @@ from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import Stack, list_objects
+from gke_ai.ops.stack import Stack
 from tests.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"

@@ -22,7 +22,7 @@ from gke_ai.components.queues.kueue import NAMESPACE
 from gke_ai.forecast.rehearse.ownership import managed_fields
 from gke_ai.forecast.rehearse.restore import wait_for_queues, wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
-from gke_ai.ops.stack import client_of
+from gke_ai.kube.client import client_of
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, QueueCluster, Refused
 from tests.rehearsal.places import Place

@@ -1,4 +1,4 @@
-"""The console that the commands print to, and text that cannot control a terminal."""
+"""The console that the commands print to, text that cannot control a terminal, and how a command stops."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ _PLAIN = {**dict.fromkeys(_CONTROL, "\N{REPLACEMENT CHARACTER}"), ord("\r"): " "
 def printable(text: str) -> str:
     """Returns a text, which may be a stranger's, without control characters except tabs and line feeds."""
     return text.translate(_PLAIN)
+
+
+class Stop(Exception):
+    """Ends a command with a message for the user, without a traceback."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class PlainConsole(Console):

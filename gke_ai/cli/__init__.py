@@ -1,0 +1,20 @@
+"""The command `gke-ai`: one verb for each thing that one does with a stack, a cluster or a change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gke_ai.terminal import Stop
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs `gke-ai`. If a verb stops, prints only its message. The exit codes are in `gke-ai --help`."""
+    from gke_ai.cli.verbs import gke_ai
+
+    if arguments is not None:
+        sys.argv[1:] = arguments
+    try:
+        gke_ai.main(prog_name="gke-ai")
+    except Stop as stop:
+        raise SystemExit(str(stop)) from None

@@ -1,0 +1,92 @@
+"""Verbs that deploy, preview and delete a stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gke_ai.cli.group import gke_ai
+from gke_ai.cli.options import always_on_emulator, stack_options, target, with_stack, yes_option
+from gke_ai.ops.stack import Stack, on_emulator
+
+if TYPE_CHECKING:
+    pass
+
+SECTION = "Deploy"
+
+
+@gke_ai.verb(
+    SECTION,
+    "up",
+    """
+gke-ai up --stack prod                                       # Google Cloud: shows a preview and asks
+gke-ai up --emulator --config examples/flex-start-tpu.yaml   # this machine
+""",
+)
+@yes_option
+@with_stack(deploying=True)
+def up(stack: Stack, yes: bool) -> None:
+    """Deploys a stack, then prints its status."""
+    from gke_ai.ops import deploy
+
+    deploy.up(stack, yes)
+
+
+@gke_ai.verb(SECTION, "preview", "gke-ai preview --stack prod")
+@with_stack(deploying=True)
+def preview(stack: Stack) -> None:
+    """Shows what an `up` would do, and the results of the policies."""
+    from gke_ai.ops import deploy
+
+    deploy.preview(stack)
+
+
+@gke_ai.verb(SECTION, "policies", "gke-ai policies --stack prod")
+@with_stack(deploying=True)
+def policies(stack: Stack) -> None:
+    """Prints the results of the policies for an `up`."""
+    from gke_ai.ops import deploy
+
+    deploy.policies(stack)
+
+
+@gke_ai.verb(SECTION, "preview-json", "gke-ai preview-json --stack prod > preview.json")
+@stack_options
+@always_on_emulator
+def preview_json(stack: str, config: Path | None) -> None:
+    """Prints Pulumi's JSON of a preview on a new stack of the emulator."""
+    from gke_ai.ops import deploy
+
+    deploy.preview_json(target(stack, config, emulator=True, deploying=True))
+
+
+@gke_ai.verb(SECTION, "crds", "gke-ai crds --stack prod")
+@with_stack()
+def crds(stack: Stack) -> None:
+    """Upgrades JobSet's CRD, before an `up` that changes JobSet's version."""
+    from gke_ai.ops import deploy
+
+    deploy.upgrade_crds(stack)
+
+
+@gke_ai.verb(SECTION, "recover", "gke-ai recover --stack prod")
+@with_stack()
+def recover(stack: Stack) -> None:
+    """Repairs the state of a stack after a killed `up`."""
+    from gke_ai.ops.recover import recover
+
+    recover(stack)
+
+
+@gke_ai.verb(SECTION, "down", "gke-ai down --stack dev")
+@yes_option
+@with_stack()
+def down(stack: Stack, yes: bool) -> None:
+    """Deletes a stack, unless something in it is protected."""
+    from gke_ai.ops import deploy
+
+    if not yes and not on_emulator():
+        click.confirm(f"Delete {stack.name} and everything in it?", abort=True)
+    deploy.delete(stack)

@@ -1,0 +1,264 @@
+"""Verbs that say what a change does, before it is made."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gke_ai.cli.group import gke_ai
+from gke_ai.cli.options import (
+    Checked,
+    File,
+    always_on_emulator,
+    context_option,
+    enter_emulator,
+    file_option,
+    json_option,
+    name_of,
+    option,
+    picture_option,
+    prices_option,
+    snapshot_option,
+    stack_options,
+    variable,
+    with_stack,
+)
+from gke_ai.forecast.spread import MAX_SEEDS
+from gke_ai.ops.stack import Context, Stack, on_emulator
+
+if TYPE_CHECKING:
+    pass
+
+SECTION = "Before a change"
+
+
+@gke_ai.verb(
+    SECTION,
+    "doctor",
+    """
+gke-ai doctor --stack prod
+gke-ai doctor --context gke_my-project_us-central1_ml    # of the cluster alone
+""",
+)
+@stack_options
+@context_option
+def doctor(stack: str, config: Path | None, context: str) -> None:
+    """Lists what is missing for Google Cloud, with the commands that fix it."""
+    if context:
+        from gke_ai.ops.doctor.context import show_cluster
+
+        sys.exit(show_cluster(Context(context)))
+    from gke_ai.ops.doctor.command import show
+
+    sys.exit(show(name_of(stack, config), config))
+
+
+@gke_ai.verb(
+    SECTION,
+    "report",
+    """
+gke-ai report --stack prod                                            # to standard output
+gke-ai report --stack prod --output report.md                         # and report.svg beside it
+gke-ai report --stack prod --output report.md --graph mermaid         # for a comment on a pull request
+gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with costs, and what happens in the queue
+""",
+)
+@file_option("--output", help="file for the page; the graph is written beside it. Default: stdout")
+@prices_option
+@file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
+@file_option("--simulation", help="result of `gke-ai simulate --json`")
+@click.option("--policy-pack", "packs", type=File(), multiple=True, help="folder of a policy pack. Default: policy")
+@click.option("--no-policies", is_flag=True, help="run without policy packs")
+@click.option(
+    "--graph",
+    type=click.Choice(("svg", "mermaid", "none")),
+    help="format of the graph: svg (file beside the page) or mermaid. Default: svg with --output, else mermaid",
+)
+@click.option("--limit", type=int, help="maximum length in characters; 0: no limit. Default: what GitHub allows")
+@click.option("--save", type=File(), help="also save the preview as JSON to this file")
+@click.option("--from", "preview", type=File(), help="read a saved preview instead of running Pulumi")
+@with_stack(deploying=True)
+def report(
+    stack: Stack,
+    output: Path | None,
+    packs: tuple[Path, ...],
+    no_policies: bool,
+    graph: str | None,
+    **named: Any,
+) -> None:
+    """Writes a preview of a stack as one page for reviewers. Changes nothing."""
+    from gke_ai.ops import deploy, emulated
+    from gke_ai.report.command import Request, write
+
+    if on_emulator() and not named["preview"]:
+        deploy.ensure(stack)
+        output = output or emulated.state("reports", f"{stack.name}.md")
+    chosen = () if no_policies else packs or None
+    stated = {name: value for name, value in named.items() if value is not None}
+    sys.exit(write(Request(stack, output, packs=chosen, graph=graph or "", **stated)))
+
+
+def _modes(text: str) -> tuple[str, ...]:
+    from gke_ai.catalog.capacity import MODES
+
+    modes = tuple(filter(None, text.replace(" ", "").split(",")))
+    if wrong := [mode for mode in modes if mode not in MODES]:
+        raise ValueError(f"{wrong[0]} is not a capacity mode. Use {', '.join(MODES)}")
+    return modes
+
+
+def _upgrade(text: str) -> Any:
+    from gke_ai.forecast.rehearse import upgrades
+
+    return upgrades.parse(text)
+
+
+@gke_ai.verb(
+    SECTION,
+    "rehearse",
+    """
+gke-ai rehearse --stack prod --snapshot snapshot.json
+gke-ai rehearse --manifests folder --snapshot snapshot.json --markdown comment.md
+gke-ai rehearse --stack prod --upgrade kueue
+""",
+)
+@stack_options
+@file_option("--base", help="configuration or folder before the change. Default: see docs/rehearsal.md")
+@file_option("--manifests", help="folder of manifests with the change, in place of a configuration")
+@snapshot_option
+@option("--minutes", type=int, default=30, show_default=True, help="horizon in minutes of Google Cloud")
+@option(
+    "--unavailable",
+    type=Checked("MODE,…", _modes),
+    default="",
+    help="capacity modes in which Google has no more nodes when the change begins: onDemand, spot, flexStart, …",
+)
+@option(
+    "--upgrade", type=Checked("WHAT", _upgrade), help="rehearse an upgrade: kueue, jobset, kueue,jobset or pool/NAME"
+)
+@click.option("--compression", type=float, hidden=True)
+@json_option
+@picture_option
+@file_option("--markdown", help="file for the result as Markdown, for a comment")
+@prices_option
+@always_on_emulator
+def rehearse(
+    stack: str,
+    config: Path | None,
+    manifests: Path | None,
+    compression: float | None,
+    json: Path | None,
+    picture: Path | None,
+    markdown: Path | None,
+    prices: Path | None,
+    **named: Any,
+) -> None:
+    """Says what a change does in the queue before it is merged.
+
+    A temporary emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and what
+    follows is recorded until the cluster settles. Your own stacks are not touched. A change that is refused half-way
+    has a result: that of its applied part.
+    """
+    name = manifests.name if manifests else name_of(stack, config)
+    enter_emulator(name)
+    from gke_ai.forecast.rehearse.command import Files, Options, show
+
+    if compression:
+        named["compression"] = compression
+    show(Options(name, config, manifests=manifests, **named), Files(json, picture, markdown, prices))
+
+
+@gke_ai.verb(
+    SECTION,
+    "simulate",
+    """
+gke-ai simulate --stack prod --trace trace.csv
+gke-ai simulate --stack prod --compare changed.yaml --seeds 5 --json day.json
+""",
+)
+@stack_options
+@file_option("--trace", help="trace as CSV. Default: a generated one")
+@option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
+@option("--seed", type=int, default=1, show_default=True, help="seed of the generated trace")
+@option("--seeds", type=click.IntRange(1, MAX_SEEDS), default=1, show_default=True, help="number of seeds")
+@file_option("--compare", multiple=True, help="configuration to compare; repeatable")
+@prices_option
+@json_option
+@picture_option
+@always_on_emulator
+def simulate(stack: str, config: Path | None, **named: Any) -> None:
+    """Replays a day of submissions against the real Kueue.
+
+    A temporary control plane gets the queues of a configuration. Kueue decides on each submission of the trace; starts
+    and ends are simulated. With several configurations, the same traces are replayed with the queues of each. With
+    several seeds, the result says how much days vary. Your own stacks are not touched.
+    """
+    name = name_of(stack, config)
+    enter_emulator(name)
+    from gke_ai.forecast.simulate.command import Options, simulate
+
+    simulate(Options(name, config, **named))
+
+
+@gke_ai.verb(SECTION, "when", "gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
+@click.argument("file", type=File(), envvar=variable("run-file"))
+@stack_options
+@snapshot_option
+@option("--interval", is_flag=True, help="also say within which time it starts, if it waits")
+@option("--seed", type=int, default=1, show_default=True, help="seed of the drawn durations")
+@json_option
+@always_on_emulator
+def when(
+    file: Path,
+    stack: str,
+    config: Path | None,
+    snapshot: Path | None,
+    interval: bool,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Asks Kueue whether a run would start now, which runs it would preempt, and what it waits for.
+
+    FILE has one run as it stands in `training` or `batch` of the configuration, or the manifest of a Job, a JobSet or a
+    Workload with a local queue. A temporary cluster gets the state of the snapshot, or of the stack's cluster, and then
+    the run: the real Kueue decides. Nothing is submitted to your cluster. Capacity of Google Cloud and the start of
+    nodes are not part of the answer.
+    """
+    name = name_of(stack, config)
+    enter_emulator(name)
+    from gke_ai.forecast.when.command import show
+
+    show(Stack(name, config), file, snapshot, seed if interval else None, json)
+
+
+def _moment(text: str) -> datetime:
+    from gke_ai.forecast.compare import moment
+
+    return moment(text)
+
+
+@gke_ai.verb(
+    SECTION,
+    "compare",
+    """
+gke-ai compare out.json --stack prod
+gke-ai compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
+""",
+)
+@click.argument("forecast", type=File())
+@snapshot_option
+@click.option("--since", type=Checked("TIME", _moment), help="when the change began. Default: the stack's last update")
+@stack_options
+def compare(forecast: Path, snapshot: Path | None, since: datetime | None, stack: str, config: Path | None) -> None:
+    """Puts the JSON of a rehearsal beside what happened after the merge.
+
+    The cluster, or a later snapshot of it, shows its present state: which workloads run and wait, and the last eviction
+    of each. It doesn't show workloads that ended and were deleted.
+    """
+    from gke_ai.forecast.compare import show
+
+    show(Stack(name_of(stack, config), config), forecast, snapshot, since)

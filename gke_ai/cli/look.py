@@ -1,0 +1,147 @@
+"""Verbs that look at a stack, or at a cluster alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gke_ai.cli.group import gke_ai
+from gke_ai.cli.options import (
+    context_option,
+    emulator_option,
+    file_option,
+    name_of,
+    option,
+    stack_options,
+    target,
+    variable,
+    with_stack,
+)
+from gke_ai.ops.stack import Stack, on_emulator
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+SECTION = "Look at a stack or a cluster"
+
+
+@gke_ai.verb(
+    SECTION,
+    "status",
+    """
+gke-ai status --stack prod --namespace team-a
+gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no stack
+""",
+)
+@option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
+@option("--namespace", default="", help="list only what is in this namespace, in full")
+@option("--queue", default="", help="list only workloads of this local queue, in full")
+@with_stack(context=True)
+def status(stack: Stack, everything: bool, namespace: str, queue: str) -> None:
+    """Prints what runs, what waits and why."""
+    from gke_ai.ops import status
+
+    status.show(stack, status.Selection(everything, namespace, queue))
+
+
+@gke_ai.verb(SECTION, "runs", "gke-ai runs --stack prod")
+@with_stack(context=True)
+def runs(stack: Stack) -> None:
+    """Lists runs: their state, restarts and newest checkpoint."""
+    from gke_ai.ops import runs
+
+    runs.show(stack)
+
+
+@gke_ai.verb(SECTION, "logs", "gke-ai logs finetune-gemma --stack prod --lines 500")
+@click.argument("run", envvar=variable("run"))
+@option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
+@with_stack(context=True)
+def logs(stack: Stack, run: str, lines: int) -> None:
+    """Prints the logs of a run's pods, its restarts and its newest checkpoint."""
+    from gke_ai.ops import logs
+
+    logs.show(stack, run, lines)
+
+
+@gke_ai.verb(SECTION, "remove-run", "gke-ai remove-run finetune-gemma --stack prod")
+@click.argument("run", envvar=variable("run"))
+@with_stack()
+def remove_run(stack: Stack, run: str) -> None:
+    """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
+    from gke_ai.ops import runs
+
+    runs.remove(stack, run)
+
+
+@gke_ai.verb(SECTION, "smoke", "gke-ai smoke --stack prod")
+@with_stack()
+def smoke(stack: Stack) -> None:
+    """Sends requests to every server of a stack, and prints latencies and pass or fail."""
+    from gke_ai.ops.smoke import smoke
+
+    sys.exit(smoke(stack))
+
+
+@gke_ai.verb(SECTION, "verify", "gke-ai verify --stack prod")
+@file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
+@with_stack()
+def verify(stack: Stack, output: Path | None) -> None:
+    """Compares what a stack relies on with its cluster, and measures it."""
+    from gke_ai.ops import emulated
+    from gke_ai.ops.verify.command import verify
+
+    if on_emulator() and output is None:  # measurements of an emulated cluster stay in its state
+        output = emulated.state("calibration", f"{stack.name}.yaml")
+    sys.exit(verify(stack, output))
+
+
+@gke_ai.verb(
+    SECTION,
+    "snapshot",
+    """
+gke-ai snapshot --stack prod --hash-names > snapshot.json
+gke-ai snapshot --context gke_my-project_us-central1_ml > snapshot.json
+gke-ai snapshot --role | kubectl apply -f -
+""",
+)
+@file_option("--kubeconfig", help="read the cluster of this kubeconfig, which needs no stack")
+@file_option("--pools", help="node pools from `gcloud container node-pools list --format json`, to add them")
+@option("--hash-names", is_flag=True, help="hash the names that the stack does not use itself")
+@file_option("--keep-names", help="folder of manifests; names in its files are not hashed")
+@file_option("--hash-key", help="file with the key of the hashes, for the same hashes each time. Default: random")
+@click.option("--role", is_flag=True, help="print the ClusterRole that a snapshot needs, and nothing else")
+@stack_options
+@context_option
+@emulator_option
+def snapshot(
+    role: bool,
+    hash_names: bool,
+    keep_names: Path | None,
+    hash_key: Path | None,
+    kubeconfig: Path | None,
+    pools: Path | None,
+    **named: Any,
+) -> None:
+    """Prints the state of a cluster, with listed fields only: queues, workloads, pods and nodes of all tenants."""
+    from gke_ai.forecast.snapshot import command
+    from gke_ai.forecast.snapshot.pools import read_pools
+    from gke_ai.kube.client import client_of
+
+    if role:
+        print(command.role(), end="")
+        return
+    for name, file in (("--hash-key", hash_key), ("--keep-names", keep_names)):
+        if file and not hash_names:
+            raise click.UsageError(f"{name} has no effect without --hash-names. Add --hash-names.")
+    read = read_pools(pools) if pools else None
+    if kubeconfig:
+        stack: Stack = Stack(name_of(named["stack"], named["config"]))
+        cluster: ApiClient | None = client_of(command.read_text(kubeconfig), 4)
+    else:
+        stack = target(**named)
+        cluster = stack.cluster() if stack.is_alone else None
+    command.show(stack, hash_names, hash_key, cluster, read, keep_names)

@@ -1,0 +1,147 @@
+"""The options that several verbs have."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gke_ai.cli import tools
+from gke_ai.ops.stack import ROOT, Context, Stack, on_emulator
+from gke_ai.terminal import Stop
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+VARIABLE = "GKE_AI_"
+
+
+class File(click.ParamType[Any]):
+    """A path, absolute. An empty text is none."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | None:
+        """Returns the path of a text."""
+        return Path(value).absolute() if str(value) else None
+
+
+class Checked(click.ParamType[Any]):
+    """A text that a function parses. Its ValueError says what is wrong."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns what the function makes of a text."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def option(name: str, *more: str, **named: Any) -> Callable[[Function], Function]:
+    """An option, which its variable sets too: GKE_AI_STACK for `--stack`."""
+    return click.option(name, *more, envvar=variable(name), **named)
+
+
+def file_option(name: str, *more: str, **named: Any) -> Callable[[Function], Function]:
+    """An option that names a file."""
+    return option(name, *more, type=File(), **named)
+
+
+def variable(name: str) -> str:
+    """The variable of an option."""
+    return VARIABLE + name.lstrip("-").upper().replace("-", "_")
+
+
+def emulator_option(function: Function) -> Function:
+    """Adds `--emulator`."""
+    return click.option("--emulator", is_flag=True, help="use the emulator on this machine, in place of Google Cloud")(
+        function
+    )
+
+
+def always_on_emulator(function: Function) -> Function:
+    """Accepts `--emulator` for a verb that has no other place."""
+    return click.option("--emulator", is_flag=True, expose_value=False, hidden=True)(function)
+
+
+def context_option(function: Function) -> Function:
+    """Adds `--context`."""
+    text = "read the cluster of this context of the kubeconfig, which needs no stack"
+    return option("--context", default="", help=text)(function)
+
+
+def stack_options(function: Function) -> Function:
+    """Adds `--stack` and `--config`, which give the function the name of a stack and its configuration file."""
+    config = click.option(
+        *("--config", "--config-file", "config"),
+        type=File(),
+        envvar=variable("--config"),
+        help="configuration file. Default: Pulumi.STACK.yaml",
+    )
+    named = option("--stack", default="", help="name of the stack. Default: that of the configuration, or dev")
+    return named(config(function))
+
+
+def name_of(stack: str, config: Path | None) -> str:
+    """Returns the name of the stack: the stated one, else that of its configuration, else dev."""
+    return stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
+
+
+def with_stack(deploying: bool = False, context: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a function its stack, from `--stack`, `--config` and `--emulator`, or with `context` from `--context`.
+
+    On the emulator, the stack is prepared. With `deploying`, it must have everything that it expects to exist.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(stack: str, config: Path | None, emulator: bool, context: str = "", **named: Any) -> Any:
+            return function(target(stack, config, emulator, context, deploying), **named)
+
+        return stack_options(emulator_option(context_option(run) if context else run))
+
+    return decorate
+
+
+def target(stack: str, config: Path | None, emulator: bool, context: str = "", deploying: bool = False) -> Stack:
+    """Returns the stack, or the cluster alone, that the options of a verb name."""
+    if context:
+        if stack or config or emulator:
+            raise click.UsageError("--context reads a cluster alone: leave out --stack, --config and --emulator.")
+        return Context(context)
+    name = name_of(stack, config)
+    if emulator:
+        enter_emulator(name)
+    if not on_emulator():
+        return Stack(name, config)
+    from gke_ai.ops.emulated import prepare
+
+    return prepare(name, config, deploying)
+
+
+def enter_emulator(name: str) -> None:
+    """Runs this command again under `emulator/run`, with the tools of its verb, unless it runs there already."""
+    if on_emulator():
+        return
+    program = ROOT / "emulator" / "run"
+    if not program.is_file():
+        raise Stop("The emulator is part of a checkout, and not of the package. Run this in a checkout.")
+    verb = click.get_current_context()
+    stated = {variable(option): str(value) for option, value in verb.params.items() if value}
+    needed = ",".join(tools.needed(str(verb.info_name), {variable("stack"): name, **stated}))
+    os.environ["GKE_AI_PURPOSE"] = f"stack {name}"
+    os.execv(program, [str(program), "--tools", needed, "gke-ai", *sys.argv[1:]])
+
+
+json_option = file_option("--json", help="file for the result as JSON")
+picture_option = file_option("--picture", help="file for the picture as SVG. Default: in the emulator's state")
+prices_option = file_option("--prices", help="price table in YAML: docs/costs.md")
+snapshot_option = file_option("--snapshot", help="file that `gke-ai snapshot` printed")
+yes_option = option("--yes", is_flag=True, help="do not ask")

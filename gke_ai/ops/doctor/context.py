@@ -1,0 +1,103 @@
+"""`gke-ai doctor --context`: what a cluster alone lacks for the other verbs, and for runs and servers under Kueue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog import advisories
+from gke_ai.catalog import nodes as labels
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.objects import Object, holds, label
+from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.ops.doctor.command import report_findings
+from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
+from gke_ai.ops.stack import Context
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# What `status`, `runs` and `snapshot` list, as API group and resource.
+LISTED = (
+    *(("", "pods"), ("", "nodes"), ("apps", "deployments"), ("batch", "jobs")),
+    *(("kueue.x-k8s.io", "clusterqueues"), ("kueue.x-k8s.io", "workloads")),
+)
+GRANT = "gke-ai snapshot --role | kubectl apply -f -   # as an administrator, who then binds it to you"
+
+
+def show_cluster(context: Context) -> int:
+    """Prints what the cluster of a context lacks. Returns the exit code: 1 if something is missing."""
+    findings = [*ClusterAlone(context.api()).examine()]
+    return report_findings(findings, f"gke-ai status --context {context.name}")
+
+
+@dataclass(frozen=True)
+class ClusterAlone:
+    """The checks of a cluster of which no stack is known."""
+
+    api: ApiClient
+
+    def examine(self) -> Iterator[Finding]:
+        """Yields all findings. Stops if the cluster does not answer."""
+        version = request(self.api, "GET", "/version").body.get("gitVersion", "")
+        yield Finding(GOOD, f"Kubernetes {version}")
+        yield from self.rights()
+        yield from self.served("Kueue", KUEUE_API, "runs and servers get no quota, and nothing waits in a queue")
+        yield from self.served("JobSet", JOBSET_API, "Multislice training is not possible")
+        yield from self.nodes(str(version).removeprefix("v"))
+
+    def rights(self) -> Iterator[Finding]:
+        """The user may list what the other verbs read, in all namespaces."""
+        for group, resource in LISTED:
+            body = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SelfSubjectAccessReview",
+                "spec": {"resourceAttributes": {"verb": "list", "group": group, "resource": resource}},
+            }
+            answer = request(self.api, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+            if answer.code >= 400:
+                yield Finding(UNCHECKED, "rights", answer.reason)
+                return
+            allowed = answer.body["status"].get("allowed")
+            text = f"you may not list {resource} of all namespaces, which status, runs and snapshot read"
+            yield Finding(GOOD, resource) if allowed else Finding(MISSING, "rights", text, GRANT)
+
+    def served(self, name: str, api: str, effect: str) -> Iterator[Finding]:
+        """A controller is installed, and serves the version of its API that `gke-ai` reads."""
+        group, _, wanted = api.partition("/")
+        answer = request(self.api, "GET", f"/apis/{group}")
+        versions = [each["version"] for each in (answer.body or {}).get("versions", [])]
+        if answer.code == 404:
+            yield Finding(ADVICE, name, f"it is not installed: {effect}")
+        elif wanted in versions:
+            yield Finding(GOOD, f"{name} serves {api}")
+        else:
+            text = f"it serves {', '.join(versions) or 'no version'}, and not {wanted}, which gke-ai reads. Upgrade it"
+            yield Finding(MISSING, name, text)
+
+    def nodes(self, control_plane: str) -> Iterator[Finding]:
+        """Nodes are ready, those with accelerators offer them, and each can mount buckets."""
+        nodes: list[Object] = list_objects(self.api, "/api/v1/nodes")
+        for node in nodes:
+            name, status = node["metadata"]["name"], node["status"]
+            if not holds(node, "Ready"):
+                yield Finding(ADVICE, name, "the node is not ready", f"kubectl describe node {name}")
+            elif is_accelerated(node) and not any(int(status["allocatable"].get(kind, 0)) for kind in ACCELERATORS):
+                yield Finding(
+                    ADVICE,
+                    name,
+                    "the node has accelerators and offers none: its driver or device plugin does not run",
+                    f"kubectl get pods -n kube-system --field-selector spec.nodeName={name}",
+                )
+            info: dict[str, Any] = status.get("nodeInfo") or {}
+            kubelet, image = str(info.get("kubeletVersion", "")).removeprefix("v"), str(info.get("osImage", ""))
+            if "-gke." in control_plane and advisories.mounts_no_bucket(control_plane, kubelet, image):
+                yield Finding(ADVICE, name, "pods there wait for their buckets forever. Upgrade the node's pool")
+        yield Finding(GOOD, f"{len(nodes)} nodes")
+
+
+def is_accelerated(node: Object) -> bool:
+    """Whether GKE labels a node with an accelerator."""
+    return bool(label(node, labels.GKE_ACCELERATOR) or label(node, labels.GKE_TPU_ACCELERATOR))

@@ -1,0 +1,76 @@
+"""docs/command.md: every verb of `gke-ai`, from its help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import click
+
+from gke_ai.cli.verbs import gke_ai
+
+HEAD = """<!-- Written by `make docs` from the command's help. -->
+# The command gke-ai
+
+One command for stacks on Google Cloud, stacks on the emulator, and clusters that have no stack.
+
+```
+pipx install .                            # from a checkout. Needs neither Go nor Pulumi
+emulator/run gke-ai status --stack dev    # in a checkout, without an installation: on the emulator
+python -m gke_ai.cli status --stack prod  # in an environment with the packages of requirements-program.lock
+```
+
+- On Google Cloud, a verb works on a stack of Pulumi: `--stack prod`, with the backend in which you are logged in.
+  With `--emulator`, it works on the emulator of the checkout. The make targets are these verbs on the emulator: `make
+  rehearse STACK=prod BASE=a.yaml` is `gke-ai rehearse --emulator --stack prod --base a.yaml`.
+- With `--context`, a verb reads a cluster of your kubeconfig alone. It needs no Pulumi, and knows nothing of a stack.
+- `rehearse`, `simulate` and `when` use a temporary emulator, so they need a checkout. Other verbs run from an
+  installed package, in the folder with `Pulumi.yaml`.
+- Each option can also be set by a variable: `GKE_AI_STACK` for `--stack`.
+- A shell completes verbs and options after `eval "$(_GKE_AI_COMPLETE=bash_source gke-ai)"`; for other shells,
+  `zsh_source` or `fish_source`.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done, whatever a rehearsal or a question found |
+| 1 | not possible, interrupted, or something is missing or fails: `doctor`, `verify`, `smoke`, `report` |
+| 2 | the command is written wrong |
+| 3 | a rule, a policy or the cluster refuses the change that is rehearsed, or the run that is asked about |
+"""
+
+
+def page() -> str:
+    """The page."""
+    return "\n".join([HEAD, *(line for section in gke_ai.sections.items() for line in of_section(*section))])
+
+
+def of_section(title: str, names: list[str]) -> Iterator[str]:
+    """A section of verbs."""
+    yield f"## {title}\n"
+    for name in names:
+        yield from of_verb(name, gke_ai.commands[name])
+
+
+def of_verb(name: str, verb: click.Command) -> Iterator[str]:
+    """A verb: what it does, its options, and examples."""
+    yield f"### {name}\n"
+    for paragraph in inspect.cleandoc(verb.help or "").split("\n\n"):
+        yield " ".join(paragraph.split()) + "\n"
+    examples = [line.strip() for line in (verb.epilog or "").splitlines() if "gke-ai" in line]
+    yield "```\n" + "\n".join(examples) + "\n```\n"
+    options = [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
+    if options:
+        yield "| option | meaning |\n| --- | --- |"
+        yield "\n".join(f"| {of_option(option)} | {meaning(option)} |" for option in options) + "\n"
+
+
+def of_option(option: click.Option) -> str:
+    """The names of an option, and its value."""
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    return names if option.is_flag else f"{names} {option.metavar or option.type.name.upper()}".replace("|", "\\|")
+
+
+def meaning(option: click.Option) -> str:
+    """What an option does, and its default."""
+    default = f". Default: {option.default}" if option.show_default and option.default is not None else ""
+    return f"{option.help}{default}".replace("|", "\\|")

@@ -1,0 +1,385 @@
+"""The command `gke-ai`: its help, its options, and what it does outside the emulator."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gke_ai import former_names
+from gke_ai.cli import options
+from gke_ai.cli.verbs import gke_ai as every_verb
+from gke_ai.ops import deploy, status
+from gke_ai.ops.stack import Context, Stack
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
+from tests.repository import ROOT
+
+VERBS = every_verb.commands
+# What a program outside the emulator has not.
+OF_THE_EMULATOR = ("GKE_AI_STATE", "GKE_AI_ROOT")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """`gke-ai WORDS` in a process of its own."""
+    command = [sys.executable, "-m", "gke_ai.cli", *words]
+    return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
+
+
+@pytest.fixture
+def google(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside the emulator."""
+    for name in OF_THE_EMULATOR:
+        monkeypatch.delenv(name, raising=False)
+
+
+# ---------------------------------------------------------------------------------------------------------------- help
+def test_the_help_lists_every_verb_in_a_section_and_the_exit_codes() -> None:
+    text = run("--help").stdout
+    assert [name for name in VERBS if f"\n  {name} " not in text] == []
+    assert sorted(name for names in every_verb.sections.values() for name in names) == sorted(VERBS)
+    assert "Exit codes: 0 done" in text
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_example_of_a_verb_is_a_command_that_it_takes(name: str) -> None:
+    verb = VERBS[name]
+    assert verb.epilog
+    examples = [line.strip() for line in verb.epilog.splitlines() if "gke-ai" in line]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition(" | ")[0].partition(" > ")[0], comments=True)
+        assert words[:2] == ["gke-ai", name]
+        with click.Context(verb, info_name=name) as context:
+            verb.parse_args(context, words[2:])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_each_option_says_what_it_is(name: str) -> None:
+    shown = [param for param in VERBS[name].params if isinstance(param, click.Option) and not param.hidden]
+    assert [param.name for param in shown if not param.help] == []
+
+
+def test_the_help_imports_no_pulumi_and_no_kubernetes() -> None:
+    slow = ("pulumi", "kubernetes", "pydantic")
+    code = f"import sys; from gke_ai.cli import verbs; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_shell_gets_its_completion() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gke_ai.cli"],
+        cwd=ROOT,
+        env={"_GKE_AI_COMPLETE": "zsh_source"},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert "#compdef gke-ai" in done.stdout
+
+
+# ----------------------------------------------------------------------------------------------------------- exit codes
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("statsu",), 2, "No such command 'statsu'"),
+        (("status", "--al"), 2, "No such option"),
+        (("when",), 2, "Missing argument 'FILE'"),
+        (("simulate", "--config", "nowhere.yaml"), 1, "There is no configuration"),
+    ],
+)
+def test_the_exit_code_says_whether_the_command_was_wrong(words: tuple[str, ...], code: int, says: str) -> None:
+    done = run(*words)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert says in done.stderr
+
+
+# -------------------------------------------------------------------------------------------------- stacks and clusters
+@pytest.mark.parametrize(
+    ("stack", "config", "name"),
+    [
+        ("", None, "dev"),
+        ("prod", None, "prod"),
+        ("", "Pulumi.prod.yaml", "prod"),
+        ("", "examples/flex-start-tpu.yaml", "flex-start-tpu"),
+        ("mine", "examples/flex-start-tpu.yaml", "mine"),
+    ],
+)
+def test_the_stack_is_the_stated_one_or_that_of_the_configuration(stack: str, config: str | None, name: str) -> None:
+    assert options.name_of(stack, Path(config) if config else None) == name
+
+
+@pytest.mark.usefixtures("google")
+def test_a_variable_sets_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(status, "show", lambda *arguments: shown.append(arguments))
+    monkeypatch.setenv("GKE_AI_STACK", "prod")
+    monkeypatch.setenv("GKE_AI_ALL", "1")
+    gke_ai("status", "--queue", "team")
+    assert shown == [(Stack("prod"), status.Selection(True, "", "team"))]
+
+
+@pytest.mark.usefixtures("google")
+def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(program: Path, words: list[str]) -> None:
+        raise Stop(f"{program} {' '.join(words[1:])}")
+
+    monkeypatch.setattr("os.execv", execute)
+    monkeypatch.setenv("GKE_AI_PURPOSE", "")
+    monkeypatch.setattr(sys, "argv", ["gke-ai", "when", "run.yaml", "--interval", "--stack", "prod"])
+    with pytest.raises(Stop) as ended:
+        gke_ai(*sys.argv[1:])
+    tools = "kubernetes,etcd,kwok,helm,kueue,jobset,stack,kueue-simulation"
+    assert str(ended.value) == f"{ROOT}/emulator/run --tools {tools} gke-ai when run.yaml --interval --stack prod"
+    monkeypatch.setattr(sys, "argv", ["gke-ai", "up", "--emulator", "--config", str(ROOT / "Pulumi.dev.yaml")])
+    with pytest.raises(Stop, match=r"--tools stack,.*kueue gke-ai up --emulator --config"):
+        gke_ai(*sys.argv[1:])
+
+
+@pytest.mark.usefixtures("google")
+def test_without_a_checkout_there_is_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(options, "ROOT", tmp_path)
+    with pytest.raises(Stop, match="The emulator is part of a checkout"):
+        gke_ai("up", "--emulator")
+
+
+@pytest.mark.usefixtures("google")
+def test_a_context_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Stack] = []
+    monkeypatch.setattr(status, "show", lambda stack, _: shown.append(stack))
+    gke_ai("status", "--context", "team")
+    assert shown == [Context("team")]
+    with pytest.raises(click.UsageError, match="leave out --stack, --config and --emulator"):
+        gke_ai("status", "--context", "team", "--stack", "prod")
+
+
+@pytest.mark.usefixtures("google")
+def test_a_context_that_the_kubeconfig_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(Stop, match=r"no usable context team: .* List the contexts:  kubectl config get-contexts"):
+        gke_ai("status", "--context", "team")
+
+
+NODE = {
+    "metadata": {"name": "gpu-1", "labels": {"cloud.google.com/gke-accelerator": "nvidia-l4"}},
+    "status": {
+        "allocatable": {"cpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "nodeInfo": {"kubeletVersion": "v1.36.3-gke.1", "osImage": "Ubuntu 24.04"},
+    },
+}
+JOB = {
+    "metadata": {"name": "finetune", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "gpus"}},
+    "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
+    "status": {},
+}
+LISTS = {"/api/v1/nodes": [NODE], "/apis/batch/v1/jobs": [JOB]}
+
+
+class Cluster(BaseHTTPRequestHandler):
+    """The API of a cluster with Kueue of another version, without JobSet, with a node and a waiting Job."""
+
+    def do_GET(self) -> None:
+        """Answers a list, or what is served."""
+        path = self.path.partition("?")[0]
+        if path == "/version":
+            self._answer(200, {"gitVersion": "v1.36.4-gke.1"})
+        elif path == "/apis/kueue.x-k8s.io":
+            self._answer(200, {"versions": [{"version": "v1alpha1"}]})
+        elif "jobset" in path or "kueue.x-k8s.io" in path or "gateway" in path:
+            self._answer(404, {"message": "not found"})
+        else:
+            self._answer(200, {"items": LISTS.get(path, [])})
+
+    def do_POST(self) -> None:
+        """Answers whether the user may list something: nodes are refused."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        allowed = body["spec"]["resourceAttributes"]["resource"] != "nodes"
+        self._answer(201, {"status": {"allowed": allowed}})
+
+    def _answer(self, code: int, content: object) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Logs nothing."""
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
+    """A kubeconfig whose context `team` is a cluster of which no stack is known."""
+    request.getfixturevalue("google")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    kubeconfig = {
+        "current-context": "other",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "team", "context": {"cluster": "c", "user": "u"}}],
+    }
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    yield
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_cluster_alone_is_read_without_pulumi(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
+    gke_ai("status", "--context", "team")
+    printed = capsys.readouterr().out
+    assert "team/finetune" in printed
+    assert "show the status again:  gke-ai status --context team" in printed
+    assert "delete the stack" not in printed
+    gke_ai("runs", "--context", "team")
+    assert "team/finetune  Job   Suspended" in capsys.readouterr().out
+    gke_ai("logs", "finetune", "--context", "team")
+    assert "Job team/finetune: Suspended, 0 of 1 pods run" in capsys.readouterr().out
+    gke_ai("snapshot", "--context", "team")
+    assert json.loads(capsys.readouterr().out)["stack"] == "team"
+
+
+@pytest.mark.usefixtures("cluster")
+def test_the_doctor_of_a_cluster_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gke_ai("doctor", "--context", "team") == 1
+    printed = capsys.readouterr().out
+    for text in (
+        "you may not list nodes of all namespaces",
+        "gke-ai snapshot --role | kubectl apply",
+        "it serves v1alpha1, and not v1beta2, which gke-ai reads",
+        "JobSet (advice)",
+        "the node has accelerators and offers none",
+        "pods there wait for their buckets forever",
+        "2 missing",
+    ):
+        assert text in " ".join(printed.split()), text
+
+
+# -------------------------------------------------------------------------------------------------------- Google Cloud
+class Pulumi:
+    """A Pulumi CLI that records its commands, and whose stack exists or not."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.commands: list[tuple[str, ...]] = []
+
+    def __call__(self, *arguments: str, **_: object) -> subprocess.CompletedProcess[str]:
+        """Runs a command."""
+        self.commands.append(arguments)
+        failed = arguments == ("stack", "select") and self.error
+        return subprocess.CompletedProcess(arguments, int(bool(failed)), "", self.error)
+
+
+@pytest.fixture
+def pulumi(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Pulumi:
+    """Pulumi, with a stack that exists."""
+    request.getfixturevalue("google")
+    recorder = Pulumi()
+    monkeypatch.setattr(Stack, "pulumi", lambda _, *arguments, **named: recorder(*arguments, **named))
+    monkeypatch.setattr(status, "show", lambda *_: None)
+    monkeypatch.setattr("gke_ai.ops.down.down", lambda stack: recorder("destroy", stack.name))
+    return recorder
+
+
+@pytest.mark.parametrize(("words", "asks"), [((), True), (("--yes",), False)])
+def test_up_on_google_cloud_shows_a_preview_and_asks(
+    words: tuple[str, ...], asks: bool, pulumi: Pulumi, tmp_path: Path
+) -> None:
+    (tmp_path / "prod.yaml").write_text("config: {}\n")
+    gke_ai("up", "--config", tmp_path / "prod.yaml", *words)
+    command = pulumi.commands[-1]
+    assert command[0] == "up"
+    assert ("--yes" in command, "--skip-preview" in command) == (not asks, False)
+
+
+def test_mandatory_policies_must_pass_before_an_up(pulumi: Pulumi, tmp_path: Path) -> None:
+    (tmp_path / "prod.yaml").write_text("config: {'gke-ai:policies': mandatory}\n")
+    gke_ai("up", "--config", tmp_path / "prod.yaml")
+    assert "--policy-pack" in pulumi.commands[-1]
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("error: no stack named 'prod' found", "pulumi stack init prod"),
+        ("error: not logged in", "error: not logged in"),
+    ],
+)
+def test_a_stack_is_not_created_on_google_cloud(error: str, says: str, pulumi: Pulumi) -> None:
+    """Its user chooses the backend and the secrets provider."""
+    pulumi.error = error
+    with pytest.raises(Stop, match=says):
+        gke_ai("up", "--stack", "prod")
+    assert pulumi.commands == [("stack", "select")]
+
+
+@pytest.mark.parametrize(("answer", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
+def test_down_on_google_cloud_asks(
+    answer: str, deleted: bool, pulumi: Pulumi, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "answer").write_text(answer)
+    with (tmp_path / "answer").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        try:
+            gke_ai("down", "--stack", "prod")
+        except click.Abort:
+            assert not deleted
+    assert (("destroy", "prod") in pulumi.commands) == deleted
+    pulumi.commands.clear()
+    gke_ai("down", "--stack", "prod", "--yes")
+    assert ("destroy", "prod") in pulumi.commands
+
+
+def test_the_state_of_google_cloud_is_kept_after_a_deletion(pulumi: Pulumi) -> None:
+    deploy.delete(Stack("prod"))
+    assert ("stack", "rm") not in [command[:2] for command in pulumi.commands]
+
+
+# --------------------------------------------------------------------------------------------------------- former names
+@pytest.mark.parametrize(
+    ("module", "words", "now"),
+    [
+        ("ops.status", "--stack prod --all", "status --stack prod --all"),
+        ("ops.runs", "--stack=prod list", "runs --stack=prod"),
+        ("ops.runs", "remove finetune", "remove-run finetune"),
+        ("ops.logs", "finetune", "logs finetune"),
+        ("ops.down", "--stack dev", "down --yes --stack dev"),
+        ("ops.emulated", "up --config a.yaml", "up --config a.yaml"),
+        ("ops.emulated", "logs --run finetune", "logs finetune"),
+        ("ops.doctor", "--config a.yaml", "doctor --config a.yaml"),
+        ("ops.model", "acme/x", "model acme/x"),
+        ("report", "--stack prod", "report --stack prod"),
+        ("forecast.simulate", "day --seeds 5", "simulate --seeds 5"),
+        ("forecast.simulate", "import helios log.csv", "trace-import helios log.csv"),
+        ("forecast.when", "run.yaml", "when run.yaml"),
+    ],
+)
+def test_a_former_command_is_a_verb(module: str, words: str, now: str) -> None:
+    assert former_names.verb(module, words.split()) == now.split()
+    assert now.split()[0] in VERBS
+
+
+def test_a_former_command_runs_its_verb_with_a_notice() -> None:
+    for module in ("gke_ai.ops.status", "ops.status"):
+        done = subprocess.run(
+            [sys.executable, "-m", module, "--help"], cwd=ROOT, text=True, capture_output=True, check=False
+        )
+        assert "Prints what runs, what waits and why." in done.stdout
+        assert "is now `gke-ai status`. It works until 0.5.0." in done.stderr
