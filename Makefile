@@ -5,7 +5,7 @@
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
 	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
-OTHERS := FILES OF FAULT WITHOUT_CLUSTER PASSING
+OTHERS := FILES FAULT WITHOUT_CLUSTER PASSING
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
 $(foreach input,$(INPUTS),$(if $($(input)),$(eval export GKE_AI_$(input) := $$(value $(input)))))
 $(foreach input,$(OTHERS),$(if $($(input)),$(eval export $(input))))
@@ -16,12 +16,12 @@ NAME = $${GKE_AI_STACK:-$$(basename -- "$${GKE_AI_CONFIG:-dev.yaml}" | sed 's/[.
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
-# With the record that `make times` prints. `-m` puts the project on the path, where pytest finds the plugin.
-MEASURED = emulator/run --tools all python -m pytest -p maintain.times.plugin
+# At the end it says where the time went. `-m` puts the project on the path, where pytest finds the plugin.
+MEASURED = emulator/run --tools all python -m pytest -p maintain.times
 # The components are checked under the name by which they are imported: gke_ai/components leads to them.
 CODE = __main__.py examples/consumer examples/python examples/training emulator gke_ai gke_ai_outputs maintain policy tests
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm times faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -78,8 +78,6 @@ test-long:  ## run all tests, with more repetitions and more kill points
 # Not in CI: CONTRIBUTING.md says what it takes.
 test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
 	emulator/run python -m maintain.real_vllm
-times:  ## print where the time of the last whole `make test` went, by test file and program: make times [OF=test-long]
-	@emulator/run python -m maintain.times $(if $(OF),--of "$$OF")
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]
 	@emulator/run --tools all python -m maintain.faults --fault "$$FAULT" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
 lint:  ## check formatting, style, types and workflows; print sizes

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "forecast": {"catalog", "kube"},
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
-    "forecast.render": {"catalog", "forecast", "registered", "svg"},
+    "forecast.render": {"catalog", "forecast", "kube", "registered", "svg"},
     "report": {*("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"), "svg", "terminal"},
     "forecast.rehearse": {
         *("catalog", "forecast", "forecast.render", "forecast.snapshot", "kube", "ops", "registered", "report"),

@@ -22,9 +22,9 @@ from gke_ai.forecast.comparison import (
     facts,
 )
 from gke_ai.forecast.model import Forecast
-from gke_ai.forecast.names import is_server_name
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition
 
 # Conditions that were not true before their last transition.
@@ -91,7 +91,7 @@ def _line(
 
 def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
     """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
-    if is_server_name(fact.workload):  # evicted replicas are deleted, too
+    if WorkloadName(fact.workload).is_server:  # evicted replicas are deleted, too
         return fact.outcome not in (EVICTED, *ENDED)
     if fact.outcome == EVICTED:
         return all(other.outcome != STARTS for other in seen)

@@ -9,11 +9,11 @@ from fractions import Fraction
 
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.model import Eviction
-from gke_ai.forecast.names import workload_name
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.queue import flavor_of
 from gke_ai.forecast.reasons import NO_NODE, why_it_waits
 from gke_ai.forecast.timeline import History, Timeline, histories
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds
 
 Amounts = Mapping[str, Fraction]
@@ -166,4 +166,4 @@ def _run(item: Object, queue: str, requests: Amounts, seconds: float = 0.0) -> R
 
 
 def _name(item: Object) -> str:
-    return workload_name(item, {})
+    return WorkloadName.of_workload(item, {})

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from gke_ai.forecast.timeline import Histories, History, annotation
-from gke_ai.kube.objects import holds
+from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.objects import annotation, holds
 
 # The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
 DELAY = "emulator.gke-ai/ready-after"

@@ -18,8 +18,8 @@ from gke_ai.catalog.nodes import (
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.model import Accelerators, Nodes, Server
-from gke_ai.forecast.names import owner_of, pod_name
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
 from gke_ai.kube.workloads import SERVERS, is_server
@@ -33,7 +33,7 @@ DRAINED_SECONDS = 5.0
 def controllers(histories: Histories) -> dict[str, History]:
     """Returns the Deployments and StatefulSets by stable name; of those with the same name the newest one."""
     return {
-        f"{history.last['metadata']['namespace']}/{kind.lower()}/{history.last['metadata']['name']}": history
+        WorkloadName.of_object(kind, history.last): history
         for kind in SERVERS
         for history in sorted(histories.get(kind, {}).values(), key=lambda history: history.first)
     }
@@ -205,7 +205,7 @@ def used_on_nodes(histories: Histories, second: float) -> Counter[str]:
 # --------------------------------------------------------------------------------------------------------------- pods
 def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None:
     """Returns the Workload of a pod, from those by the uid of their owner and by stable name."""
-    return workloads.get(pod["metadata"]["uid"]) or workloads.get(pod_name(pod))
+    return workloads.get(pod["metadata"]["uid"]) or workloads.get(WorkloadName.of_pod(pod))
 
 
 def is_of_interest(pod: Object, workloads: Mapping[str, History]) -> bool:

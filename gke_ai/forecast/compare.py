@@ -21,9 +21,9 @@ from gke_ai.forecast.afterwards import beside, happened
 from gke_ai.forecast.comparison import AS_FORECAST, Line
 from gke_ai.forecast.model import BadForecast, Forecast
 from gke_ai.forecast.model import read as read_forecast
-from gke_ai.forecast.names import workload_name
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.client import list_objects
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop, new_console
@@ -50,7 +50,7 @@ def show(stack: Stack, file: Path, snapshot: Path | None, since: datetime | None
 def compare(forecast: Forecast, objects: Objects, since: datetime) -> list[Line]:
     """Returns the comparison of a forecast with the later state of a cluster."""
     pods = {pod["metadata"]["uid"]: pod for pod in objects.get("Pod", ())}
-    names = {workload_name(workload, pods) for workload in objects.get("Workload", ())}
+    names = {WorkloadName.of_workload(workload, pods) for workload in objects.get("Workload", ())}
     return beside(forecast, happened(objects, since, forecast.stack), names)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from math import inf
 from statistics import NormalDist
 
-from gke_ai.forecast.names import is_server_name, workload_name
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds
 
 # Assumptions, for a queue with few ended runs: half of the runs take at most half an hour, and two of three between
@@ -52,7 +52,7 @@ class Record:
     def is_endless(self) -> bool:
         """Whether it is a server, which does not end by itself."""
         annotations = self.workload["metadata"].get("annotations") or {}
-        return is_server_name(workload_name(self.workload, {})) or bool(annotations.get(_SERVING))
+        return WorkloadName.of_workload(self.workload, {}).is_server or bool(annotations.get(_SERVING))
 
     def seconds(self, now: float) -> float:
         """Returns for how long it ran, or has run."""

@@ -10,9 +10,9 @@ from math import inf
 from gke_ai.forecast.clock import FORCED, UPGRADED, Clock
 from gke_ai.forecast.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
 from gke_ai.forecast.model import Interruption
-from gke_ai.forecast.names import REVISION_HASH, TEMPLATE_HASH, owner_of, pod_name
-from gke_ai.forecast.timeline import Histories, History, annotation
-from gke_ai.kube.objects import Object, condition, holds, label
+from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.names import REVISION_HASH, TEMPLATE_HASH, WorkloadName, owner_of
+from gke_ai.kube.objects import Object, annotation, condition, holds, label
 
 PREEMPTED = "preempted by the scheduler"
 DESPITE = ", despite its disruption budget"
@@ -36,7 +36,7 @@ def interruptions(
     members = by_workload(histories)
     ends: dict[tuple[str, str], list[float]] = defaultdict(list)
     for uid, (cause, at) in pods.items():
-        ends[pod_name(histories["Pod"][uid].last), cause].append(at)
+        ends[WorkloadName.of_pod(histories["Pod"][uid].last), cause].append(at)
     result = []
     for (name, cause), times in ends.items():
         first = min(times)
@@ -53,7 +53,7 @@ def by_workload(histories: Histories) -> Mapping[str, list[History]]:
     """Returns the pods by the stable name of their workload."""
     members: dict[str, list[History]] = defaultdict(list)
     for history in histories.get("Pod", {}).values():
-        members[pod_name(history.last)].append(history)
+        members[WorkloadName.of_pod(history.last)].append(history)
     return members
 
 
@@ -132,7 +132,7 @@ def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[
         owner = workload_of(history.last, workloads)
         if owner is not None and _leaves_queue(owner, at):
             continue
-        name = pod_name(history.last)
+        name = WorkloadName.of_pod(history.last)
         job = histories.get("Job", {}).get(str(owner_of(history.last).get("uid", "")))
         if _goes_on(job or servers.get(name), at, members[name]) and (
             cause := _cause(history.last, at, histories, members[name])

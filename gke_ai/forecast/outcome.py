@@ -19,11 +19,11 @@ from gke_ai.forecast.cluster import (
 )
 from gke_ai.forecast.interruptions import by_workload, interrupted, interruptions, serves
 from gke_ai.forecast.model import Count, Duration, Forecast, Lane
-from gke_ai.forecast.names import is_server_name, owner_of
 from gke_ai.forecast.queue import Queue, queue
 from gke_ai.forecast.quota import over_quota
 from gke_ai.forecast.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.waits import lacks_node, waits
+from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import ended
 from gke_ai.kube.workloads import is_server
@@ -110,7 +110,9 @@ def _by_owner(queued: Queue) -> dict[str, History]:
     """The Workloads by the uid of their owner, and by stable name unless each replica of a server has its own."""
     owned = [(owner_of(history.last), name, history) for name, history in queued.workloads.values()]
     by_name = {
-        name: history for owner, name, history in owned if not (owner.get("kind") == "Pod" and is_server_name(name))
+        name: history
+        for owner, name, history in owned
+        if not (owner.get("kind") == "Pod" and WorkloadName(name).is_server)
     }
     return by_name | {str(owner.get("uid", "")): history for owner, _, history in owned}
 
@@ -119,7 +121,7 @@ def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched:
     """Yields rows of the picture: runs that the change touches, and servers whose ready replicas change."""
     pods = by_workload(histories)
     for name, history in queued.workloads.values():
-        if name in touched and not is_server_name(name):
+        if name in touched and not WorkloadName(name).is_server:
             yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
     for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
         if is_server(history.last):

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.model import End, Eviction, Start, Wait
-from gke_ai.forecast.names import is_server_name, owner_of, workload_name
 from gke_ai.forecast.reasons import preemptor_of
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, holds
 
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobs/statefulset/statefulset_reconciler.go
@@ -85,7 +85,7 @@ class Queue:
         for uid, (name, history) in self.workloads.items():
             if history.before is not None and holds(history.before, "Finished"):
                 continue
-            server = is_server_name(name)
+            server = WorkloadName(name).is_server
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
             how = ENDS.get(str(condition(history.last, "Finished").get("reason")))
             if finished is not None and how and not server:
@@ -112,7 +112,7 @@ def queue(histories: Histories, clock: Clock) -> Queue:
     """Returns the Workloads of a timeline."""
     pods = {uid: history.last for uid, history in histories.get("Pod", {}).items()}
     workloads = histories.get("Workload", {}).items()
-    named = {uid: (workload_name(history.last, pods), history) for uid, history in workloads}
+    named = {uid: (WorkloadName.of_workload(history.last, pods), history) for uid, history in workloads}
     return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock)
 
 
@@ -129,7 +129,7 @@ def flavor_of(workload: Object) -> str:
 
 def replicas_of(name: str, workload: Object) -> int:
     """Returns the replicas of a server that a Workload stands for: one of a Deployment, all of a StatefulSet."""
-    pod_sets = workload["spec"].get("podSets") or [] if is_server_name(name) else []
+    pod_sets = workload["spec"].get("podSets") or [] if WorkloadName(name).is_server else []
     return sum(int(pod_set.get("count", 1)) for pod_set in pod_sets) or 1
 
 

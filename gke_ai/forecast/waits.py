@@ -12,7 +12,6 @@ from typing import NamedTuple
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import is_of_interest, workload_of
 from gke_ai.forecast.model import Wait
-from gke_ai.forecast.names import is_server_name, pod_name
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, together
 from gke_ai.forecast.reasons import (
     ADMISSION_CHECKS,
@@ -26,6 +25,7 @@ from gke_ai.forecast.reasons import (
     stated_reason,
 )
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
 
@@ -213,7 +213,7 @@ def _for_nodes(histories: Histories, owners: Mapping[str, History]) -> Iterator[
     for history in histories.get("Pod", {}).values():
         if history.gone is None and lacks_node(history.last) and is_of_interest(history.last, owners):
             waited_before = history.before is not None and lacks_node(history.before)
-            waiting[pod_name(history.last), waited_before].append(history.last)
+            waiting[WorkloadName.of_pod(history.last), waited_before].append(history.last)
     events = [history.last for history in histories.get("Event", {}).values()]
     for (name, waited_before), pods in waiting.items():
         owner = workload_of(pods[0], owners)
@@ -224,7 +224,7 @@ def _for_nodes(histories: Histories, owners: Mapping[str, History]) -> Iterator[
             NO_NODE,
             f"a node: {_why_no_node(pods, events)}",
             waited_before,
-            len(pods) if is_server_name(name) else 1,
+            len(pods) if WorkloadName(name).is_server else 1,
         )
 
 

@@ -22,3 +22,8 @@ def holds(item: Object, condition_type: str) -> bool:
 def label(item: Object, key: str) -> str:
     """Returns the value of a label, or an empty text."""
     return str((item["metadata"].get("labels") or {}).get(key, ""))
+
+
+def annotation(item: Object, key: str) -> str:
+    """Returns the value of an annotation, or an empty text."""
+    return str((item["metadata"].get("annotations") or {}).get(key, ""))

@@ -16,6 +16,7 @@ from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
 from gke_ai.kube.workloads import is_server
@@ -25,7 +26,7 @@ from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, known_runs, saved
 from gke_ai.ops.stack import Stack, kubectl, on_emulator
-from gke_ai.ops.workloads import REQUEST_API, owner, queue_rows, requests_of, state_of, workload_rows
+from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.terminal import new_console
@@ -240,13 +241,13 @@ def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
     requests = held_requests(snapshot)
-    held = {owner(workload): state_of(workload, requests) for workload in snapshot.workloads}
+    held = {name_of(workload): state_of(workload, requests) for workload in snapshot.workloads}
     for jobset in snapshot.jobsets:
         metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
         wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
         ready = sum(job.get("ready", 0) for job in status.get("replicatedJobsStatus") or [])
         ended = status.get("terminalState", "")
-        kueue, why = held.get(f"{metadata['namespace']}/jobset/{metadata['name']}", ("Waiting", ""))
+        kueue, why = held.get(WorkloadName.of_object("jobset", jobset), ("Waiting", ""))
         if ended:
             state, why = ended, condition(jobset, ended).get("message", "")
         elif spec.get("suspend"):

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds
 
 REQUEST_API = "autoscaling.x-k8s.io/v1"
@@ -47,10 +48,10 @@ def _with_lost_pool(request: Object, pools: Collection[str]) -> Object:
 
 def workload_rows(workloads: Iterable[Object], requests: Requests) -> Iterator[tuple[str, ...]]:
     """Yields a row per workload: admitted, waiting, evicted or finished, with Kueue's reason."""
-    for workload in sorted(workloads, key=lambda w: (w["metadata"]["namespace"], owner(w))):
+    for workload in sorted(workloads, key=name_of):
         state, why = state_of(workload, requests)
         priority = str(workload["spec"].get("priority", 0))
-        yield owner(workload), workload["spec"].get("queueName", ""), priority, state, why
+        yield name_of(workload), workload["spec"].get("queueName", ""), priority, state, why
 
 
 def queue_rows(workloads: Iterable[Object], requests: Requests, now: datetime) -> Iterator[tuple[str, ...]]:
@@ -126,9 +127,6 @@ def plainly(message: str) -> str:
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
 
 
-def owner(workload: Object) -> str:
-    """Returns the owner of a workload as `namespace/kind/name`."""
-    namespace = workload["metadata"]["namespace"]
-    for reference in workload["metadata"].get("ownerReferences") or []:
-        return f"{namespace}/{reference['kind'].lower()}/{reference['name']}"
-    return f"{namespace}/{workload['metadata']['name']}"
+def name_of(workload: Object) -> str:
+    """The name of a workload's owner."""
+    return WorkloadName.of_workload(workload, {})

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from gke_ai.forecast.clock import DELAY, UPGRADED, WAITS
-from gke_ai.forecast.names import owner_of, pod_name
-from gke_ai.forecast.timeline import annotation
-from gke_ai.kube.objects import Object, holds, label
+from gke_ai.kube.names import WorkloadName, owner_of
+from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
 
 # The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
@@ -33,7 +32,7 @@ def owed(present: Present, now: datetime) -> list[str]:
         for item in present.get(kind, ()):
             owners[str(owner_of(item).get("uid", ""))].append(item)
             if kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet":
-                owners[pod_name(item)].append(item)
+                owners[WorkloadName.of_pod(item)].append(item)
     return sorted(
         f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
         for kind, items in present.items()
@@ -62,7 +61,7 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if kind == "StatefulSet":
         return not _is_seen(item) or _stateful_set(item, children)
     if kind == "Deployment":
-        pods = owners.get(f"{metadata.get('namespace')}/deployment/{metadata['name']}", [])
+        pods = owners.get(WorkloadName.of_object(kind, item), [])
         return not _is_seen(item) or len(_living(pods)) < _replicas(item)
     return False
 

@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gke_ai.forecast.names import join_names, owner_of, pod_name
+from gke_ai.forecast.names import join_names
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.names import WorkloadName, owner_of
 
 # DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff, and how failed pods count:
 # https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/job/backoff_utils.go
@@ -78,7 +79,7 @@ def _backoffs(histories: Histories) -> Iterator[str]:
         for number, at in enumerate(ends, 1):
             last = number == len(ends) or ends[number] - at > TOGETHER
             if last and any(history.first >= at for history in members):
-                waits[pod_name(members[0].last)] += min(FIRST_SECONDS * 2 ** (number - 1), MOST_SECONDS)
+                waits[WorkloadName.of_pod(members[0].last)] += min(FIRST_SECONDS * 2 ** (number - 1), MOST_SECONDS)
     if waits:
         named = [f"{seconds} s for {name}" for name, seconds in sorted(waits.items(), key=lambda item: -item[1])]
         others = [f"less for {len(named) - MAX_NAMED} others"] if len(named) > MAX_NAMED else []

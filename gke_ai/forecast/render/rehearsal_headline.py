@@ -18,9 +18,10 @@ from gke_ai.forecast.model import (
     Start,
     Wait,
 )
-from gke_ai.forecast.names import is_server_name, join_names
+from gke_ai.forecast.names import join_names
 from gke_ai.forecast.reasons import NO_NODE
 from gke_ai.forecast.render.rehearsal import minutes, plural
+from gke_ai.kube.names import WorkloadName
 
 
 def sentence(forecast: Forecast) -> str:
@@ -56,7 +57,7 @@ def _counted(runs: int, replicas: int) -> str:
 
 
 def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[str]:
-    return {entry.workload for entry in entries if not is_server_name(entry.workload)}
+    return {entry.workload for entry in entries if not WorkloadName(entry.workload).is_server}
 
 
 def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
@@ -67,14 +68,14 @@ def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
 
 
 def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
-    return _counts(entry for entry in entries if is_server_name(entry.workload))
+    return _counts(entry for entry in entries if WorkloadName(entry.workload).is_server)
 
 
 def _replaced(forecast: Forecast) -> Counter[str]:
     """Replicas that a rollout or a drain replaces: they are interrupted and ready again, or end while others start."""
     interrupted: Counter[str] = Counter()
     for entry in forecast.interruptions:
-        interrupted[entry.workload] += entry.pods - entry.missing if is_server_name(entry.workload) else 0
+        interrupted[entry.workload] += entry.pods - entry.missing if WorkloadName(entry.workload).is_server else 0
     started = _replicas(forecast.starts) - _replicas(forecast.evictions)
     return interrupted | (started & _replicas(forecast.ends))
 

@@ -37,6 +37,7 @@ from gke_ai.forecast.when.alone import KUEUE, ask_alone
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.kube.client import client_of, list_objects, request
+from gke_ai.kube.names import WorkloadName
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop, new_console
 
@@ -107,7 +108,7 @@ def asked(
     quiet: float = delays.QUIET_SECONDS,
 ) -> Answer:
     """Submits a run to a cluster that has settled, and returns what Kueue decides about it and who is before it."""
-    name = f"{manifest.namespace}/{manifest.kind.lower()}/{manifest.name}"
+    name = WorkloadName.of(manifest.namespace, manifest.kind, manifest.name)
     recorder.begin()
     update = start()
     try:

@@ -1,0 +1,73 @@
+"""Stable names of workloads: those of the objects that a user knows, without the random ends that Kubernetes adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from gke_ai.kube.objects import Object, annotation, label
+from gke_ai.kube.workloads import SERVERS
+
+# Labels of Kubernetes, JobSet and LeaderWorkerSet on pods.
+TEMPLATE_HASH = "pod-template-hash"
+REVISION_HASH = "controller-revision-hash"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+LEADER_WORKER_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
+# Kueue's annotations on Workloads of StatefulSets and LeaderWorkerSets.
+OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
+_SERVERS = {kind.lower() for kind in (*SERVERS, "LeaderWorkerSet")}
+
+
+class WorkloadName(str):
+    """The name of what runs pods, as its text: NAMESPACE/KIND/NAME, such as `llm/deployment/gemma`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, namespace: str, kind: object, name: object) -> Self:
+        """Returns the name of an object of a kind, such as `Deployment`."""
+        return cls(f"{namespace}/{str(kind).lower()}/{name}")
+
+    @classmethod
+    def of_object(cls, kind: str, item: Object) -> Self:
+        """Returns the name of an object itself."""
+        return cls.of(item["metadata"]["namespace"], kind, item["metadata"]["name"])
+
+    @classmethod
+    def of_pod(cls, pod: Object) -> Self:
+        """Returns the name of a pod's Deployment, JobSet, Job or other owner, else its own."""
+        namespace, owner = pod["metadata"]["namespace"], owner_of(pod)
+        if jobset := label(pod, JOBSET_NAME):
+            return cls.of(namespace, "jobset", jobset)
+        if group := label(pod, LEADER_WORKER_SET_NAME):
+            return cls.of(namespace, "leaderworkerset", group)
+        if owner.get("kind") == "ReplicaSet":
+            return cls.of(namespace, "deployment", str(owner["name"]).removesuffix(f"-{label(pod, TEMPLATE_HASH)}"))
+        return cls.of(namespace, owner["kind"], owner["name"]) if owner else cls.of_object("pod", pod)
+
+    @classmethod
+    def of_workload(cls, workload: Object, pods: Mapping[str, Object]) -> Self:
+        """Returns the name of a Workload's owner. `pods` are by uid, also those that no longer exist."""
+        namespace, owner = workload["metadata"]["namespace"], owner_of(workload)
+        if owner.get("kind") == "Pod" and (pod := pods.get(owner.get("uid", ""))):
+            return cls.of_pod(pod)
+        if owner:
+            return cls.of(namespace, owner["kind"], owner["name"])
+        # A restored Workload has lost an owner whose kind a snapshot lacks.
+        if kind := annotation(workload, OWNER_KIND).rpartition("Kind=")[2]:
+            return cls.of(namespace, kind, annotation(workload, OWNER_NAME))
+        return cls.of_object("workload", workload)
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a server: its pods are replicas, which its controller creates again."""
+        return self.partition("/")[2].partition("/")[0] in _SERVERS
+
+
+def owner_of(item: Object) -> Mapping[str, Any]:
+    """Returns the controller of an object, else its first owner that is no pod, else its first, else an empty one."""
+    references = item["metadata"].get("ownerReferences") or []
+    controllers = [reference for reference in references if reference.get("controller")]
+    # The Workload of a StatefulSet has its pods as owners too.
+    others = [reference for reference in references if reference.get("kind") != "Pod"]
+    return next(iter(controllers or others or references), {})
