@@ -16,9 +16,9 @@ from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
+from tests.mistakes import problems_of
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
 from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, tpu, vllm
-from tests.test_bad_configuration import problems_of
 
 ADAPTER: dict[str, Any] = {
     "adapter": "stackdriver",

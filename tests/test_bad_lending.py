@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
-from tests.test_bad_configuration import good as one_queue
+from tests.mistakes import Configuration, both, problems_of, put
+from tests.mistakes import good as one_queue
 
 QUEUES = "queues.clusterQueues"
 SERVING, TRAINING = f"{QUEUES}.0", f"{QUEUES}.1"
@@ -36,86 +36,6 @@ def good() -> Configuration:
     ]
     values["training"][0]["queue"] = "runs"
     return values
-
-
-MISTAKES = [
-    Mistake(
-        "a limit to lending without a cohort",
-        both(drop(f"{SERVING}.cohort"), drop(f"{TRAINING}.flavors.0.borrowingLimit"), put("training.0.queue", "lq")),
-        "gke-ai:queues.clusterQueues[0].flavors[0].lendingLimit",
-        "cluster queue serving has no cohort, so it has no queue to lend to. Kueue would refuse it",
-        "Set the same gke-ai:queues.clusterQueues[0].cohort in another queue, or remove lendingLimit",
-    ),
-    Mistake(
-        "a limit to borrowing without a cohort",
-        both(drop(f"{TRAINING}.cohort"), drop(f"{SERVING}.flavors.0.lendingLimit"), put("training.0.queue", "lq")),
-        "gke-ai:queues.clusterQueues[1].flavors[0].borrowingLimit",
-        "cluster queue training has no cohort, so it has no queue to borrow from. Kueue would refuse it",
-        "Set the same gke-ai:queues.clusterQueues[1].cohort in another queue, or remove borrowingLimit",
-    ),
-    Mistake(
-        "a cohort that nobody else is in",
-        both(put(f"{TRAINING}.cohort", "14"), drop(f"{SERVING}.flavors.0.lendingLimit"), put("training.0.queue", "lq")),
-        "gke-ai:queues.clusterQueues[1].flavors[0].borrowingLimit",
-        "no other queue of cohort 14 has quota for flavor l4. training has no queue to borrow from",
-        "Use the same cohort and flavor in another cluster queue, or remove borrowingLimit",
-    ),
-    Mistake(
-        "more lent than there is",
-        put(f"{SERVING}.flavors.0.lendingLimit", {"nvidia.com/gpu": "5"}),
-        'gke-ai:queues.clusterQueues[0].flavors[0].lendingLimit["nvidia.com/gpu"]',
-        "5 of nvidia.com/gpu is more than the quota, 4. Kueue would refuse it",
-        "Write at most 4",
-    ),
-    Mistake(
-        "half a GPU borrowed",
-        put(f"{TRAINING}.flavors.0.borrowingLimit", {"nvidia.com/gpu": "2500m"}),
-        'gke-ai:queues.clusterQueues[1].flavors[0].borrowingLimit["nvidia.com/gpu"]',
-        "2500m of nvidia.com/gpu is not a whole number",
-        "Write a whole number",
-    ),
-    Mistake(
-        "a limit of a resource without quota",
-        put(f"{SERVING}.flavors.0.lendingLimit", {"nvidia.com/gpus": "3"}),
-        'gke-ai:queues.clusterQueues[0].flavors[0].lendingLimit["nvidia.com/gpus"]',
-        "cluster queue serving has no quota for nvidia.com/gpus in flavor l4. The limit would have no effect",
-        "Did you mean nvidia.com/gpu?",
-    ),
-    Mistake(
-        "a limit below zero",
-        put(f"{TRAINING}.flavors.0.borrowingLimit", {"cpu": "-1"}),
-        "gke-ai:queues.clusterQueues[1].flavors[0].borrowingLimit.cpu",
-        "-1 is below zero",
-        'Write for example "4"',
-    ),
-    Mistake(
-        "a run that fits only with more than may be borrowed",
-        put(f"{TRAINING}.flavors.0.borrowingLimit", {"nvidia.com/gpu": "1"}),
-        "gke-ai:training[0].pods",
-        "the 2 pods of training finetune together request 4 GPUs, and cluster queue training has at most 3 GPUs",
-        "raise the quota",
-    ),
-    Mistake(
-        "a run that fits only with more than others lend",
-        put(f"{SERVING}.flavors.0.lendingLimit", {"nvidia.com/gpu": "1"}),
-        "gke-ai:training[0].pods",
-        "the 2 pods of training finetune together request 4 GPUs, and cluster queue training has at most 3 GPUs",
-        "raise the quota",
-    ),
-    Mistake(
-        "training that serving cannot take its quota back from",
-        put("training.0.priorityClass", "high"),
-        "gke-ai:training[0].priorityClass",
-        "training finetune has priority 20, server gemma has 20, and serving lends its quota to training. "
-        "Serving could not reclaim the quota that training borrows",
-        "{reclaimWithinCohort: Any}",
-    ),
-]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_reported_alone(mistake, good())
 
 
 def test_each_run_that_serving_cannot_reclaim_quota_from_is_reported() -> None:

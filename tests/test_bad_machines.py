@@ -14,23 +14,13 @@ from gke_ai.catalog.machines import MACHINES, NOT_BUILT
 from gke_ai.settings import load, model_memory
 from gke_ai.settings.rules.pools import not_built
 from gke_ai.settings.warnings import slow_networks
-from tests.test_bad_configuration import (
-    PROJECT,
-    Configuration,
-    Mistake,
-    both,
-    drop,
-    is_reported_alone,
-    on_autopilot,
-    problems_of,
-    put,
-)
+from tests.mistakes import PROJECT, Configuration, Mistake, drop, problems_of, put
+from tests.test_bad_configuration import on_autopilot
 
 H100 = {"name": "h100", "machineType": "a3-highgpu-1g", "nodesPerZone": 1, "zones": ["us-central1-a"]}
 B200 = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-b"]}
 L4 = {"name": "l4", "machineType": "g2-standard-8", "nodesPerZone": 1}
 RESERVED = {"mode": "reservation", "reservation": "mine"}
-CLASS = "computeClasses.0.priorities.0"
 
 
 def good() -> Configuration:
@@ -65,76 +55,12 @@ def elastic(pool: int, mode: str) -> tuple[object, ...]:
 
 MISTAKES = [
     Mistake(
-        "one H100 on demand",
-        drop("gpuPools.0.capacity"),
-        "gke-ai:gpuPools[0].capacity.mode",
-        "Google does not offer a3-highgpu-1g with capacity mode onDemand. No node would ever start",
-        "Set the mode to spot or flexStart or queuedFlexStart, or choose a3-highgpu-8g",
-        good,
-    ),
-    Mistake(
-        "four H100 of a reservation",
-        both(put("gpuPools.0.machineType", "a3-highgpu-4g"), put("gpuPools.0.capacity", RESERVED)),
-        "gke-ai:gpuPools[0].capacity.mode",
-        "Google does not offer a3-highgpu-4g with capacity mode reservation",
-        "or choose a3-highgpu-8g",
-        good,
-    ),
-    Mistake(
-        "B200 on demand",
-        drop("gpuPools.1.capacity"),
-        "gke-ai:gpuPools[1].capacity.mode",
-        "Google does not offer a4-highgpu-8g with capacity mode onDemand",
-        "Set the mode to spot or reservation or flexStart",
-        good,
-    ),
-    Mistake(
-        "H200 on demand",
-        both(drop("gpuPools.1.capacity"), put("gpuPools.1.machineType", "a3-ultragpu-8g")),
-        "gke-ai:gpuPools[1].capacity.mode",
-        "Google does not offer a3-ultragpu-8g with capacity mode onDemand",
-        "Set the mode to spot or reservation",
-        good,
-    ),
-    Mistake(
-        "two H100 on demand as a choice of a class",
-        put(f"{CLASS}.machineType", "a3-highgpu-2g"),
-        "gke-ai:computeClasses[0].priorities[0].capacity.mode",
-        "Google does not offer a3-highgpu-2g with capacity mode onDemand",
-        "or choose a3-highgpu-8g",
-        good,
-    ),
-    Mistake(
-        "a pool of GB200",
-        put("gpuPools.1.machineType", "a4x-highgpu-4g"),
-        "gke-ai:gpuPools[1].machineType",
-        "a4x-highgpu-4g needs GPUDirect-RDMA and an NVLink domain, which this program does not set up yet",
-        "Choose another machine",
-        good,
-    ),
-    Mistake(
-        "GB200 as a choice of a class",
-        put(f"{CLASS}.machineType", "a4x-highgpu-4g"),
-        "gke-ai:computeClasses[0].priorities[0].machineType",
-        "this program does not set up yet",
-        "Choose another machine",
-        good,
-    ),
-    Mistake(
         "a server on GB200",
         put("serving.0.accelerator", "nvidia-gb200"),
         "gke-ai:serving[0].accelerator",
         "a4x-highgpu-4g needs GPUDirect-RDMA and an NVLink domain",
         "Choose another machine",
         lambda: {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server(),
-    ),
-    Mistake(
-        "three GPUs of a pod on Autopilot",
-        both(put("serving.0.gpus", 3), put("serving.0.model", "acme/unknown"), drop("serving.0.queue")),
-        "gke-ai:serving[0].gpus",
-        "on Autopilot a pod gets all GPUs of its node, and no node has 3 nvidia-l4, but 1, 2, 4, 8",
-        "Request less, or another accelerator",
-        on_autopilot,
     ),
     Mistake(
         "one H100 on Autopilot",
@@ -154,76 +80,12 @@ MISTAKES = [
         lambda: _on_autopilot(gpus=8),
     ),
     Mistake(
-        "a boot disk that L4 machines do not have",
-        put("gpuPools.+", {**L4, "diskType": "pd-standard"}),
-        "gke-ai:gpuPools[2].diskType",
-        "g2-standard-8 does not boot from pd-standard. GKE would refuse the pool",
-        "Remove diskType, or write pd-balanced or pd-ssd",
-        good,
-    ),
-    Mistake(
-        "a boot disk that H100 machines do not have",
-        put("gpuPools.0.diskType", "pd-standard"),
-        "gke-ai:gpuPools[0].diskType",
-        "a3-highgpu-1g does not boot from pd-standard",
-        "Remove diskType, or write pd-balanced or pd-ssd or hyperdisk-balanced",
-        good,
-    ),
-    Mistake(
-        "Hyperdisk under A100",
-        put("gpuPools.+", {**L4, "machineType": "a2-highgpu-1g", "diskType": "hyperdisk-balanced"}),
-        "gke-ai:gpuPools[2].diskType",
-        "a2-highgpu-1g does not boot from hyperdisk-balanced",
-        "or write pd-standard or pd-balanced or pd-ssd",
-        good,
-    ),
-    Mistake(
-        "an Arm system pool",
-        put("cluster.systemPool.machineType", "c4a-standard-4"),
-        "gke-ai:cluster.systemPool.machineType",
-        "c4a-standard-4 has Arm processors. GKE taints its nodes, and the controllers of this program do not tolerate "
-        "that",
-        "Use e2-standard-4 or another x86 machine",
-        good,
-    ),
-    Mistake(
         "a model on an eighth of a GPU that would fit a whole one",
         put("serving", [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]),
         "gke-ai:serving[0].gpus",
         "needs at least 19.8 GiB on each nvidia-rtx-pro-6000, and 10.9 GiB can be used",
         "or use nvidia-tesla-a100",
         lambda: _with_g4("g4-standard-6"),
-    ),
-    Mistake(
-        "a run over two nodes of B200",
-        both(put("gpuPools.1.nodesPerZone", 2), put("training", [run(pods=2)])),
-        "gke-ai:training[0].pods",
-        "2 pods of 8 GPUs need several nodes of a4-highgpu-8g, which communicate over GPUDirect-RDMA. "
-        "This program does not set it up yet",
-        "Use up to 8 GPUs in all, on one node",
-        good,
-    ),
-    Mistake(
-        "a run over two nodes of H100 Mega",
-        both(
-            put("gpuPools.1", {**B200, "machineType": "a3-megagpu-8g", "nodesPerZone": 2}),
-            put("training", [run(pods=2)]),
-        ),
-        "gke-ai:training[0].pods",
-        "2 pods of 8 GPUs need several nodes of a3-megagpu-8g, which communicate over GPUDirect-TCPXO",
-        "Use up to 8 GPUs in all, on one node, or a3-highgpu-8g, whose network between nodes is slower",
-        good,
-    ),
-    Mistake(
-        "a run over two nodes of a class with H200",
-        both(
-            put(CLASS, {"machineType": "a3-ultragpu-8g", "capacity": {"mode": "spot"}}),
-            put("training", [{key: value for key, value in run(pods=2, computeClass="h100").items() if key != "pool"}]),
-        ),
-        "gke-ai:training[0].pods",
-        "need several nodes of a3-ultragpu-8g",
-        "on one node",
-        good,
     ),
 ]
 
@@ -363,11 +225,6 @@ def _a_vllm_server() -> Configuration:
         "serving": [{key: value for key, value in server.items() if key not in ("queue", "priorityClass")}],
         "training": [],
     }
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_unavailable_machine_is_reported_once(mistake: Mistake) -> None:
-    is_reported_alone(mistake, mistake.base())
 
 
 def test_machines_that_google_offers_are_no_mistake() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.settings import BadConfiguration, Problem, load, token_problems
+from tests.mistakes import good
 from tests.recorder import PROJECT, TOKEN, configuration
-from tests.test_bad_configuration import good
 from tests.test_program_graph import STANDARD, refused
 
 

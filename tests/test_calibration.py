@@ -14,7 +14,7 @@ from gke_ai.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.stack import RegisteredStack, Resource
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.settings.calibration import Calibration, read
-from tests.test_bad_configuration import Configuration, good
+from tests.mistakes import Configuration, good
 
 NODE: dict[str, Any] = {
     "machineType": "g2-standard-24",

@@ -15,9 +15,9 @@ from gke_ai.settings.schema import schema
 from maintain.pages.__main__ import FOLDER, PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS
 from tests import repository
+from tests.mistakes import of_subject
 from tests.recorder import run_program
 from tests.repository import ROOT
-from tests.test_bad_configuration import MISTAKES
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_configuration_names_its_schema_for_editors(path: Path) -> None:
 
 def in_form(mistakes: bool) -> list[Any]:
     """Configurations with mistakes in form (`mistakes`), or with keys that don't match each other."""
-    every = ((mistake.id, mistake.values()) for mistake in MISTAKES)
+    every = ((mistake.id, mistake.values()) for mistake in of_subject("configuration"))
     return [pytest.param(values, id=name) for name, values in every if bool(read(values)[2]) == mistakes]
 
 

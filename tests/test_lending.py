@@ -9,7 +9,7 @@ import pytest
 from gke_ai.components.queues.cluster_queue import cluster_queue
 from gke_ai.ops.queues import quota_rows
 from gke_ai.settings import load, model
-from tests.test_bad_configuration import PROJECT
+from tests.mistakes import PROJECT
 from tests.test_bad_lending import good
 
 GPU = "nvidia.com/gpu"

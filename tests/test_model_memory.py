@@ -32,8 +32,8 @@ from gke_ai.settings.model import Nodes, Vllm
 from gke_ai.settings.model_memory import Load, Need, Unchecked, load_of, unchecked
 from gke_ai.settings.stack import Placed
 from gke_ai.settings.tight_models import tight
+from tests.mistakes import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 from tests.recorder import PROJECT, run_program
-from tests.test_bad_configuration import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGEST = "meta-llama/Llama-3.1-405B-Instruct"

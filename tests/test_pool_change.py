@@ -13,17 +13,9 @@ from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_label
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load
+from tests.mistakes import PROJECT, Configuration, Mistake, both, good, is_reported_alone, put
 from tests.recorder import Record, Registration
-from tests.test_bad_configuration import (
-    PROJECT,
-    SECOND_POOL,
-    Configuration,
-    Mistake,
-    both,
-    good,
-    is_reported_alone,
-    put,
-)
+from tests.test_bad_configuration import SECOND_POOL
 
 Build = Callable[..., Record]
 ARGUMENTS: dict[str, Any] = {

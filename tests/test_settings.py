@@ -16,7 +16,8 @@ from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
 from gke_ai.settings.runs import run_name
 from gke_ai.settings.stack import Quota
 from gke_ai.settings.stack.queues import flavors_of
-from tests.test_bad_configuration import PROJECT, SECOND_POOL, good, on_autopilot, problems_of
+from tests.mistakes import PROJECT, good, problems_of
+from tests.test_bad_configuration import SECOND_POOL, on_autopilot
 
 
 def loaded(values: dict[str, Any]) -> ResolvedStack:

@@ -16,9 +16,9 @@ from gke_ai.components import Tenant, WorkloadNamespace
 from gke_ai.components.queues.tenant import rules
 from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
 from gke_ai.settings import load
+from tests.mistakes import Configuration
 from tests.network_policies import Pod, allows
 from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
-from tests.test_bad_configuration import Configuration
 from tests.test_bad_tenants import good
 
 Build = Callable[..., Record]

@@ -11,9 +11,9 @@ from gke_ai.catalog.workload_identity import principal
 from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
 from tests import recorder
+from tests.mistakes import Mistake, both, good, is_reported_alone, problems_of, put
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
-from tests.test_bad_configuration import Mistake, both, good, is_reported_alone, problems_of, put
 
 PROJECT = recorder.PROJECT
 SECRET = f"projects/{PROJECT}/secrets/hf-token"

@@ -22,8 +22,8 @@ from gke_ai.catalog.nodes import POOL, TPU_TAINT, NodeShape, allocatable, node_l
 from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.settings import Problem, load
+from tests.mistakes import problems_of
 from tests.recorder import PROJECT, Record, Registration, construct, record, run_program
-from tests.test_bad_configuration import problems_of
 
 GOLDEN = Path(__file__).parent / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]

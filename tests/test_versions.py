@@ -19,8 +19,8 @@ from gke_ai.components.queues.kueue import warn_of_crd
 from gke_ai.ops import crds
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
+from tests.mistakes import Mistake, is_reported_alone, put
 from tests.recorder import Record
-from tests.test_bad_configuration import Mistake, is_reported_alone, put
 
 Build = Callable[..., Record]
 
