@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import InspectLoader, Loader, MetaPathFinder
@@ -16,7 +15,9 @@ from types import CodeType, ModuleType
 
 # Modules that are elsewhere in `gke_ai` than their former name says.
 MOVED = {
+    "ops.capacity": "ops.capacity_advice",
     "ops.compare": "forecast.compare",
+    "ops.model": "ops.model_shape",
     "ops.snapshot": "forecast.snapshot",
     "rehearse": "forecast.rehearse",
     "rehearse.simulate": "forecast.simulate",
@@ -24,33 +25,36 @@ MOVED = {
 }
 
 
-# Verbs of `gke-ai` that were modules, with the words that their first argument stood for.
-VERBS: Mapping[str, Mapping[str, str]] = {
-    "ops.runs": {"list": "runs", "remove": "remove-run"},
-    "forecast.simulate": {"day": "simulate", "generate": "trace-generate", "import": "trace-import"},
+# Modules that were commands, each with its verb of `gke-ai`: one, or one for each word that was its first argument.
+COMMANDS: Mapping[str, str | Mapping[str, str]] = {
+    **{f"ops.{verb}": verb for verb in ("capacity", "compare", "crds", "doctor", "down", "logs", "model", "recover")},
+    **{f"ops.{verb}": verb for verb in ("smoke", "snapshot", "status", "verify")},
     "ops.emulated": {},
+    "ops.runs": {"list": "runs", "remove": "remove-run"},
+    "rehearse": "rehearse",
+    "rehearse.simulate": {"day": "simulate", "generate": "trace-generate", "import": "trace-import"},
+    "rehearse.simulate.when": "when",
+    "report": "report",
 }
 
 
 def verb(module: str, arguments: Sequence[str]) -> list[str]:
     """The arguments of `gke-ai` for those of a module that was a command, such as `ops.runs`."""
-    if module not in VERBS:
-        name, rest = module.rpartition(".")[2], [*arguments]
-    else:
-        options = next((number for number, word in enumerate(arguments) if not word.startswith("-")), 0)
-        rest = [*arguments[:options], *arguments[options + 1 :]]
-        word = arguments[options] if arguments else "--help"
-        name = VERBS[module].get(word, word)
-    if name in ("logs", "remove-run"):  # --run was an option
+    named, rest = COMMANDS[module], [*arguments]
+    if isinstance(named, Mapping):
+        place = next((number for number, word in enumerate(rest) if not word.startswith("-")), None)
+        word = rest.pop(place) if place is not None else "--help"
+        named = named.get(word, word)
+    if named in ("logs", "remove-run"):  # --run was an option
         rest = [word for word in rest if word != "--run"]
     # The deletion had no question.
-    return [*name.split(), *(["--yes"] if name == "down" else []), *rest]
+    return [named, *(["--yes"] if named == "down" else []), *rest]
 
 
 def run_verb(module: str) -> None:
     """Runs `gke-ai` for a module that was a command. Prints one notice."""
     arguments = verb(module, sys.argv[1:])
-    print(f"`python -m gke_ai.{module}` is now `gke-ai {arguments[0]}`. It works until 0.5.0.", file=sys.stderr)
+    print(f"`python -m {module}` is now `gke-ai {arguments[0]}`. It works until 0.5.0.", file=sys.stderr)
     importlib.import_module("gke_ai.cli").main(arguments)
 
 
@@ -63,13 +67,13 @@ def current(name: str) -> str:
 
 def stand_for(name: str, running_as: str) -> None:
     """Makes a former name mean its module in `gke_ai`, or runs that if `python -m` names it. Prints one notice."""
+    if running_as == "__main__":
+        run_verb(name)
+        return
     if not any(isinstance(finder, _FormerNames) for finder in sys.meta_path):
         print(f"`{name}` is now `{current(name)}`. The former name works until 0.5.0.", file=sys.stderr)
         sys.meta_path.insert(0, _FormerNames())
-    if running_as == "__main__":
-        runpy.run_module(current(name), run_name="__main__", alter_sys=True)
-    else:
-        sys.modules[name] = importlib.import_module(current(name))
+    sys.modules[name] = importlib.import_module(current(name))
 
 
 class _FormerNames(MetaPathFinder):
@@ -81,8 +85,10 @@ class _FormerNames(MetaPathFinder):
         package = sys.modules.get(fullname.partition(".")[0])
         if "." not in fullname or package is None or package.__name__ != current(fullname.partition(".")[0]):
             return None
-        found = importlib.util.find_spec(current(fullname))
-        is_package = found is not None and found.submodule_search_locations is not None
+        # `python -m ops.doctor` looks for `ops.doctor.__main__`, since that is a package.
+        module = fullname.removesuffix(".__main__")
+        found = importlib.util.find_spec(current(module if module in COMMANDS else fullname))
+        is_package = fullname == module and found is not None and found.submodule_search_locations is not None
         return ModuleSpec(fullname, _Current(found), is_package=is_package) if found else None
 
 
@@ -99,5 +105,8 @@ class _Current(Loader):
         module.__spec__ = self._current  # the import has replaced it
 
     def get_code(self, fullname: str) -> CodeType | None:
+        module = fullname.removesuffix(".__main__")
+        if module in COMMANDS:
+            return compile(f"from gke_ai import former_names; former_names.run_verb({module!r})", fullname, "exec")
         assert isinstance(self._current.loader, InspectLoader)
         return self._current.loader.get_code(self._current.name)

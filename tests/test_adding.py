@@ -248,7 +248,7 @@ def test_smoke_check_and_emulator_know_the_added_engine(additions: Added) -> Non
 def test_kind_of_pool_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-a-pool-kind.md"] == {
         "gke_ai/settings/model/pools.py",
-        "gke_ai/settings/model/stack.py",
+        "gke_ai/settings/model/settings.py",
         "components/pools/cpu_pool.py",
         "components/program/pools.py",
         "components/__init__.py",

@@ -17,14 +17,15 @@ import pytest
 import yaml
 
 from emulator.gcp_plugin import rest
-from gke_ai.forecast import model as forecasts
-from gke_ai.forecast.model import Accelerators, Forecast, Nodes
+from gke_ai.forecast import forecast as forecasts
+from gke_ai.forecast.forecast import Accelerators, Forecast, Nodes
 from gke_ai.forecast.rehearse import command as rehearse
 from gke_ai.forecast.rehearse import prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.kube.client import Answer
-from gke_ai.ops import advice, capacity
+from gke_ai.ops import advice
+from gke_ai.ops import capacity_advice as capacity
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.stack import Stack
 from gke_ai.registered import prices

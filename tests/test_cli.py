@@ -366,20 +366,11 @@ def test_the_state_of_google_cloud_is_kept_after_a_deletion(pulumi: Pulumi) -> N
         ("ops.doctor", "--config a.yaml", "doctor --config a.yaml"),
         ("ops.model", "acme/x", "model acme/x"),
         ("report", "--stack prod", "report --stack prod"),
-        ("forecast.simulate", "day --seeds 5", "simulate --seeds 5"),
-        ("forecast.simulate", "import helios log.csv", "trace-import helios log.csv"),
-        ("forecast.when", "run.yaml", "when run.yaml"),
+        ("rehearse.simulate", "day --seeds 5", "simulate --seeds 5"),
+        ("rehearse.simulate", "import helios log.csv", "trace-import helios log.csv"),
+        ("rehearse.simulate.when", "run.yaml", "when run.yaml"),
     ],
 )
 def test_a_former_command_is_a_verb(module: str, words: str, now: str) -> None:
     assert former_names.verb(module, words.split()) == now.split()
     assert now.split()[0] in VERBS
-
-
-def test_a_former_command_runs_its_verb_with_a_notice() -> None:
-    for module in ("gke_ai.ops.status", "ops.status"):
-        done = subprocess.run(
-            [sys.executable, "-m", module, "--help"], cwd=ROOT, text=True, capture_output=True, check=False
-        )
-        assert "Prints what runs, what waits and why." in done.stdout
-        assert "is now `gke-ai status`. It works until 0.5.0." in done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from gke_ai.forecast import compare
 from gke_ai.forecast.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE
-from gke_ai.forecast.model import End, Eviction, Forecast, Nodes, Start, Wait
+from gke_ai.forecast.forecast import End, Eviction, Forecast, Nodes, Start, Wait
 from gke_ai.forecast.snapshot.format import build
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop

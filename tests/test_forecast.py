@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gke_ai.forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
-from gke_ai.forecast.model import (
+from gke_ai.forecast.forecast import (
     BadForecast,
     Count,
     Duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.forecast.clock import UPGRADED
-from gke_ai.forecast.model import Interruption
+from gke_ai.forecast.forecast import Interruption
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.timeline import Timeline
 from tests.timelines import Item, conditions, deployment, node, owned, pod, replica, timeline, workload

@@ -12,7 +12,7 @@ import pytest
 
 from emulator.paths import ROOT
 from gke_ai.forecast.answer import Answer
-from gke_ai.forecast.model import Eviction
+from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.snapshot.format import read as read_snapshot
 from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed

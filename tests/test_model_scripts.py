@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.ops import model
+from gke_ai.ops import model_shape as model
 from gke_ai.settings import load
 from gke_ai.terminal import Stop
 from maintain import vllm_release

@@ -9,7 +9,7 @@ import pytest
 
 from gke_ai.policy.pack import Context, plain
 from gke_ai.policy.rules import POLICIES
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 from tests import repository
 from tests.recorder import Record, configuration, shared_record
 

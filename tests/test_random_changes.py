@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gke_ai.forecast.comparison import differences as compare
-from gke_ai.forecast.model import Eviction, Forecast, Nodes, Start, Wait
+from gke_ai.forecast.forecast import Eviction, Forecast, Nodes, Start, Wait
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.seeds import generate, random_case
 from tests.rehearsal.stack import configuration, problems

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from gke_ai.forecast.model import (
+from gke_ai.forecast.forecast import (
     Accelerators,
     End,
     Eviction,

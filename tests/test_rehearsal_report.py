@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.forecast.model import (
+from gke_ai.forecast.forecast import (
     Accelerators,
     Count,
     Eviction,

@@ -15,7 +15,7 @@ import yaml
 from emulator import delay
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.rehearse import command, configurations, delays, prepared
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update

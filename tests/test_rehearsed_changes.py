@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from gke_ai.forecast.model import End, Forecast, Interruption, Start
+from gke_ai.forecast.forecast import End, Forecast, Interruption, Start
 from tests.rehearsal.changes import Change, changes, configured, judged, objects, with_sections
 
 CHANGE = Change("c", {}, {}, "", ("job/a starts",), ("job/b *",), ("\\bstarts 1 run",), ("restarts",))

@@ -15,7 +15,7 @@ import pytest
 
 from gke_ai.registered import prices
 from gke_ai.report import drawing, graph
-from gke_ai.report.capacity import supplies
+from gke_ai.report.accelerators import supplies
 from gke_ai.report.changes import (
     CREATE,
     DELETE,

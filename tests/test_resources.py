@@ -10,9 +10,9 @@ from gke_ai.kube.values import UNKNOWN
 from gke_ai.ops import status
 from gke_ai.policy.rules import accelerators
 from gke_ai.registered.pools import NodeBounds, node_bounds
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import NODE_POOL
-from gke_ai.report import capacity
+from gke_ai.report import accelerators as capacity
 from gke_ai.report.changes import Resource as ReportResource
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}

@@ -13,7 +13,7 @@ import pytest
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.durations import ASSUMPTION
 from gke_ai.catalog.machines import MACHINES
-from gke_ai.forecast.simulate.capacity import DAY, HOUR, Capacity, read_figures
+from gke_ai.forecast.simulate.availability import DAY, HOUR, Capacity, read_figures
 from gke_ai.settings.calibration import SpotHistory
 from tests.repository import ROOT
 

@@ -13,7 +13,7 @@ import pytest
 
 from gke_ai.catalog.durations import CONTAINER_START, NODE_IDLE, NODE_READY
 from gke_ai.forecast.simulate import replay as module
-from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.command import queues_of
 from gke_ai.forecast.simulate.fleet import Group
 from gke_ai.forecast.simulate.nodes import Nodes

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.model import Wait
+from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain
 from tests.timelines import (

@@ -17,7 +17,7 @@ import yaml
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.answer import Answer, Run, answer, holders, roots, sharing, waiting
-from gke_ai.forecast.model import Eviction
+from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.rehearse.manifests import inert
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.forecast.when import command as when

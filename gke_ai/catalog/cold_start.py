@@ -1,7 +1,7 @@
 """How long a new replica takes to read its model: bytes, divided by the slowest part of their way.
 
-Each figure is a published one, on other machines: an estimate that a measurement replaces (`python -m
-gke_ai.ops.verify`). The start of the container, and what the engine does after the weights are read, come on top.
+Each figure is a published one, on other machines: an estimate that a measurement replaces (`gke-ai
+verify`). The start of the container, and what the engine does after the weights are read, come on top.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def model(name: str, revision: str, hub: str) -> None:
     NAME is a model on Hugging Face, or a folder with its files. Reads the configuration, the index of the weights and
     the sizes of the files, and no weights. A gated model needs the variable HF_TOKEN.
     """
-    from gke_ai.ops.model import HUB, show
+    from gke_ai.ops.model_shape import HUB, show
 
     show(name, revision, hub or HUB)
 
@@ -39,7 +39,7 @@ def model(name: str, revision: str, hub: str) -> None:
 @stack_options
 def capacity(stack: str, config: Path | None, output: Path | None, compute: str) -> None:
     """Asks Google how often it preempts the Spot nodes of a stack, what they cost, and when it can reserve nodes."""
-    from gke_ai.ops.capacity import COMPUTE, show
+    from gke_ai.ops.capacity_advice import COMPUTE, show
 
     sys.exit(show(Stack(name_of(stack, config), config), output, compute or COMPUTE))
 

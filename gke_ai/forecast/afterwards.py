@@ -21,7 +21,7 @@ from gke_ai.forecast.comparison import (
     Line,
     facts,
 )
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.timeline import Observation, Timeline
 from gke_ai.kube.names import WorkloadName

@@ -8,7 +8,7 @@ from datetime import datetime
 from fractions import Fraction
 
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.forecast.model import Eviction
+from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.queue import flavor_of
 from gke_ai.forecast.reasons import NO_NODE, why_it_waits

@@ -17,7 +17,7 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.clock import Clock
-from gke_ai.forecast.model import Accelerators, Nodes, Server
+from gke_ai.forecast.forecast import Accelerators, Nodes, Server
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, label

@@ -15,12 +15,11 @@ from pathlib import Path
 
 from rich.table import Table
 
-from gke_ai import former_names
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.afterwards import beside, happened
 from gke_ai.forecast.comparison import AS_FORECAST, Line
-from gke_ai.forecast.model import BadForecast, Forecast
-from gke_ai.forecast.model import read as read_forecast
+from gke_ai.forecast.forecast import BadForecast, Forecast
+from gke_ai.forecast.forecast import read as read_forecast
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
@@ -83,7 +82,3 @@ def shown(lines: Iterable[Line]) -> Table:
     for line in lines:
         table.add_row(line.name, line.verdict, "\n".join(line.forecast) or "–", "\n".join(line.happened) or "–")
     return table
-
-
-if __name__ == "__main__":
-    former_names.run_verb("forecast.compare")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 
 EVICTED, STARTS, WAITS = "evicted", "starts", "waits"
 

@@ -9,7 +9,7 @@ from math import inf
 
 from gke_ai.forecast.clock import FORCED, UPGRADED, Clock
 from gke_ai.forecast.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
-from gke_ai.forecast.model import Interruption
+from gke_ai.forecast.forecast import Interruption
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import REVISION_HASH, TEMPLATE_HASH, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds, label

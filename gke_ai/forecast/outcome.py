@@ -17,8 +17,8 @@ from gke_ai.forecast.cluster import (
     replicas,
     servers,
 )
+from gke_ai.forecast.forecast import Count, Duration, Forecast, Lane
 from gke_ai.forecast.interruptions import by_workload, interrupted, interruptions, serves
-from gke_ai.forecast.model import Count, Duration, Forecast, Lane
 from gke_ai.forecast.queue import Queue, queue
 from gke_ai.forecast.quota import over_quota
 from gke_ai.forecast.timeline import Histories, History, Timeline, histories

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from gke_ai.forecast.clock import Clock
-from gke_ai.forecast.model import End, Eviction, Start, Wait
+from gke_ai.forecast.forecast import End, Eviction, Start, Wait
 from gke_ai.forecast.reasons import preemptor_of
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of

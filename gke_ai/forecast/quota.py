@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from gke_ai.catalog.quantities import format_quantity, parse_quantity
-from gke_ai.forecast.model import OverQuota
+from gke_ai.forecast.forecast import OverQuota
 from gke_ai.forecast.timeline import Histories
 from gke_ai.kube.objects import Object
 

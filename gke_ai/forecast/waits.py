@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import is_of_interest, workload_of
-from gke_ai.forecast.model import Wait
+from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, together
 from gke_ai.forecast.reasons import (
     ADMISSION_CHECKS,

@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from gke_ai import former_names
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.ops.down import jobset_release
 from gke_ai.ops.stack import Stack
@@ -78,7 +77,3 @@ def apply(api: Any, path: str, body: dict[str, Any]) -> None:
         raise Stop(f"The cluster refuses {path}: {error.reason} {error.body or ''}".strip()) from None
     except HTTPError as error:
         raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.crds")

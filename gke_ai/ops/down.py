@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from gke_ai import former_names
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects
 from gke_ai.ops.stack import Stack, kubectl
@@ -116,7 +115,3 @@ def protected(resources: list[dict[str, Any]]) -> list[str]:
             section = "gke-ai:buckets[].protect" if resource["type"] == BUCKET else "its `protect`"
             lines.append(f"{resource['type'].rpartition(':')[2].lower()} {name}: {section}")
     return lines
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.down")

@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from gke_ai import former_names
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
@@ -109,7 +108,3 @@ def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
 def is_secret(value: object) -> bool:
     """Whether `pulumi config set --secret` wrote this configuration value."""
     return isinstance(value, dict) and value.keys() == {"secure"}
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.emulated")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gke_ai import former_names
 from gke_ai.catalog import fuse
 from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object
@@ -80,7 +79,3 @@ def of_deleted_pods(found: Run) -> str:
     # https://docs.cloud.google.com/logging/docs/view/logging-query-language
     query = f'resource.labels.namespace_name="{found.namespace}" resource.labels.pod_name:"{found.name}"'
     return f"Logs of deleted pods:  gcloud logging read 'resource.type=\"k8s_container\" {query}'"
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.logs")

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai import former_names
 from gke_ai.ops.helm_releases import adopted as adopted_release
 from gke_ai.ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
 from gke_ai.ops.stack import Stack, damaged_states, in_local_state, is_json
@@ -232,7 +231,3 @@ def name_of(urn: str) -> str:
     """Formats a resource as type and name."""
     type_token, name = urn.split("::")[2:4]
     return f"{type_token.rpartition(':')[2]} {name}"
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.recover")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gke_ai import former_names
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects, request
@@ -240,7 +239,3 @@ def forget(stack: Stack, run: Run) -> str:
         f" Remove it from gke-ai:training too. Otherwise, after a refresh, {stack.next('up')} stops: it would have to "
         "create the run a second time."
     )
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.runs")

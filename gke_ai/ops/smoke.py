@@ -21,7 +21,6 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
@@ -260,7 +259,3 @@ def failures(results: list[Result]) -> Iterator[str]:
         for number, ((problem, step), count) in enumerate(problems.most_common(3)):
             yield f"{'' if number else chr(10)}{result.server}: {count} × {problem}"
             yield f"→ {step}"
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.smoke")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai import former_names
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
@@ -327,7 +326,3 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
     yield f"show the status again:  {stack.next('status')}"
     if not stack.is_alone:
         yield f"delete the stack:  {stack.next('down')}"
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.status")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from pulumi_policy import policy as sdk
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.policy.base import Policy, Violation, Waiver, waived
 from gke_ai.policy.rules import POLICIES
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 
 NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"

@@ -12,7 +12,7 @@ from gke_ai.catalog.nodes import NodeShape, node_labels
 from gke_ai.catalog.tpus import slice_on
 from gke_ai.catalog.zones import ZONES, is_zone, node_zones
 from gke_ai.kube.values import items, list_at, mapping, number, value
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL
 
 # Zones of a regional pool whose zones are not known yet.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gke_ai.forecast import model as forecasts
+from gke_ai.forecast import forecast as forecasts
 from gke_ai.forecast import simulation as simulations
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.ops.configuration_file import read_calibration, read_prices
 from gke_ai.ops.stack import ROOT, Stack

@@ -33,7 +33,7 @@ from gke_ai.registered.types import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from gke_ai.report.capacity import pod_of, pools_of
+from gke_ai.report.accelerators import pod_of, pools_of
 from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
 # Severities, worst first.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
 from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.registered.prices import Prices
 from gke_ai.report import graph
-from gke_ai.report.capacity import Supply, Total, before_and_after, remarks, total
+from gke_ai.report.accelerators import Supply, Total, before_and_after, remarks, total
 from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from gke_ai.report.graph import MARKS
 from gke_ai.report.interruptions import NOTE, interruptions

@@ -1,8 +1,8 @@
 """The calibration file: measurements of a stack's own cluster, and what Google measured of its machines.
 
 The setting `gke-ai:calibration` names the file. `gke-ai verify` measures the cluster, and a measured
-figure replaces the computed one: rules of size and derived quotas use `room`; estimates use `duration`. `python -m
-gke_ai.ops.capacity` asks Google for `spot`, `spot_prices` and `windows`, which the report and the rehearsal show.
+figure replaces the computed one: rules of size and derived quotas use `room`; estimates use `duration`.
+`gke-ai capacity` asks Google for `spot`, `spot_prices` and `windows`, which the report and the rehearsal show.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gke_ai.forecast.model import read
+from gke_ai.forecast.forecast import read
 from gke_ai.report.page import rehearsal_page
 from gke_ai.settings.schema import schema
 from maintain.pages import command_page, components_page, costs_page, outputs_page, policies_page, settings_page, write

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from gke_ai.forecast.comparison import differences
-from gke_ai.forecast.model import parse
+from gke_ai.forecast.forecast import parse
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse.watching import Recorder
 from tests.end_to_end.conftest import fresh

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gke_ai.forecast.comparison import Fact, facts
-from gke_ai.forecast.model import read
+from gke_ai.forecast.forecast import read
 from tests.actions import commit, run_action
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import ROOT, Emulator, until_none

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
-from gke_ai.forecast.model import read
+from gke_ai.forecast.forecast import read
 from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from tests.end_to_end.conftest import fresh

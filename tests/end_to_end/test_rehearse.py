@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gke_ai.forecast.comparison import Fact, facts
-from gke_ai.forecast.model import read
+from gke_ai.forecast.forecast import read
 from tests.end_to_end.emulator import ROOT, Emulator, eventually, until_none
 from tests.recorder import configuration
 

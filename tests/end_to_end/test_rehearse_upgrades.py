@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gke_ai.forecast.forecast import Forecast, read
 from gke_ai.forecast.interruptions import PREEMPTED
-from gke_ai.forecast.model import Forecast, read
 from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_rehearse import clean
 from tests.recorder import configuration

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gke_ai.forecast import model, simulation
+from gke_ai.forecast import forecast as model
+from gke_ai.forecast import simulation
 from gke_ai.forecast.comparison import facts
 from tests import repository
 from tests.end_to_end.emulator import ROOT, Emulator, until_none

@@ -28,7 +28,7 @@ from gke_ai.catalog.nodes import GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.comparison import facts
-from gke_ai.forecast.model import Forecast, read
+from gke_ai.forecast.forecast import Forecast, read
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.render.rehearsal import remarks, tables

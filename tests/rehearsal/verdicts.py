@@ -9,7 +9,7 @@ from typing import Literal
 
 from gke_ai.forecast.comparison import Fact, facts, pool_facts
 from gke_ai.forecast.comparison import differences as compare
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from tests.rehearsal.fates import Fate
 from tests.rehearsal.seeds import SeededCase
 

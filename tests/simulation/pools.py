@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.forecast.simulate.capacity import Capacity, CapacityFigures, read_figures
+from gke_ai.forecast.simulate.availability import Capacity, CapacityFigures, read_figures
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.settings import ResolvedStack, Settings
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from gke_ai.forecast.model import Duration, Forecast, Nodes
+from gke_ai.forecast.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse import configurations, delays, plain, prepared, timers, upgrades

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_IDLE, NODE_READY
-from gke_ai.forecast.model import Duration
+from gke_ai.forecast.forecast import Duration
 from gke_ai.settings.calibration import Calibration, Step
 
 COMPRESSION = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from gke_ai.catalog.capacity import title_of
-from gke_ai.forecast.model import Accelerators, Forecast, Wait
+from gke_ai.forecast.forecast import Accelerators, Forecast, Wait
 from gke_ai.forecast.reasons import why_evicted
 from gke_ai.registered.prices import Prices
 

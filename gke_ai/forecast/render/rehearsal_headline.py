@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from gke_ai.catalog.capacity import title_of
-from gke_ai.forecast.model import (
+from gke_ai.forecast.forecast import (
     Accelerators,
     End,
     Eviction,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from gke_ai.forecast.model import Count, Forecast, Lane
+from gke_ai.forecast.forecast import Count, Forecast, Lane
 from gke_ai.forecast.render import rehearsal, rehearsal_headline
 from gke_ai.svg import Canvas, fitted, width, wrapped
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai.forecast.model import Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.registered.prices import Prices

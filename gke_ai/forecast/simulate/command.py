@@ -18,7 +18,7 @@ from gke_ai.forecast.rehearse.scratch import scratch
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.table import simulated
 from gke_ai.forecast.simulate import imports
-from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.compared import Replayed, Side, simulation, written_days
 from gke_ai.forecast.simulate.generate import generate
 from gke_ai.forecast.simulate.kueue import started

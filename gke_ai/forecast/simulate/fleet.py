@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from gke_ai.catalog.durations import NODE_IDLE
-from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.nodes import Amounts, NodeKind, Nodes, pod_of
 from gke_ai.forecast.simulate.run import Run
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
-from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import RECLAIMED, Fleet, Group
 from gke_ai.forecast.simulate.kueue import Counts, Log
 from gke_ai.forecast.simulate.nodes import Nodes

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
-from gke_ai.forecast.simulate.capacity import Capacity
+from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import EXPIRED, RECLAIMED, Group
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.run import Run, Span

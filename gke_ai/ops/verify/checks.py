@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from gke_ai.catalog.quantities import format_quantity, readable
 from gke_ai.ops.verify.live import Live
-from gke_ai.registered.stack import RegisteredStack
+from gke_ai.registered.registration import RegisteredStack
 from gke_ai.settings.calibration import Calibration
 
 PASS, FAIL, UNSEEN, UNCHECKED = "pass", "fail", "not seen yet", "not checked"

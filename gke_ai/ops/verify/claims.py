@@ -21,7 +21,7 @@ from gke_ai.ops.verify.node_claims import NodeClaims
 from gke_ai.ops.verify.nodes import amounts, free_of, is_ready
 from gke_ai.ops.verify.pod_claims import PodClaims
 from gke_ai.registered.pools import flavor_pools, node_shape
-from gke_ai.registered.stack import RegisteredStack, Resource
+from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
 from gke_ai.registered.workloads import class_choice, nominal_quotas
 

@@ -19,7 +19,7 @@ from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.verify.live import Live, moment, seconds_between
 from gke_ai.ops.verify.nodes import amounts, groups, requests_on
 from gke_ai.ops.verify.pod_claims import load_seconds, pods_of, startup_probes
-from gke_ai.registered.stack import RegisteredStack
+from gke_ai.registered.registration import RegisteredStack
 from gke_ai.registered.types import CLUSTER, NODE_POOL
 from gke_ai.settings.calibration import MEASURED, Calibration, Duration, NodeFigures, Step
 

@@ -1,4 +1,4 @@
-"""Reads the recorded stack and the objects of its cluster, for `gke_ai.ops.verify`.
+"""Reads the recorded stack and the objects of its cluster, for `gke-ai verify`.
 
 Every request goes through `call`: `GET /PATH` and `POST /PATH` to the API of the cluster, anything else as a command
 line. Only the key names of Secrets are kept.
@@ -22,7 +22,7 @@ from gke_ai.kube.objects import Object
 from gke_ai.kube.values import is_unset, items, mapping, value
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.verify.nodes import daemon_requests
-from gke_ai.registered.stack import Pod, RegisteredStack, Resource
+from gke_ai.registered.registration import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, RELEASE
 
 if TYPE_CHECKING:

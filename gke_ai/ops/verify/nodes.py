@@ -25,7 +25,7 @@ from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import ended, requests
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.registered.pools import node_shape
-from gke_ai.registered.stack import RegisteredStack, Resource, selects
+from gke_ai.registered.registration import RegisteredStack, Resource, selects
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.registered.workloads import class_choice
 from gke_ai.settings.calibration import MEASURED

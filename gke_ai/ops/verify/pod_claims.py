@@ -11,7 +11,7 @@ from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison
 from gke_ai.ops.verify.live import images, seconds_between
-from gke_ai.registered.stack import Resource, selects
+from gke_ai.registered.registration import Resource, selects
 
 PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 

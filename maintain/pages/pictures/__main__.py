@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from gke_ai.forecast import simulation
-from gke_ai.forecast.model import read
+from gke_ai.forecast.forecast import read
 from gke_ai.forecast.render import rehearsal_picture, simulation_picture
 from maintain.pages import write
 from maintain.pages.pictures import architecture, examples, loss, record_loss, record_simulation, timeline

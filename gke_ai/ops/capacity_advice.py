@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gke_ai import former_names
 from gke_ai.kube.client import Answer
 from gke_ai.ops.advice import Nodes, history_request, needs_of, preemptions, price, window, window_request
 from gke_ai.ops.doctor.command import Doctor, doctor_for
@@ -168,7 +167,3 @@ def ask(api: Api, file: Path) -> int:
     )
     print(write(file, answers))
     return int(history.failed or calendar.failed)
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.capacity")

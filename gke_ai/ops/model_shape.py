@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from gke_ai import former_names
 from gke_ai.catalog.model import linear_state
 from gke_ai.terminal import Stop
 
@@ -177,7 +176,3 @@ def experts(config: Object, text: Object) -> Object:
             result["expertsPerToken"] = int(count)
     block = (config.get("quantization_config") or {}).get("weight_block_size")
     return {**result, "block": int(block[0])} if block else result
-
-
-if __name__ == "__main__":
-    former_names.run_verb("ops.model")

@@ -1,8 +1,0 @@
-"""The former command `python -m gke_ai.forecast.rehearse`."""
-
-from __future__ import annotations
-
-from gke_ai import former_names
-
-if __name__ == "__main__":
-    former_names.run_verb("forecast.rehearse")
