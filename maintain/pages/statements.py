@@ -24,7 +24,6 @@ from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts
 from maintain.pages.policies_page import SUBJECTS
-from maintain.sizes import FORMER_NAMES
 from tests import repository
 from tests.repository import ROOT
 
@@ -101,8 +100,9 @@ def commands(page: Page) -> Iterator[str]:
                 yield wrong
             if (run := re.match(r"(?:\S*/)?emulator/run (?:--tools \S+ )?(\S+)", part.strip())) and not _runs(run[1]):
                 yield f"emulator/run {run[1]}"
-            if module := re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part):
-                yield from _module(current(module[1]) if page.path.name == HISTORY else module[1], module[2])
+            module = re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part)
+            if module and (page.path.name != HISTORY or module[1] not in former_names.COMMANDS):
+                yield from _module(module[1], module[2])
 
 
 def _verb(text: str) -> str:
@@ -121,11 +121,6 @@ def _runs(word: str) -> bool:
     """Whether `emulator/run` knows a command."""
     verbs = re.findall(r'^verbs="(.*)"', (ROOT / "emulator" / "run").read_text(), re.M)[0].split()
     return word.isupper() or word in (*PROGRAMS, *verbs) or (ROOT / "emulator" / "bin" / word).exists()
-
-
-def current(name: str) -> str:
-    """The name of a module that a history names, perhaps by its former name."""
-    return former_names.current(name) if f"{name.partition('.')[0]}.py" in FORMER_NAMES else name
 
 
 def _module(name: str, rest: str) -> Iterator[str]:
