@@ -22,6 +22,7 @@ MOVED = {
     "rehearse": "forecast.rehearse",
     "rehearse.simulate": "forecast.simulate",
     "rehearse.simulate.when": "forecast.when",
+    "report": "registered.report",
 }
 
 

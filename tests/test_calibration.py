@@ -10,7 +10,7 @@ import yaml
 
 from gke_ai.catalog.nodes import NodeShape, allocatable
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.policy.rules.accelerators import quota_within_capacity
+from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.settings.calibration import Calibration, read

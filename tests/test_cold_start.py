@@ -12,10 +12,10 @@ from gke_ai.catalog.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, wa
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.ops import status
 from gke_ai.ops.downloads import cold_starts
-from gke_ai.report.changes import plan
-from gke_ai.report.page import Options, page
-from gke_ai.report.policies import verdict
-from gke_ai.report.preview import Preview, of_interest
+from gke_ai.registered.report.changes import plan
+from gke_ai.registered.report.page import Options, page
+from gke_ai.registered.report.policies import verdict
+from gke_ai.registered.report.preview import Preview, of_interest
 from gke_ai.settings import cold_start, warnings
 from tests.recorder import load_stack
 from tests.test_model_cache import example

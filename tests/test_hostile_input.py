@@ -31,7 +31,7 @@ from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, read
 from gke_ai.forecast.snapshot.names import hash_names
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.report.markdown import code, table, text
+from gke_ai.registered.report.markdown import code, table, text
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.terminal import PlainConsole, Stop, new_console
 from tests import repository

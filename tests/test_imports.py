@@ -24,7 +24,9 @@ MAY_IMPORT = {
     "components.pods": set[str](),
     "registered": {"catalog", "kube", "settings"},
     "kube": {"catalog", "terminal"},
-    "policy": {"catalog", "kube", "registered", "settings"},
+    # The folder of the Pulumi policy pack.
+    "policy": {"registered.policy"},
+    "registered.policy": {"catalog", "kube", "registered", "settings"},
     "ops": {"catalog", "kube", "registered", "settings", "terminal"},
     "svg": set[str](),
     "terminal": set[str](),
@@ -33,9 +35,22 @@ MAY_IMPORT = {
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
     "forecast.render": {"catalog", "forecast", "kube", "registered", "svg"},
-    "report": {*("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"), "svg", "terminal"},
+    "registered.report": {
+        *("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"),
+        "svg",
+        "terminal",
+    },
     "forecast.rehearse": {
-        *("catalog", "forecast", "forecast.render", "forecast.snapshot", "kube", "ops", "registered", "report"),
+        *(
+            "catalog",
+            "forecast",
+            "forecast.render",
+            "forecast.snapshot",
+            "kube",
+            "ops",
+            "registered",
+            "registered.report",
+        ),
         *("settings", "terminal"),
     },
     "forecast.simulate": {
@@ -49,7 +64,7 @@ MAY_IMPORT = {
     # The command, above everything: a verb imports what it runs.
     "cli": {
         *("catalog", "forecast", "forecast.compare", "forecast.rehearse", "forecast.simulate", "forecast.snapshot"),
-        *("forecast.when", "kube", "ops", "report", "terminal"),
+        *("forecast.when", "kube", "ops", "registered.report", "terminal"),
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

@@ -23,10 +23,10 @@ from gke_ai.catalog.vllm_architectures import ARCHITECTURES
 from gke_ai.catalog.vllm_memory import rope_bytes
 from gke_ai.ops.doctor.command import Doctor
 from gke_ai.ops.doctor.visit import ADVICE, UNCHECKED, Finding
-from gke_ai.report.changes import plan
-from gke_ai.report.page import Options, page
-from gke_ai.report.policies import Verdict
-from gke_ai.report.preview import Preview, trimmed
+from gke_ai.registered.report.changes import plan
+from gke_ai.registered.report.page import Options, page
+from gke_ai.registered.report.policies import Verdict
+from gke_ai.registered.report.preview import Preview, trimmed
 from gke_ai.settings import load, model_memory
 from gke_ai.settings.model import Nodes, Vllm
 from gke_ai.settings.model_memory import Load, Need, Unchecked, load_of, unchecked

@@ -10,9 +10,9 @@ import pytest
 from pulumi_policy import EnforcementLevel
 
 from gke_ai.kube.values import SECRET, UNKNOWN
-from gke_ai.policy.base import Policy, Violation, Waiver, waived
-from gke_ai.policy.pack import RENAMED, Context, plain, resource, unused_waiver, waivers
-from gke_ai.policy.rules import POLICIES
+from gke_ai.registered.policy.base import Policy, Violation, Waiver, waived
+from gke_ai.registered.policy.pack import RENAMED, Context, plain, resource, unused_waiver, waivers
+from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
 from gke_ai.settings import BadConfiguration, load

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gke_ai.policy.pack import Context, plain
-from gke_ai.policy.rules import POLICIES
+from gke_ai.registered.policy.pack import Context, plain
+from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.registered.registration import RegisteredStack, Resource
 from tests import repository
 from tests.recorder import Record, configuration, shared_record

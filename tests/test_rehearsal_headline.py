@@ -33,7 +33,7 @@ from gke_ai.forecast.render import rehearsal, rehearsal_picture
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.render.table import shown
 from gke_ai.forecast.timeline import Observation, Timeline
-from gke_ai.report.page import rehearsal_page
+from gke_ai.registered.report.page import rehearsal_page
 from tests.recorder import ROOT
 from tests.timelines import deployment, owned, pod, replica, timeline, waiting, workload
 

@@ -25,7 +25,7 @@ from gke_ai.forecast.forecast import (
 )
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
 from gke_ai.registered.prices import Prices
-from gke_ai.report.page import SHORTENED, rehearsed
+from gke_ai.registered.report.page import SHORTENED, rehearsed
 from gke_ai.svg import width
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 import pytest
 
 from gke_ai.registered import prices
-from gke_ai.report import drawing, graph
-from gke_ai.report.accelerators import supplies
-from gke_ai.report.changes import (
+from gke_ai.registered.report import drawing, graph
+from gke_ai.registered.report.accelerators import supplies
+from gke_ai.registered.report.changes import (
     CREATE,
     DELETE,
     LEAVE,
@@ -28,12 +28,12 @@ from gke_ai.report.changes import (
     Resource,
     plan,
 )
-from gke_ai.report.interruptions import OUTAGE, interruptions
-from gke_ai.report.layout import WIDEST, box_height, laid_out
-from gke_ai.report.markdown import block, code
-from gke_ai.report.page import COMMENT_LIMIT, SHORTENED, Options, page
-from gke_ai.report.policies import Verdict, Violation, verdict
-from gke_ai.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
+from gke_ai.registered.report.interruptions import OUTAGE, interruptions
+from gke_ai.registered.report.layout import WIDEST, box_height, laid_out
+from gke_ai.registered.report.markdown import block, code
+from gke_ai.registered.report.page import COMMENT_LIMIT, SHORTENED, Options, page
+from gke_ai.registered.report.policies import Verdict, Violation, verdict
+from gke_ai.registered.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from gke_ai.terminal import Stop
 from maintain.pages.pictures.examples import resources
 from tests import repository

@@ -8,12 +8,13 @@ import pytest
 
 from gke_ai.kube.values import UNKNOWN
 from gke_ai.ops import status
-from gke_ai.policy.rules import accelerators
+from gke_ai.registered.policy.rules import accelerators
 from gke_ai.registered.pools import NodeBounds, node_bounds
 from gke_ai.registered.registration import RegisteredStack, Resource
+from gke_ai.registered.report import accelerators as capacity
+from gke_ai.registered.report.changes import Resource as ReportResource
 from gke_ai.registered.types import NODE_POOL
-from gke_ai.report import accelerators as capacity
-from gke_ai.report.changes import Resource as ReportResource
+from tests.repository import ROOT
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
 LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
@@ -93,3 +94,7 @@ def test_zones_that_are_not_known_yet_count_as_those_of_the_region() -> None:
     for unknown in (UNKNOWN, "04da6b54-80e4-46f7-96ec-b56ff0331ba9", None):
         props = {"location": "us-central1", "nodeLocations": unknown, "nodeCount": 1}
         assert node_bounds(props) == NodeBounds(3, 3, False)
+
+
+def test_the_policies_look_for_a_calibration_file_in_the_project() -> None:
+    assert accelerators.PROJECT_FOLDER == ROOT

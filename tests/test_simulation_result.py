@@ -35,8 +35,8 @@ from gke_ai.forecast.simulation import (
     read,
 )
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
-from gke_ai.report import command as report
-from gke_ai.report.page import simulated
+from gke_ai.registered.report import command as report
+from gke_ai.registered.report.page import simulated
 from gke_ai.terminal import Stop, new_console
 from tests.commands import gke_ai
 from tests.simulation.theory import configuration, run

@@ -20,7 +20,7 @@ import yaml
 from emulator.tests.harness import Project
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli.verbs import gke_ai
-from gke_ai.report.page import COMMENT_LIMIT, rehearsal_page
+from gke_ai.registered.report.page import COMMENT_LIMIT, rehearsal_page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"

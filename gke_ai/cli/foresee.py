@@ -92,7 +92,7 @@ def report(
 ) -> None:
     """Writes a preview of a stack as one page for reviewers. Changes nothing."""
     from gke_ai.ops import deploy, emulated
-    from gke_ai.report.command import Request, write
+    from gke_ai.registered.report.command import Request, write
 
     if on_emulator() and not named["preview"]:
         deploy.ensure(stack)

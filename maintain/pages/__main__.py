@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from gke_ai.forecast.forecast import read
-from gke_ai.report.page import rehearsal_page
+from gke_ai.registered.report.page import rehearsal_page
 from gke_ai.settings.schema import schema
 from maintain.pages import command_page, components_page, costs_page, outputs_page, policies_page, settings_page, write
 from tests.repository import ROOT

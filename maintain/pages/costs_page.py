@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from gke_ai.report.accelerators import Supply, supplies
-from gke_ai.report.changes import Resource
+from gke_ai.registered.report.accelerators import Supply, supplies
+from gke_ai.registered.report.changes import Resource
 from tests.recorder import Registration, configuration, run_program
 from tests.repository import configurations, name_of
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from gke_ai.policy.base import Policy
-from gke_ai.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
-from gke_ai.policy.rules import accelerators, access, cloud, data, pods
+from gke_ai.registered.policy.base import Policy
+from gke_ai.registered.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
+from gke_ai.registered.policy.rules import accelerators, access, cloud, data, pods
 
 SUBJECTS: tuple[ModuleType, ...] = (accelerators, pods, data, cloud, access)
 
 INTRODUCTION = """\
 # Policies
 
-`make docs` generates this page from `gke_ai/policy/`.
+`make docs` generates this page from `gke_ai/registered/policy/`.
 
 The policy pack checks the resources that a program registers, not the configuration of this project's program. It also
 works for programs of your own that use the components.

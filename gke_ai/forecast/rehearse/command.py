@@ -31,7 +31,7 @@ from gke_ai.forecast.timeline import histories
 from gke_ai.kube.client import client_of, request
 from gke_ai.ops.configuration_file import read_calibration, read_prices
 from gke_ai.registered.prices import with_google
-from gke_ai.report import page
+from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, new_console, printable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 
-from gke_ai.report.drawing import svg
-from gke_ai.report.graph import Box, Child, Graph
+from gke_ai.registered.report.drawing import svg
+from gke_ai.registered.report.graph import Box, Child, Graph
 from gke_ai.svg import wrapped
 from maintain import import_graph
 from tests.repository import ROOT

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from gke_ai.report.changes import Resource
-from gke_ai.report.drawing import svg
-from gke_ai.report.graph import graph
+from gke_ai.registered.report.changes import Resource
+from gke_ai.registered.report.drawing import svg
+from gke_ai.registered.report.graph import graph
 from tests import repository
 from tests.recorder import Registration, configuration, run_program
 

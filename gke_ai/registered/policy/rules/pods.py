@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gke_ai.kube.values import is_unset, items, list_at, mapping, value
 from gke_ai.kube.workloads import SERVERS
-from gke_ai.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource, pods_of, resource_request, selects
 from gke_ai.registered.workloads import replica_bounds
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gke_ai.kube.values import Hidden, items, list_at, number, texts, value
-from gke_ai.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource, pods_of
 from gke_ai.registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
 

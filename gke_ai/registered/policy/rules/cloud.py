@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.kube.values import Hidden, is_unset, items, list_at, mapping, value
-from gke_ai.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.pools import accelerators
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gke_ai.report.graph import Box, Graph
+from gke_ai.registered.report.graph import Box, Graph
 from gke_ai.svg import fitted, width
 
 ROW_GAP, MARGIN = 22, 24

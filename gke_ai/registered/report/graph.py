@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gke_ai.registered.types import STACK
-from gke_ai.report.changes import (
+from gke_ai.registered.report.changes import (
     CREATE,
     DELETE,
     LEAVE,
@@ -18,6 +17,7 @@ from gke_ai.report.changes import (
     Resource,
     component_of,
 )
+from gke_ai.registered.types import STACK
 
 # Symbol, color and word of each operation.
 MARKS = {

@@ -14,11 +14,11 @@ from gke_ai.forecast.simulation import Simulation
 from gke_ai.ops.configuration_file import read_calibration, read_prices
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.registered import prices
-from gke_ai.report import drawing, graph
-from gke_ai.report.changes import PlannedUpdate, plan
-from gke_ai.report.page import COMMENT_LIMIT, Options, page, summary
-from gke_ai.report.policies import Verdict, verdict
-from gke_ai.report.preview import Preview, recorded, take
+from gke_ai.registered.report import drawing, graph
+from gke_ai.registered.report.changes import PlannedUpdate, plan
+from gke_ai.registered.report.page import COMMENT_LIMIT, Options, page, summary
+from gke_ai.registered.report.policies import Verdict, verdict
+from gke_ai.registered.report.preview import Preview, recorded, take
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.kube.values import items, list_at, mapping, value
-from gke_ai.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"

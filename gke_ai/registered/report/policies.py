@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gke_ai.report.preview import Preview
+from gke_ai.registered.report.preview import Preview
 
 MANDATORY = "mandatory"
 

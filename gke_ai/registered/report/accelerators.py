@@ -26,9 +26,9 @@ from gke_ai.kube.pods import accelerators as requested_accelerators
 from gke_ai.kube.values import value
 from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds
 from gke_ai.registered.prices import Prices
+from gke_ai.registered.report.changes import PlannedUpdate, Resource
 from gke_ai.registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
 from gke_ai.registered.workloads import class_choice, replica_bounds
-from gke_ai.report.changes import PlannedUpdate, Resource
 from gke_ai.settings.calibration import Calibration
 
 # GKE uses the first capacity mode that is available.

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gke_ai.registered.report.preview import SECRET, Preview, State
 from gke_ai.registered.types import STACK
-from gke_ai.report.preview import SECRET, Preview, State
 
 COMPONENT = "gke-ai:index:"
 # Pulumi's placeholder for a value that the cloud sets.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gke_ai.policy.base import Policy
-from gke_ai.policy.rules import accelerators, access, cloud, data, pods
+from gke_ai.registered.policy.base import Policy
+from gke_ai.registered.policy.rules import accelerators, access, cloud, data, pods
 
 POLICIES: tuple[Policy, ...] = (
     *accelerators.POLICIES,

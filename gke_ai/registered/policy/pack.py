@@ -31,8 +31,8 @@ from pulumi_policy import Policy as PulumiPolicy
 from pulumi_policy import policy as sdk
 
 from gke_ai.kube.values import SECRET, UNKNOWN
-from gke_ai.policy.base import Policy, Violation, Waiver, waived
-from gke_ai.policy.rules import POLICIES
+from gke_ai.registered.policy.base import Policy, Violation, Waiver, waived
+from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.registered.registration import RegisteredStack, Resource
 
 NAME = "gke-ai"

@@ -12,13 +12,13 @@ from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
 from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.registered.prices import Prices
-from gke_ai.report import graph
-from gke_ai.report.accelerators import Supply, Total, before_and_after, remarks, total
-from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
-from gke_ai.report.graph import MARKS
-from gke_ai.report.interruptions import NOTE, interruptions
-from gke_ai.report.markdown import block, code, folded, long, table, text
-from gke_ai.report.policies import MANDATORY, Verdict
+from gke_ai.registered.report import graph
+from gke_ai.registered.report.accelerators import Supply, Total, before_and_after, remarks, total
+from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
+from gke_ai.registered.report.graph import MARKS
+from gke_ai.registered.report.interruptions import NOTE, interruptions
+from gke_ai.registered.report.markdown import block, code, folded, long, table, text
+from gke_ai.registered.report.policies import MANDATORY, Verdict
 from gke_ai.settings.calibration import Calibration
 
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190

@@ -14,14 +14,14 @@ from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.kube.values import Hidden, is_unset, items, list_at, mapping, value
-from gke_ai.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.pools import capacity_mode, flavor_pools
 from gke_ai.registered.registration import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL
 from gke_ai.registered.workloads import amount, nominal_quotas
 from gke_ai.settings import calibration
 
-PROJECT_FOLDER = Path(__file__).resolve().parents[3]
+PROJECT_FOLDER = Path(__file__).resolve().parents[4]
 
 
 @of_stacks(

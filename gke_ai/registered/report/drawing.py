@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE
-from gke_ai.report.graph import MARKS, Box, Graph
-from gke_ai.report.layout import (
+from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE
+from gke_ai.registered.report.graph import MARKS, Box, Graph
+from gke_ai.registered.report.layout import (
     LINE,
     MARGIN,
     NAME_LINE,

@@ -21,6 +21,8 @@ from gke_ai.kube.pods import accelerators
 from gke_ai.kube.values import mapping
 from gke_ai.kube.workloads import is_server
 from gke_ai.registered.pools import node_bounds
+from gke_ai.registered.report.accelerators import pod_of, pools_of
+from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 from gke_ai.registered.types import (
     BUCKET,
     CLUSTER,
@@ -33,8 +35,6 @@ from gke_ai.registered.types import (
     SECRET,
     SERVICE_ACCOUNT,
 )
-from gke_ai.report.accelerators import pod_of, pools_of
-from gke_ai.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
