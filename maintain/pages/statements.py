@@ -30,7 +30,7 @@ from tests.repository import ROOT
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```$", re.M | re.S)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # What `emulator/run` starts besides its own commands and the programs in emulator/bin.
-PROGRAMS = {"gke-ai", "helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
+PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
 # The page with commands of earlier versions.
 HISTORY = "CHANGELOG.md"
 # Modules of Python and of others.

@@ -114,7 +114,7 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
 def test_status_and_logs_show_pods_restarts_checkpoint_and_step(example: Emulator) -> None:
     run = name(example)
     assert f"llm/{run} 2 of 2 0 step-00000120-000001 120 Started" in words(example.make("status"))
-    logs = example.run("gke-ai", "logs", "--stack", example.stack, "--run", "pretrain")
+    logs = example.run("gke-ai", "logs", "pretrain", "--stack", example.stack)
     assert f"JobSet llm/{run}: Started, 2 of 2 pods run, 0 restarts" in logs
     assert "newest complete checkpoint: step-00000120-000001, step 120" in logs
 
@@ -153,7 +153,7 @@ def test_finished_run_stays_until_it_is_removed_and_never_runs_again(example: Em
     finish(example, f"{name(example)}-worker-0", "llm")
     eventually(lambda: holds(jobset(example), "Completed"), "the run has finished")
     settled(example)
-    remove = ("gke-ai", "remove-run", "--stack", example.stack, "--run", "pretrain")
+    remove = ("gke-ai", "remove-run", "pretrain", "--stack", example.stack)
     assert "Remove it from gke-ai:training too" in example.run(*remove)
     eventually(lambda: not jobsets(example), "the JobSet is gone")
     config = example.configure(EXAMPLE, **elsewhere())
