@@ -159,8 +159,11 @@ def test_a_context_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "show", lambda stack, _: shown.append(stack))
     gke_ai("status", "--context", "team")
     assert shown == [Context("team")]
-    with pytest.raises(click.UsageError, match="leave out --stack, --config and --emulator"):
-        gke_ai("status", "--context", "team", "--stack", "prod")
+    monkeypatch.setenv("GKE_AI_STACK", "prod")
+    gke_ai("status", "--context", "team")
+    for verb in ("status", "doctor", "snapshot"):
+        with pytest.raises(click.UsageError, match="so --stack has no effect"):
+            gke_ai(verb, "--context", "team", "--stack", "prod")
 
 
 @pytest.mark.usefixtures("google")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import always_on_emulator, stack_options, target, with_stack, yes_option
 from gke_ai.ops.stack import Stack, on_emulator
-
-if TYPE_CHECKING:
-    pass
 
 SECTION = "Deploy"
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import File, file_option, name_of, option, stack_options
 from gke_ai.ops.stack import Stack
-
-if TYPE_CHECKING:
-    pass
 
 SECTION = "Facts for a configuration"
 

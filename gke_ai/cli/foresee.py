@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,6 +13,7 @@ from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import (
     Checked,
     File,
+    alone,
     always_on_emulator,
     context_option,
     enter_emulator,
@@ -28,10 +29,7 @@ from gke_ai.cli.options import (
     with_stack,
 )
 from gke_ai.forecast.spread import MAX_SEEDS
-from gke_ai.ops.stack import Context, Stack, on_emulator
-
-if TYPE_CHECKING:
-    pass
+from gke_ai.ops.stack import Stack, on_emulator
 
 SECTION = "Before a change"
 
@@ -51,7 +49,7 @@ def doctor(stack: str, config: Path | None, context: str) -> None:
     if context:
         from gke_ai.ops.doctor.context import show_cluster
 
-        sys.exit(show_cluster(Context(context)))
+        sys.exit(show_cluster(alone(context)))
     from gke_ai.ops.doctor.command import show
 
     sys.exit(show(name_of(stack, config), config))

@@ -17,6 +17,7 @@ from gke_ai.terminal import Stop
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 VARIABLE = "GKE_AI_"
+COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
 class File(click.ParamType[Any]):
@@ -113,9 +114,7 @@ def with_stack(deploying: bool = False, context: bool = False) -> Callable[[Call
 def target(stack: str, config: Path | None, emulator: bool, context: str = "", deploying: bool = False) -> Stack:
     """Returns the stack, or the cluster alone, that the options of a verb name."""
     if context:
-        if stack or config or emulator:
-            raise click.UsageError("--context reads a cluster alone: leave out --stack, --config and --emulator.")
-        return Context(context)
+        return alone(context)
     name = name_of(stack, config)
     if emulator:
         enter_emulator(name)
@@ -124,6 +123,15 @@ def target(stack: str, config: Path | None, emulator: bool, context: str = "", d
     from gke_ai.ops.emulated import prepare
 
     return prepare(name, config, deploying)
+
+
+def alone(context: str) -> Context:
+    """Returns the cluster of a context. Refuses options of a stack beside it; their variables have no effect."""
+    verb = click.get_current_context()
+    stated = [name for name in ("stack", "config", "emulator") if verb.get_parameter_source(name) == COMMAND_LINE]
+    if stated:
+        raise click.UsageError(f"--context reads a cluster alone, so --{stated[0]} has no effect. Leave it out.")
+    return Context(context)
 
 
 def enter_emulator(name: str) -> None:
