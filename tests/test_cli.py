@@ -235,7 +235,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.Fix
     }
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
     yield
     server.shutdown()
     server.server_close()

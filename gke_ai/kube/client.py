@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,12 @@ def client_of_context(name: str, connections: int) -> ApiClient:
 
     connect: Callable[..., ApiClient] = config.new_client_from_config
     try:
-        return connect(context=name, persist_config=False, client_configuration=_configuration(connections))
+        return connect(
+            os.environ.get("KUBECONFIG") or "~/.kube/config",  # the library reads the variable at its import
+            context=name,
+            persist_config=False,
+            client_configuration=_configuration(connections),
+        )
     except config.ConfigException as error:
         listed = "kubectl config get-contexts"
         raise Stop(f"The kubeconfig has no usable context {name}: {error} List the contexts:  {listed}") from None
