@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -24,6 +25,14 @@ class Stop(Exception):
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+def write(files: Mapping[Path, str]) -> None:
+    """Writes the results of a command to files, creates their folders, and prints where they are."""
+    for file, content in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        print(f"Written: {file}")
 
 
 class PlainConsole(Console):

@@ -141,6 +141,10 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
         gke_ai(*sys.argv[1:])
     tools = "kubernetes,etcd,kwok,helm,kueue,jobset,stack,kueue-simulation"
     assert str(ended.value) == f"{ROOT}/emulator/run --tools {tools} gke-ai when run.yaml --interval --stack prod"
+    for upgrade, tools in (("pool/a", "stack"), ("kueue", "stack,previous")):
+        monkeypatch.setattr(sys, "argv", ["gke-ai", "rehearse", "--stack", "nowhere", "--upgrade", upgrade])
+        with pytest.raises(Stop, match=f"--tools {tools} gke-ai rehearse"):
+            gke_ai(*sys.argv[1:])
     monkeypatch.setattr(sys, "argv", ["gke-ai", "up", "--emulator", "--config", str(ROOT / "Pulumi.dev.yaml")])
     with pytest.raises(Stop, match=r"--tools stack,.*kueue gke-ai up --emulator --config"):
         gke_ai(*sys.argv[1:])
@@ -186,7 +190,22 @@ JOB = {
     "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
     "status": {},
 }
-LISTS = {"/api/v1/nodes": [NODE], "/apis/batch/v1/jobs": [JOB]}
+QUEUED = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}, "spec": {"containers": []}}
+SERVER = {"metadata": {"name": "gemma", "namespace": "team"}, "spec": {"replicas": 1, "template": QUEUED}}
+WORKLOADS = [
+    {
+        "metadata": {"name": f"job-{number}", "namespace": "team", "uid": f"{number}"},
+        "spec": {"queueName": "gpus"},
+        "status": {"conditions": []},
+    }
+    for number in range(status.ROWS + 1)
+]
+LISTS = {
+    "/api/v1/nodes": [NODE],
+    "/apis/batch/v1/jobs": [JOB],
+    "/apis/apps/v1/deployments": [SERVER],
+    "/apis/kueue.x-k8s.io/v1beta2/workloads": WORKLOADS,
+}
 
 
 class Cluster(BaseHTTPRequestHandler):
@@ -199,7 +218,7 @@ class Cluster(BaseHTTPRequestHandler):
             self._answer(200, {"gitVersion": "v1.36.4-gke.1"})
         elif path == "/apis/kueue.x-k8s.io":
             self._answer(200, {"versions": [{"version": "v1alpha1"}]})
-        elif "jobset" in path or "kueue.x-k8s.io" in path or "gateway" in path:
+        elif path not in LISTS and ("jobset" in path or "kueue.x-k8s.io" in path or "gateway" in path):
             self._answer(404, {"message": "not found"})
         else:
             self._answer(200, {"items": LISTS.get(path, [])})
@@ -250,6 +269,9 @@ def test_a_cluster_alone_is_read_without_pulumi(
     assert "team/finetune" in printed
     assert "show the status again:  gke-ai status --context team" in printed
     assert "delete the stack" not in printed
+    # A hint without the context would change the cluster that is current in the kubeconfig.
+    assert "free some:  kubectl --context team -n team scale deployment/gemma --replicas=1" in printed
+    assert "gke-ai status --context team --all  or --queue NAME" in printed
     gke_ai("runs", "--context", "team")
     assert "team/finetune  Job   Suspended" in capsys.readouterr().out
     gke_ai("logs", "finetune", "--context", "team")
@@ -264,10 +286,11 @@ def test_the_doctor_of_a_cluster_names_what_it_lacks(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr().out
     for text in (
         "you may not list nodes of all namespaces",
-        "gke-ai snapshot --role | kubectl apply",
+        "gke-ai snapshot --role | kubectl --context team apply",
         "it serves v1alpha1, and not v1beta2, which gke-ai reads",
         "JobSet (advice)",
         "the node has accelerators and offers none",
+        "kubectl --context team get pods -n kube-system",
         "pods there wait for their buckets forever",
         "2 missing",
     ):

@@ -23,6 +23,7 @@ from gke_ai.ops.doctor import command as doctor
 from gke_ai.ops.doctor import needs, requests
 from gke_ai.ops.doctor.command import Doctor
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
+from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 from tests import repository
 
@@ -1097,5 +1098,5 @@ def test_the_exit_code_is_1_if_something_is_missing(tmp_path: Path, capsys: pyte
         return Answer(answer["code"], answer.get("body"))
 
     every["gcloud auth list --filter=status:ACTIVE --format=json"]["body"] = []
-    assert doctor.show("prod", file, call) == 1
+    assert doctor.show(Stack("prod", file), call) == 1
     assert "gcloud auth login" in capsys.readouterr().out

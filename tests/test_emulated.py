@@ -15,6 +15,7 @@ from gke_ai.ops import emulated
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
+from tests.repository import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -150,3 +151,12 @@ def test_stack_without_its_existing_cluster_can_be_deleted(
     gke_ai("down", "--config", write(tmp_path / "mine.yaml", **{"gke-ai:cluster": EXISTING}))
     assert "There is no stack mine" in capsys.readouterr().out
     assert asked == ["ready"]
+
+
+def test_a_saved_preview_is_read_without_its_stack(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
+    assert gke_ai("report", "--stack", "nowhere", "--from", ROOT / "tests" / "recorded_reports" / "creation.json") == 0
+    assert capsys.readouterr().out.startswith("# Preview of")
+    assert asked == []

@@ -34,6 +34,8 @@ def test_an_upgrade_is_of_kueue_of_jobset_of_both_or_of_a_pool() -> None:
     assert parse("jobset,kueue") == Upgrade(("kueue", "jobset"))
     assert parse("pool/gpu-l4") == Upgrade(pool="gpu-l4")
     assert parse("pool/gpu,maxSurge=2,maxUnavailable=0") == Upgrade(pool="gpu", settings="maxSurge=2,maxUnavailable=0")
+    for text in ("kueue", "kueue,jobset", "pool/gpu-l4", "pool/gpu,maxSurge=2"):
+        assert str(parse(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,13 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
     refused = gke_ai("status", "--stack", "prod")
     assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
     assert "pulumi is not on PATH" in refused.stderr
+    pulumi = tmp_path / "bin" / "pulumi"
+    pulumi.parent.mkdir()
+    pulumi.write_text('#!/bin/sh\necho "{\\"deployment\\": {}}"; pwd > folder\n')
+    pulumi.chmod(0o755)
+    environment["PATH"] = str(pulumi.parent)
+    assert "prod has no cluster yet. Next: gke-ai up --stack prod" in gke_ai("status", "--stack", "prod").stderr
+    assert (tmp_path / "folder").read_text() == f"{tmp_path}\n"
     refused = gke_ai("up", "--emulator")
     assert (refused.returncode, refused.stderr.partition(".")[0]) == (
         1,

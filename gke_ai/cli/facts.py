@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gke_ai.cli.group import gke_ai
-from gke_ai.cli.options import File, file_option, name_of, option, stack_options
+from gke_ai.cli.options import FILE, file_option, name_of, option, stack_options
 from gke_ai.ops.stack import Stack
 
 SECTION = "Facts for a configuration"
@@ -53,7 +53,7 @@ def trace_generate(stack: str, config: Path | None, jobs: int, seed: int) -> Non
 
 @gke_ai.verb(SECTION, "trace-import", "gke-ai trace-import helios cluster_log.csv --queue vcX=team/gpus > trace.csv")
 @click.argument("form", metavar="FORMAT")
-@click.argument("file", type=File())
+@click.argument("file", type=FILE)
 @click.option(
     *("--queue", "queues"),
     multiple=True,

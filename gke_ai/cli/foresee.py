@@ -11,11 +11,12 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import (
+    FILE,
     Checked,
-    File,
     alone,
     always_on_emulator,
     context_option,
+    emulator_option,
     enter_emulator,
     file_option,
     json_option,
@@ -25,8 +26,8 @@ from gke_ai.cli.options import (
     prices_option,
     snapshot_option,
     stack_options,
+    target,
     variable,
-    with_stack,
 )
 from gke_ai.forecast.spread import MAX_SEEDS
 from gke_ai.ops.stack import Stack, on_emulator
@@ -52,7 +53,7 @@ def doctor(stack: str, config: Path | None, context: str) -> None:
         sys.exit(show_cluster(alone(context)))
     from gke_ai.ops.doctor.command import show
 
-    sys.exit(show(name_of(stack, config), config))
+    sys.exit(show(Stack(name_of(stack, config), config)))
 
 
 @gke_ai.verb(
@@ -69,7 +70,7 @@ gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with cos
 @prices_option
 @file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
 @file_option("--simulation", help="result of `gke-ai simulate --json`")
-@click.option("--policy-pack", "packs", type=File(), multiple=True, help="folder of a policy pack. Default: policy")
+@click.option("--policy-pack", "packs", type=FILE, multiple=True, help="folder of a policy pack. Default: policy")
 @click.option("--no-policies", is_flag=True, help="run without policy packs")
 @click.option(
     "--graph",
@@ -77,11 +78,14 @@ gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with cos
     help="format of the graph: svg (file beside the page) or mermaid. Default: svg with --output, else mermaid",
 )
 @click.option("--limit", type=int, help="maximum length in characters; 0: no limit. Default: what GitHub allows")
-@click.option("--save", type=File(), help="also save the preview as JSON to this file")
-@click.option("--from", "preview", type=File(), help="read a saved preview instead of running Pulumi")
-@with_stack(deploying=True)
+@click.option("--save", type=FILE, help="also save the preview as JSON to this file")
+@click.option("--from", "preview", type=FILE, help="read a saved preview instead of running Pulumi")
+@stack_options
+@emulator_option
 def report(
-    stack: Stack,
+    stack: str,
+    config: Path | None,
+    emulator: bool,
     output: Path | None,
     packs: tuple[Path, ...],
     no_policies: bool,
@@ -92,12 +96,16 @@ def report(
     from gke_ai.ops import deploy, emulated
     from gke_ai.registered.report.command import Request, write
 
-    if on_emulator() and not named["preview"]:
-        deploy.ensure(stack)
-        output = output or emulated.state("reports", f"{stack.name}.md")
+    if named["preview"]:
+        previewed = Stack(name_of(stack, config), config)
+    else:
+        previewed = target(stack, config, emulator, deploying=True)
+        if on_emulator():
+            deploy.ensure(previewed)
+            output = output or emulated.state("reports", f"{previewed.name}.md")
     chosen = () if no_policies else packs or None
     stated = {name: value for name, value in named.items() if value is not None}
-    sys.exit(write(Request(stack, output, packs=chosen, graph=graph or "", **stated)))
+    sys.exit(write(Request(previewed, output, packs=chosen, graph=graph or "", **stated)))
 
 
 def _modes(text: str) -> tuple[str, ...]:
@@ -203,7 +211,7 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
 
 
 @gke_ai.verb(SECTION, "when", "gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
-@click.argument("file", type=File(), envvar=variable("run-file"))
+@click.argument("file", type=FILE, envvar=variable("run-file"))
 @stack_options
 @snapshot_option
 @option("--interval", is_flag=True, help="also say within which time it starts, if it waits")
@@ -247,7 +255,7 @@ gke-ai compare out.json --stack prod
 gke-ai compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
 """,
 )
-@click.argument("forecast", type=File())
+@click.argument("forecast", type=FILE)
 @snapshot_option
 @click.option("--since", type=Checked("TIME", _moment), help="when the change began. Default: the stack's last update")
 @stack_options

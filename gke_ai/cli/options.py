@@ -20,16 +20,6 @@ VARIABLE = "GKE_AI_"
 COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
 
 
-class File(click.ParamType[Any]):
-    """A path, absolute. An empty text is none."""
-
-    name = "file"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | None:
-        """Returns the path of a text."""
-        return Path(value).absolute() if str(value) else None
-
-
 class Checked(click.ParamType[Any]):
     """A text that a function parses. Its ValueError says what is wrong."""
 
@@ -45,6 +35,9 @@ class Checked(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
+FILE = Checked("file", lambda text: Path(text).absolute() if text else None)
+
+
 def option(name: str, *more: str, **named: Any) -> Callable[[Function], Function]:
     """An option, which its variable sets too: GKE_AI_STACK for `--stack`."""
     return click.option(name, *more, envvar=variable(name), **named)
@@ -52,7 +45,7 @@ def option(name: str, *more: str, **named: Any) -> Callable[[Function], Function
 
 def file_option(name: str, *more: str, **named: Any) -> Callable[[Function], Function]:
     """An option that names a file."""
-    return option(name, *more, type=File(), **named)
+    return option(name, *more, type=FILE, **named)
 
 
 def variable(name: str) -> str:
@@ -80,11 +73,8 @@ def context_option(function: Function) -> Function:
 
 def stack_options(function: Function) -> Function:
     """Adds `--stack` and `--config`, which give the function the name of a stack and its configuration file."""
-    config = click.option(
-        *("--config", "--config-file", "config"),
-        type=File(),
-        envvar=variable("--config"),
-        help="configuration file. Default: Pulumi.STACK.yaml",
+    config = file_option(
+        *("--config", "--config-file", "config"), help="configuration file. Default: Pulumi.STACK.yaml"
     )
     named = option("--stack", default="", help="name of the stack. Default: that of the configuration, or dev")
     return named(config(function))

@@ -37,6 +37,11 @@ class Stack:
         return f"make {verb} STACK={self.name}" if on_emulator() else f"gke-ai {verb} --stack {self.name}"
 
     @property
+    def kubectl(self) -> str:
+        """The kubectl command for a user, on the stack's cluster."""
+        return kubectl()
+
+    @property
     def file(self) -> Path:
         """The configuration file."""
         return self.config_file or ROOT / f"Pulumi.{self.name}.yaml"
@@ -127,6 +132,10 @@ class Context(Stack):
 
     def next(self, verb: str) -> str:
         return f"gke-ai {verb} --context {self.name}"
+
+    @property
+    def kubectl(self) -> str:
+        return f"{kubectl()} --context {self.name}"
 
     @property
     def is_alone(self) -> bool:

@@ -24,7 +24,7 @@ from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, known_runs, saved
-from gke_ai.ops.stack import Stack, kubectl, on_emulator
+from gke_ai.ops.stack import Stack, on_emulator
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
@@ -303,7 +303,9 @@ def latest_event(pod: Object, events: Sequence[Object]) -> Object | None:
 def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Iterator[str]:
     """Yields suggestions for next steps."""
     if shortened:
-        every, queue = (" ALL=1", " QUEUE=NAME") if on_emulator() else (" --all", " --queue NAME")
+        every, queue = (
+            (" ALL=1", " QUEUE=NAME") if on_emulator() and not stack.is_alone else (" --all", " --queue NAME")
+        )
         yield f"list everything, or the workloads of a queue:  {stack.next('status')}{every}  or {queue.strip()}"
     states = [state_of(workload, {})[0] for workload in snapshot.workloads]
     server = next(
@@ -311,7 +313,7 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
     )
     if server:
         metadata = server["metadata"]
-        scale = f"{kubectl()} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
+        scale = f"{stack.kubectl} -n {metadata['namespace']} scale deployment/{metadata['name']} --replicas="
         replicas = server["spec"].get("replicas", 1)
         if any(state.startswith("Evicted") for state in states):
             yield f"a workload was evicted; free quota, so that it resumes:  {scale}{max(replicas - 1, 1)}"

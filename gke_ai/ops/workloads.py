@@ -48,7 +48,7 @@ def _with_lost_pool(request: Object, pools: Collection[str]) -> Object:
 
 def workload_rows(workloads: Iterable[Object], requests: Requests) -> Iterator[tuple[str, ...]]:
     """Yields a row per workload: admitted, waiting, evicted or finished, with Kueue's reason."""
-    for workload in sorted(workloads, key=name_of):
+    for workload in sorted(workloads, key=lambda workload: (workload["metadata"]["namespace"], name_of(workload))):
         state, why = state_of(workload, requests)
         priority = str(workload["spec"].get("priority", 0))
         yield name_of(workload), workload["spec"].get("queueName", ""), priority, state, why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import tempfile
@@ -30,10 +29,11 @@ from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.timeline import histories
 from gke_ai.kube.client import client_of, request
 from gke_ai.ops.configuration_file import read_calibration, read_prices
+from gke_ai.ops.emulated import state
 from gke_ai.registered.prices import with_google
 from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, new_console, printable
+from gke_ai.terminal import Stop, new_console, printable, write
 
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
@@ -90,21 +90,16 @@ def show(options: Options, files: Files) -> None:
         return
     if not options.manifests:
         prices = with_google(prices, read_calibration(configurations.changed(options.stack, options.config)))
-    picture = files.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-rehearsal.svg"
-    written = {picture: rehearsal_picture.drawn(forecast)}
-    if files.json:
-        written[files.json] = forecast.written()
+    written = {files.json: forecast.written()} if files.json else {}
+    picture = files.picture or state("reports", f"{options.stack}-rehearsal.svg")
+    written[picture] = rehearsal_picture.drawn(forecast)
     if files.markdown:
         written[files.markdown] = page.rehearsal_page(forecast, prices)
-    for file, content in written.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
     console = new_console()
     for part in table.shown(forecast, prices):
         console.print()
         console.print(part)
-    for file in written:
-        print(f"Written: {file}")
+    write(written)
     if forecast.refused:
         raise SystemExit(REFUSED)
 

@@ -49,6 +49,10 @@ class Upgrade:
     pool: str = ""
     settings: str = ""
 
+    def __str__(self) -> str:
+        """The upgrade as a user names it."""
+        return f"pool/{self.pool}{self.settings and f',{self.settings}'}" if self.pool else ",".join(self.releases)
+
     @property
     def title(self) -> str:
         """The upgrade in a few words, which begin with `the`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -29,11 +28,12 @@ from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.ops.configuration_file import read_configuration, read_prices
-from gke_ai.ops.stack import ROOT
+from gke_ai.ops.emulated import state
+from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop, new_console, write
 
 SHOW_EVERY = 2.0
 NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)
@@ -67,10 +67,15 @@ class Options:
     json: Path | None = None
     picture: Path | None = None
 
+    @property
+    def file(self) -> Path:
+        """The configuration of the stack."""
+        return Stack(self.stack, self.config).file
+
 
 def simulate(options: Options) -> None:
     """Replays the traces with each configuration, and prints and writes the result."""
-    files = [options.config or ROOT / f"Pulumi.{options.stack}.yaml", *options.compare]
+    files = [options.file, *options.compare]
     if len(files) > MAX_CONFIGURATIONS or len({*files}) < len(files):
         raise Stop(f"--compare: name at most {MAX_CONFIGURATIONS - 1} configurations, each one once.")
     read_prices(options.prices)  # stops before minutes pass if it is invalid
@@ -96,15 +101,12 @@ def simulate(options: Options) -> None:
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
     result = simulation(options.stack, source, seeds, sides, [*NOTES, *other_versions(files, queues)])
-    picture = options.picture or Path(os.environ["GKE_AI_STATE"]) / "reports" / f"{options.stack}-simulation.svg"
+    picture = options.picture or state("reports", f"{options.stack}-simulation.svg")
     written_files = {picture: simulation_picture.drawn(result)}
     if options.json:
         written_files[options.json] = result.written(written_days(sides, seeds))
     show(result, time.monotonic() - begun)
-    for file, content in written_files.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content)
-        print(f"Written: {file}")
+    write(written_files)
     print(f"Next: {next_step(options)}")
 
 
@@ -186,7 +188,7 @@ def generated(queues: Queues, options: Options, seed: int) -> tuple[Submission, 
 
 def print_generated(options: Options) -> None:
     """Prints a generated trace as CSV."""
-    queues = queues_of(options.config or ROOT / f"Pulumi.{options.stack}.yaml")
+    queues = queues_of(options.file)
     print(written(generated(queues, options, options.seed)), end="")
 
 

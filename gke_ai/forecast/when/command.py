@@ -39,7 +39,7 @@ from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.kube.client import client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop, new_console, write
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -77,9 +77,7 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
     for text in notes:
         print(text)
     if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(as_json(found), indent=1) + "\n")
-        print(f"Written: {json_file}")
+        write({json_file: json.dumps(as_json(found), indent=1) + "\n"})
 
 
 # ------------------------------------------------------------------------------------------------------------- asking

@@ -15,7 +15,7 @@ from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import label
 from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import ROOT, Stack
+from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.runs import run_name
@@ -92,7 +92,7 @@ def _queue(path: Path, run: Manifest) -> str:
 
 def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> Manifest:
     """The Workload of a run as it stands in the configuration. Its pool and its priority are those of the stack."""
-    file = stack.config_file or ROOT / f"Pulumi.{stack.name}.yaml"
+    file = stack.file
     config = read_configuration(file).get("config") or {}
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     section, item = _item(path, content, values)

@@ -24,7 +24,7 @@ from gke_ai.ops.doctor.machine import MachineChecks
 from gke_ai.ops.doctor.project import ProjectChecks
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
-from gke_ai.ops.stack import ROOT
+from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
 from gke_ai.terminal import Stop, new_console
@@ -85,10 +85,10 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
                 yield from findings or [Finding(GOOD, subject)]
 
 
-def show(stack: str, config: Path | None, call: Call = call) -> int:
+def show(stack: Stack, call: Call = call) -> int:
     """Prints what is missing. Returns the exit code: 1 if something is missing."""
-    doctor = doctor_for(stack, config or ROOT / f"Pulumi.{stack}.yaml", call)
-    return report_findings(list(doctor.examine()), f"gke-ai preview --stack {stack}")
+    doctor = doctor_for(stack.name, stack.file, call)
+    return report_findings(list(doctor.examine()), f"gke-ai preview --stack {stack.name}")
 
 
 def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:

@@ -24,12 +24,11 @@ LISTED = (
     *(("", "pods"), ("", "nodes"), ("apps", "deployments"), ("batch", "jobs")),
     *(("kueue.x-k8s.io", "clusterqueues"), ("kueue.x-k8s.io", "workloads")),
 )
-GRANT = "gke-ai snapshot --role | kubectl apply -f -   # as an administrator, who then binds it to you"
 
 
 def show_cluster(context: Context) -> int:
     """Prints what the cluster of a context lacks. Returns the exit code: 1 if something is missing."""
-    findings = [*ClusterAlone(context.api()).examine()]
+    findings = [*ClusterAlone(context.api(), context.kubectl).examine()]
     return report_findings(findings, f"gke-ai status --context {context.name}")
 
 
@@ -38,6 +37,7 @@ class ClusterAlone:
     """The checks of a cluster of which no stack is known."""
 
     api: ApiClient
+    kubectl: str
 
     def examine(self) -> Iterator[Finding]:
         """Yields all findings. Stops if the cluster does not answer."""
@@ -62,7 +62,9 @@ class ClusterAlone:
                 return
             allowed = answer.body["status"].get("allowed")
             text = f"you may not list {resource} of all namespaces, which status, runs and snapshot read"
-            yield Finding(GOOD, resource) if allowed else Finding(MISSING, "rights", text, GRANT)
+            # An administrator runs it, and then binds the role to the user.
+            grant = f"gke-ai snapshot --role | {self.kubectl} apply -f -"
+            yield Finding(GOOD, resource) if allowed else Finding(MISSING, "rights", text, grant)
 
     def served(self, name: str, api: str, effect: str) -> Iterator[Finding]:
         """A controller is installed, and serves the version of its API that `gke-ai` reads."""
@@ -83,13 +85,13 @@ class ClusterAlone:
         for node in nodes:
             name, status = node["metadata"]["name"], node["status"]
             if not holds(node, "Ready"):
-                yield Finding(ADVICE, name, "the node is not ready", f"kubectl describe node {name}")
+                yield Finding(ADVICE, name, "the node is not ready", f"{self.kubectl} describe node {name}")
             elif is_accelerated(node) and not any(int(status["allocatable"].get(kind, 0)) for kind in ACCELERATORS):
                 yield Finding(
                     ADVICE,
                     name,
                     "the node has accelerators and offers none: its driver or device plugin does not run",
-                    f"kubectl get pods -n kube-system --field-selector spec.nodeName={name}",
+                    f"{self.kubectl} get pods -n kube-system --field-selector spec.nodeName={name}",
                 )
             info: dict[str, Any] = status.get("nodeInfo") or {}
             kubelet, image = str(info.get("kubeletVersion", "")).removeprefix("v"), str(info.get("osImage", ""))

@@ -60,7 +60,7 @@ class Request:
 
     def measured(self) -> Calibration:
         """Reads the calibration file that the configuration names. A saved preview has none without that file."""
-        file = self.stack.config_file or (None if self.preview else ROOT / f"Pulumi.{self.stack.name}.yaml")
+        file = self.stack.config_file if self.preview else self.stack.file
         return read_calibration(file) if file and file.exists() else Calibration()
 
 
