@@ -32,10 +32,9 @@ from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.emulation import READY_AFTER
 
 Object = dict[str, Any]
-# KWOK waits this long before it makes a node or pod with the annotation ready (cluster/stages.yaml).
-ANNOTATION = "emulator.gke-ai/ready-after"
 IDLE_SECONDS = 15.0
 _SERVER = re.compile(r"server/[a-z0-9-]+/[a-z0-9-]+")
 _POLICIES = "/apis/admissionregistration.k8s.io/v1beta1"
@@ -83,7 +82,7 @@ def hold_back(node: Object) -> Object:
     for key in (f"node/{labels.get(INSTANCE_TYPE, '')}", f"node/{mode_of(node)}", "node"):
         if key in stated:
             metadata = node["metadata"]
-            annotations = {**metadata.get("annotations", {}), ANNOTATION: f"{stated[key]}s"}
+            annotations = {**metadata.get("annotations", {}), READY_AFTER: f"{stated[key]}s"}
             return node | {"metadata": metadata | {"annotations": annotations}}
     return node
 
@@ -97,7 +96,7 @@ def mode_of(node: Object) -> str:
 
 def of(item: Object) -> float:
     """Returns the seconds for which a node or pod is held back."""
-    return float(item["metadata"].get("annotations", {}).get(ANNOTATION, "0s").removesuffix("s"))
+    return float(item["metadata"].get("annotations", {}).get(READY_AFTER, "0s").removesuffix("s"))
 
 
 def declare(stated: Mapping[str, float]) -> None:
@@ -136,7 +135,7 @@ def _policy(kind: str, expression: str) -> Object:
         return base | {"spec": {"policyName": _NAME}}
     accelerators = " || ".join(f"'{resource}' in c.resources.limits" for resource in (NVIDIA_GPU, GOOGLE_TPU))
     holds = f"object.spec.containers.exists(c, has(c.resources) && has(c.resources.limits) && ({accelerators}))"
-    change = f"Object{{metadata: Object.metadata{{annotations: {{'{ANNOTATION}': {expression}}}}}}}"
+    change = f"Object{{metadata: Object.metadata{{annotations: {{'{READY_AFTER}': {expression}}}}}}}"
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
     return base | {
         "spec": {

@@ -30,7 +30,7 @@ from emulator.cluster.folder import names as cluster_names
 from emulator.cluster.pools import READY_SECONDS, NoCapacity, remove
 from emulator.cluster.provisioner import keeps_node
 from emulator.cluster.records import PoolRecord, read_pools, write_pool
-from emulator.cluster.upgrades import UPGRADED, Window
+from emulator.cluster.upgrades import Window
 from emulator.polling import poll_until
 from gke_ai.catalog.nodes import POOL, ZONE
 from gke_ai.catalog.upgrades import (
@@ -42,6 +42,7 @@ from gke_ai.catalog.upgrades import (
     read_settings,
     settings,
 )
+from gke_ai.emulation import DRAINS, FORCED, NEW, SOAKS, UPGRADED, WAITS
 
 _NODES = "/api/v1/nodes"
 # How many times as fast Google's durations run, unless a command says otherwise.
@@ -151,7 +152,7 @@ class Upgrade:
             refused = False in [self._evict(pod) for pod in pods]
             if refused != waits:
                 waits = refused
-                self._mark(node, "waits" if waits else "drains")
+                self._mark(node, WAITS if waits else DRAINS)
             time.sleep(PAUSE)
             now = time.monotonic()
             passed, before = passed + (now - before) * (self.compression if waits else 1), now
@@ -161,7 +162,7 @@ class Upgrade:
     def _force(self, node: Object, when: str) -> None:
         """Deletes the pods of a node, whatever their disruption budgets say."""
         if pods := self._pods(node):
-            self._mark(node, "forced")
+            self._mark(node, FORCED)
             time.sleep(SEEN)
             for pod in pods:
                 metadata = pod["metadata"]
@@ -174,7 +175,7 @@ class Upgrade:
         """Waits, and asks again to evict the pods whose budget refused it before."""
         end = time.monotonic() + seconds / self.compression
         for node in drained if seconds else []:
-            self._mark(node, "soaks")
+            self._mark(node, SOAKS)
         while (left := end - time.monotonic()) > 0:
             self._evict_all(drained)
             time.sleep(min(PAUSE, left))
@@ -284,7 +285,7 @@ def migrate(name: str, pool: PoolRecord) -> None:
         def new(node: Object) -> Object:
             zone = nodes.label(node, ZONE)
             created = nodes.node_object(folder.record, pool.shape(zone), nodes.new_name(name, pool), pool.taints)
-            created["metadata"]["annotations"] = {**created["metadata"]["annotations"], UPGRADED: "new"}
+            created["metadata"]["annotations"] = {**created["metadata"]["annotations"], UPGRADED: NEW}
             return created
 
         try:

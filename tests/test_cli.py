@@ -152,7 +152,7 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
 
 @pytest.mark.usefixtures("google")
 def test_without_a_checkout_there_is_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(options, "ROOT", tmp_path)
+    monkeypatch.setattr(options, "RUN", tmp_path / "run")
     with pytest.raises(Stop, match="The emulator is part of a checkout"):
         gke_ai("up", "--emulator")
 

@@ -27,11 +27,12 @@ MAY_IMPORT = {
     # The folder of the Pulumi policy pack.
     "policy": {"registered.policy"},
     "registered.policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "kube", "registered", "settings", "terminal"},
+    "ops": {"catalog", "emulation", "kube", "registered", "settings", "terminal"},
     "svg": set[str](),
     "terminal": set[str](),
+    "emulation": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
-    "forecast": {"catalog", "kube"},
+    "forecast": {"catalog", "emulation", "kube"},
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
     "forecast.render": {"catalog", "forecast", "kube", "registered", "svg"},
@@ -43,6 +44,7 @@ MAY_IMPORT = {
     "forecast.rehearse": {
         *(
             "catalog",
+            "emulation",
             "forecast",
             "forecast.render",
             "forecast.snapshot",
@@ -54,8 +56,8 @@ MAY_IMPORT = {
         *("settings", "terminal"),
     },
     "forecast.simulate": {
-        *("catalog", "components", "components.program", "forecast", "forecast.rehearse", "forecast.render"),
-        *("forecast.snapshot", "kube", "ops", "registered", "settings", "terminal"),
+        *("catalog", "components", "components.program", "emulation", "forecast", "forecast.rehearse"),
+        *("forecast.render", "forecast.snapshot", "kube", "ops", "registered", "settings", "terminal"),
     },
     "forecast.when": {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
@@ -64,11 +66,11 @@ MAY_IMPORT = {
     # The command, above everything: a verb imports what it runs.
     "cli": {
         *("catalog", "forecast", "forecast.compare", "forecast.rehearse", "forecast.simulate", "forecast.snapshot"),
-        *("forecast.when", "kube", "ops", "registered.report", "terminal"),
+        *("emulation", "forecast.when", "kube", "ops", "registered.report", "terminal"),
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},
-    "emulator": {"catalog", "kube"},
+    "emulator": {"catalog", "emulation", "kube"},
 }
 
 

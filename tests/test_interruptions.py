@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.forecast.clock import UPGRADED
+from gke_ai.emulation import UPGRADED
 from gke_ai.forecast.forecast import Interruption
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.timeline import Timeline

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 from rich.console import Console
 
 from gke_ai.catalog import fuse
@@ -266,13 +267,20 @@ class Api:
     def __init__(self, **texts: str) -> None:
         self.texts = texts
 
+    configuration = None
+
+    def select_header_accept(self, _: list[str]) -> str:
+        return "text/plain"
+
     def param_serialize(self, _: str, path: str, query_params: list[tuple[str, str]], **__: object) -> tuple[str, str]:
         return path, json.dumps(dict(query_params))
 
     def call_api(self, path: str, query: str, **_: object) -> SimpleNamespace:
         assert json.loads(query) == {"container": "training", "tailLines": "5"}
         text = self.texts.get(path.split("/")[-2])
-        return SimpleNamespace(status=404 if text is None else 200, read=(text or "").encode)
+        if text is None:
+            raise ApiException(404)
+        return SimpleNamespace(status=200, response=SimpleNamespace(status=200, data=text.encode()))
 
 
 @pytest.mark.usefixtures("newest")

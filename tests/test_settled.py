@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from emulator.cluster.api import kubeconfig
-from emulator.cluster.provisioner import LEAVING
-from gke_ai.forecast.clock import DELAY, UPGRADED
+from gke_ai.emulation import LEAVING, READY_AFTER, UPGRADED
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.rehearse.watching import Recorder
 
@@ -122,8 +121,8 @@ def test_a_job_set_that_restarts_is_owed_its_jobs() -> None:
         ("Pod", {"status": {"phase": "Pending"}}, False),
         ("Pod", {"metadata": {"deletionTimestamp": "now"}, "status": RUNS}, True),
         ("Node", {"metadata": {"annotations": {LEAVING: "true"}}}, True),
-        ("Node", {"metadata": {"annotations": {DELAY: "3s"}}}, True),
-        ("Node", {"metadata": {"annotations": {DELAY: "3s"}}, "status": RUNS}, False),
+        ("Node", {"metadata": {"annotations": {READY_AFTER: "3s"}}}, True),
+        ("Node", {"metadata": {"annotations": {READY_AFTER: "3s"}}, "status": RUNS}, False),
         ("Node", {"metadata": {"annotations": {UPGRADED: "waits"}}, "status": RUNS}, True),
         ("Node", {"metadata": {"annotations": {UPGRADED: "drains"}}, "status": RUNS}, False),
         ("Node", {"status": {}}, False),

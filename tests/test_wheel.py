@@ -103,6 +103,16 @@ def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Pat
     assert names == expected
 
 
+def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    source = copy_to(tmp_path / "source") / "emulator"
+    subprocess.run([*command, "--wheel-dir", str(tmp_path), str(source)], env=without_checkout(), check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = [file for kind in ("py", "yaml") for file in tracked(f"emulator/**/*.{kind}")]
+    assert names == {str(file.relative_to(ROOT)) for file in files if file.parts[len(ROOT.parts) + 1] != "tests"}
+
+
 def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(installed: Path, tmp_path: Path) -> None:
     for name in ("components", "settings"):
         (tmp_path / name).mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.forecast.clock import DELAY
+from gke_ai.emulation import READY_AFTER
 from gke_ai.forecast.timeline import Observation, Timeline
 
 Item = dict[str, Any]
@@ -71,7 +71,7 @@ def pod(uid: str, owner: list[Item], node: str = "", gpus: int = 2, delay: float
     ready = more.pop("ready", bool(node))
     metadata: Item = {"name": f"pod-{uid}", "namespace": "llm", "uid": uid, "ownerReferences": owner}
     metadata["labels"] = {"kueue.x-k8s.io/queue-name": "lq", **more.pop("labels", {})}
-    metadata["annotations"] = {DELAY: f"{delay}s"} if delay else {}
+    metadata["annotations"] = {READY_AFTER: f"{delay}s"} if delay else {}
     if more.pop("deleted", False):
         metadata["deletionTimestamp"] = LONG_BEFORE
     container = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
@@ -97,7 +97,7 @@ def node(
         "name": f"node-{uid}",
         "uid": uid,
         "labels": labels,
-        "annotations": {DELAY: f"{delay}s"} if delay else {},
+        "annotations": {READY_AFTER: f"{delay}s"} if delay else {},
     }
     status = {
         "allocatable": {"nvidia.com/gpu": "2"},

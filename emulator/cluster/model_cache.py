@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from emulator import paths as state
 from emulator.cluster.local_spec import NotStarted, Paths
 from emulator.folders import inside
 from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, MOUNT_PATH, folder_of
@@ -17,7 +17,7 @@ from gke_ai.catalog.namespaces import MODEL_CACHE
 Object = dict[str, Any]
 # The files of this checkout, whatever the ConfigMap of the Job has. Isolated: no variable makes Python run other code.
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from programs.fill_bucket import main; sys.exit(main())"
-COMMAND = [sys.executable, "-I", "-S", "-B", "-u", "-c", _START, str(state.ROOT / "components" / "pods")]
+COMMAND = [sys.executable, "-I", "-S", "-B", "-u", "-c", _START, str(files("gke_ai") / "components" / "pods")]
 VARIABLES = ("MODEL", "REVISION", "HF_TOKEN")
 _STATED = ["python3", "-m", "programs.fill_bucket"]
 _PROGRAM = Path("programs") / "fill_bucket.py"

@@ -20,13 +20,11 @@ from emulator.cluster import nodes, planner, requests
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import PoolRecord, read_pools
-from emulator.cluster.upgrades import UPGRADED
+from gke_ai.emulation import LEAVING, UPGRADED
 
 Object = dict[str, Any]
 log = logging.getLogger(__name__)
 
-# Deleted unless a pod comes. GKE's autoscaler marks such a node with a taint, DeletionCandidateOfClusterAutoscaler.
-LEAVING = "emulator.gke-ai/leaving"
 # The scheduler may still bind pods to a node for this long after the node is cordoned.
 BIND_SECONDS = 0.5
 _NODES = "/api/v1/nodes"

@@ -14,10 +14,9 @@ from typing import Any
 from emulator.cluster.nodes import FOREIGN, HOSTNAME, MACHINE, SUFFIX, address, label, slice_size
 from gke_ai.catalog.nodes import ZONE
 from gke_ai.catalog.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings
+from gke_ai.emulation import NEW, UPGRADED
 
 Object = dict[str, Any]
-# A node that an upgrade replaces or creates. Meanwhile the autoscaler does not delete it.
-UPGRADED = "emulator.gke-ai/upgraded"
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def replacement(node: Object) -> Object:
         "metadata": {
             "name": name,
             "labels": metadata.get("labels", {}) | {HOSTNAME: name},
-            "annotations": kept | {UPGRADED: "new"},
+            "annotations": kept | {UPGRADED: NEW},
         },
         "spec": {"taints": taints, "providerID": f"{spec.get('providerID', '').rpartition('/')[0]}/{name}"},
         "status": {

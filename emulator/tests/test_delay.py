@@ -10,6 +10,7 @@ import yaml
 from emulator import delay, discard, paths
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.cluster.nodes import new_nodes
+from gke_ai.emulation import READY_AFTER
 
 CLUSTER = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
 POOL = PoolRecord("l4", "g2-standard-24", ["us-central1-a"], gpu="nvidia-l4", gpus=2, nodes_per_zone=1)
@@ -25,7 +26,7 @@ def held(capacity: str = "onDemand") -> str | None:
     """The delay of a new node."""
     (node,) = new_nodes(CLUSTER, PoolRecord(**{**vars(POOL), "capacity": capacity}), [], 1)
     annotations: dict[str, str] = delay.hold_back(node)["metadata"]["annotations"]
-    return annotations.get(delay.ANNOTATION)
+    return annotations.get(READY_AFTER)
 
 
 def test_nothing_is_held_back_by_default() -> None:
@@ -73,7 +74,7 @@ def test_stages_wait_for_the_annotation() -> None:
     delayed = {stage["metadata"]["name"]: stage["spec"]["delay"] for stage in stages if "delay" in stage["spec"]}
     assert delayed.keys() == {"node-ready", "pod-run"}
     for waits in delayed.values():
-        assert delay.ANNOTATION in waits["durationFrom"]["jq"]["expression"]
+        assert READY_AFTER in waits["durationFrom"]["jq"]["expression"]
         assert waits["durationMilliseconds"] == 0
 
 

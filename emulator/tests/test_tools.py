@@ -21,9 +21,9 @@ import pytest
 
 from emulator import go_build, toolchain
 from emulator.go_build import go_version
+from emulator.installation import GROUPS, selected
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
-from emulator.setup import GROUPS, selected
 from emulator.toolchain import BY_NAME, TOOLS, Edit, Module, Shipped, Tool
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
 

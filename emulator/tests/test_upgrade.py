@@ -15,10 +15,9 @@ from emulator import capacity, cluster, delay, paths, upgrade
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.cluster.api import MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
-from emulator.cluster.provisioner import LEAVING
-from emulator.cluster.upgrades import UPGRADED
 from emulator.tests.test_cluster import eventually
 from emulator.upgrade import StandsStill
+from gke_ai.emulation import LEAVING, UPGRADED
 
 pytestmark = pytest.mark.cluster
 

@@ -8,7 +8,8 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import always_on_emulator, stack_options, target, with_stack, yes_option
-from gke_ai.ops.stack import Stack, on_emulator
+from gke_ai.emulation import on_emulator
+from gke_ai.ops.stack import Stack
 
 SECTION = "Deploy"
 

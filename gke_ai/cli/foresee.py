@@ -29,8 +29,9 @@ from gke_ai.cli.options import (
     target,
     variable,
 )
+from gke_ai.emulation import on_emulator
 from gke_ai.forecast.spread import MAX_SEEDS
-from gke_ai.ops.stack import Stack, on_emulator
+from gke_ai.ops.stack import Stack
 
 SECTION = "Before a change"
 

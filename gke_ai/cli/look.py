@@ -20,7 +20,8 @@ from gke_ai.cli.options import (
     variable,
     with_stack,
 )
-from gke_ai.ops.stack import Stack, on_emulator
+from gke_ai.emulation import on_emulator
+from gke_ai.ops.stack import Stack
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from gke_ai.cli import tools
-from gke_ai.ops.stack import ROOT, Context, Stack, on_emulator
+from gke_ai.emulation import RUN, on_emulator
+from gke_ai.ops.stack import Context, Stack
 from gke_ai.terminal import Stop
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -128,14 +129,13 @@ def enter_emulator(name: str) -> None:
     """Runs this command again under `emulator/run`, with the tools of its verb, unless it runs there already."""
     if on_emulator():
         return
-    program = ROOT / "emulator" / "run"
-    if not program.is_file():
+    if not RUN.is_file():
         raise Stop("The emulator is part of a checkout, and not of the package. Run this in a checkout.")
     verb = click.get_current_context()
     stated = {variable(option): str(value) for option, value in verb.params.items() if value}
     needed = ",".join(tools.needed(str(verb.info_name), {variable("stack"): name, **stated}))
     os.environ["GKE_AI_PURPOSE"] = f"stack {name}"
-    os.execv(program, [str(program), "--tools", needed, "gke-ai", *sys.argv[1:]])
+    os.execv(RUN, [str(RUN), "--tools", needed, "gke-ai", *sys.argv[1:]])
 
 
 json_option = file_option("--json", help="file for the result as JSON")

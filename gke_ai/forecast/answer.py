@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.queue import flavor_of
@@ -15,6 +15,7 @@ from gke_ai.forecast.reasons import NO_NODE, why_it_waits
 from gke_ai.forecast.timeline import History, Timeline, histories
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.queues import held, requested
 
 Amounts = Mapping[str, Fraction]
 
@@ -140,12 +141,10 @@ def holders(
         admission = (item.get("status") or {}).get("admission") or {}
         if admission.get("clusterQueue") not in queues or holds(item, "Finished"):
             continue
-        used: dict[str, Fraction] = {}
-        for pod_set in admission.get("podSetAssignments") or []:
-            for resource, flavor in (pod_set.get("flavors") or {}).items():
-                if (flavor, resource) in cells:
-                    amount = parse_quantity(str((pod_set.get("resourceUsage") or {}).get(resource, 0)))
-                    used[resource] = used.get(resource, Fraction(0)) + amount
+        used: dict[str, Fraction] = defaultdict(Fraction)
+        for (flavor, resource), amount in held(item).items():
+            if (flavor, resource) in cells:
+                used[resource] += amount
         if any(used.values()):
             since = datetime.fromisoformat(condition(item, "QuotaReserved")["lastTransitionTime"])
             found.append(_run(item, admission["clusterQueue"], used, (now - since).total_seconds()))
@@ -154,11 +153,7 @@ def holders(
 
 def waiting(item: Object, queue: str) -> Run:
     """Returns a waiting run with the requests that Kueue counts."""
-    total: dict[str, Fraction] = {}
-    for pod_set in (item.get("status") or {}).get("resourceRequests") or []:
-        for resource, text in (pod_set.get("resources") or {}).items():
-            total[resource] = total.get(resource, Fraction(0)) + parse_quantity(str(text))
-    return _run(item, queue, total)
+    return _run(item, queue, requested(item))
 
 
 def _run(item: Object, queue: str, requests: Amounts, seconds: float = 0.0) -> Run:

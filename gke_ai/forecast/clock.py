@@ -11,16 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
+from gke_ai.emulation import PASSES_TIME, READY_AFTER, UPGRADED
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.objects import annotation, holds
-
-# The emulator's annotation on nodes and pods that it holds back (emulator/delays.py).
-DELAY = "emulator.gke-ai/ready-after"
-# Its annotation on the nodes of an upgrade (emulator/upgrade.py), and the values while GKE lets time pass.
-UPGRADED = "emulator.gke-ai/upgraded"
-WAITS = ("waits", "soaks")
-# The value when GKE deletes pods that a disruption budget protects.
-FORCED = "forced"
 
 
 @dataclass(frozen=True)
@@ -58,7 +51,7 @@ def clock(histories: Histories, compression: float) -> Clock:
 
 def _delay(history: History, begin: float) -> Iterator[tuple[float, float]]:
     """Yields the time during which an object is held back, until it is ready or gone."""
-    delay = annotation(history.last, DELAY).removesuffix("s")
+    delay = annotation(history.last, READY_AFTER).removesuffix("s")
     if not delay:
         return
     ready = next((at for at, version in history.versions if at >= begin and holds(version, "Ready")), None)
@@ -71,7 +64,7 @@ def _waits(node: History) -> Iterator[tuple[float, float]]:
     """Yields the times during which GKE waits for a disruption budget, or lets an upgraded pool soak."""
     since = None
     for at, version in node.versions:
-        waits = annotation(version, UPGRADED) in WAITS
+        waits = annotation(version, UPGRADED) in PASSES_TIME
         if waits and since is None:
             since = at
         elif not waits and since is not None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from math import inf
 
-from gke_ai.forecast.clock import FORCED, UPGRADED, Clock
+from gke_ai.emulation import FORCED, UPGRADED
+from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
 from gke_ai.forecast.forecast import Interruption
 from gke_ai.forecast.timeline import Histories, History

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from gke_ai.catalog.quantities import format_quantity, parse_quantity
+from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.forecast import OverQuota
 from gke_ai.forecast.timeline import Histories
 from gke_ai.kube.objects import Object
+from gke_ai.kube.queues import Cell, quotas_of, reserved
 
-# A flavor and a resource.
-Key = tuple[str, str]
-Amounts = dict[Key, Fraction]
+Amounts = dict[Cell, Fraction]
 ZERO = Fraction(0)
 
 
@@ -27,7 +26,7 @@ class _Over(NamedTuple):
     """What is over its quota: cluster queues, flavor and resource, the amount in use, and the quota."""
 
     queues: tuple[str, ...]
-    key: Key
+    key: Cell
     used: Fraction
     quota: Fraction
 
@@ -55,11 +54,11 @@ class _Node:
                 self.quota[key] += child.quota[key] - child.own(key)
                 self.used[key] += child.borrowed(key)
 
-    def own(self, key: Key) -> Fraction:
+    def own(self, key: Cell) -> Fraction:
         """Returns the part of the quota that the node does not lend."""
         return max(ZERO, self.quota[key] - self.lending[key]) if key in self.lending else ZERO
 
-    def borrowed(self, key: Key) -> Fraction:
+    def borrowed(self, key: Cell) -> Fraction:
         """Returns what the node uses of the quota that its parent shares."""
         return max(ZERO, self.used[key] - self.own(key))
 
@@ -70,7 +69,7 @@ class _Node:
             if limit is not None and used > self.quota[key] + limit:
                 yield _Over(tuple(sorted(self.sharing(key))), key, used, self.quota[key] + limit)
 
-    def sharing(self, key: Key) -> Iterator[str]:
+    def sharing(self, key: Cell) -> Iterator[str]:
         """Yields the cluster queues that lend to the node or borrow from it."""
         if self.name:
             yield self.name
@@ -118,7 +117,7 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object]) -> Iterator[_Nod
     def cohort(name: str) -> _Node:
         if name not in by_name:
             spec = stated.get(name, {})
-            by_name[name] = _node("", spec)
+            by_name[name] = _node("", {"spec": spec})
             if (parent := spec.get("parentName")) and name not in _ancestors(parent, stated):
                 _adopt(cohort(parent), by_name[name])
         return by_name[name]
@@ -126,9 +125,8 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object]) -> Iterator[_Nod
     for name in stated:
         cohort(name)
     for queue in queues:
-        node = _node(queue["metadata"]["name"], queue["spec"])
-        status = queue.get("status") or {}
-        node.used |= _amounts(status.get("flavorsReservation") or status.get("flavorsUsage"), "total")
+        node = _node(queue["metadata"]["name"], queue)
+        node.used |= reserved(queue)
         if parent := queue["spec"].get("cohortName"):
             _adopt(cohort(parent), node)
         yield node
@@ -149,17 +147,6 @@ def _adopt(parent: _Node, child: _Node) -> None:
     parent.children.append(child)
 
 
-def _node(name: str, spec: Object) -> _Node:
-    flavors = [flavor for group in spec.get("resourceGroups") or [] for flavor in group.get("flavors") or []]
-    keys = ("nominalQuota", "lendingLimit", "borrowingLimit")
-    nominal, lending, borrowing = (_amounts(flavors, key) for key in keys)
+def _node(name: str, queue: Object) -> _Node:
+    nominal, lending, borrowing = (quotas_of(queue, key) for key in ("nominalQuota", "lendingLimit", "borrowingLimit"))
     return _Node(name, nominal=nominal, lending=lending, borrowing=borrowing)
-
-
-def _amounts(flavors: Iterable[Mapping[str, Any]] | None, key: str) -> Amounts:
-    return {
-        (flavor["name"], resource["name"]): parse_quantity(str(resource[key]))
-        for flavor in flavors or []
-        for resource in flavor.get("resources") or []
-        if resource.get(key) is not None
-    }

@@ -28,6 +28,7 @@ from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
+from gke_ai.kube.queues import flavors_of
 
 # What Kueue compares to find equal workloads, besides containers:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/util/pod/pod.go, SpecShape
@@ -96,9 +97,7 @@ class _Moment:
         """Whether Kueue says so. It may still start with fewer pods if it allows that."""
         if any(pod_set.get("minCount") for pod_set in workload["spec"].get("podSets") or []):
             return False
-        groups = (self._queue(workload) or {"spec": {}})["spec"].get("resourceGroups") or []
-        flavors = [[flavor["name"] for flavor in group.get("flavors") or []] for group in groups]
-        return never_starts(message_of(workload), flavors)
+        return never_starts(message_of(workload), flavors_of(self._queue(workload) or {}))
 
     def _queue(self, workload: Object) -> Object | None:
         """The cluster queue of a workload."""

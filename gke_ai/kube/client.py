@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.kube.objects import Object
@@ -14,8 +16,12 @@ from gke_ai.terminal import Stop
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+APPLY = "application/apply-patch+yaml"  # the content of a server-side apply
 SECONDS = 30  # maximum time for a response of the cluster
 BUSY_RETRIES = 10  # as client-go, which kubectl uses
+WATCH_SECONDS = 600  # then the API server ends a watch
+NOT_INSTALLED = 404  # the status of a list if the cluster does not have the kind
+AGAIN_SECONDS = 0.5  # before a collection is listed again
 
 
 @dataclass(frozen=True)
@@ -85,24 +91,35 @@ def send(
     seconds: float = SECONDS,
 ) -> Answer:
     """Sends a request to the API of a cluster. The body of the response is its text."""
+    from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError, MaxRetryError
 
-    sent = api.param_serialize(
-        method,
-        path,
-        query_params=[*(query or {}).items()],
-        header_params=dict(headers or {}),
-        body=body,
-        auth_settings=["BearerToken"],
-    )
-    call: Callable[..., Any] = api.call_api
     try:
-        response = call(*sent, _request_timeout=seconds)
-        return Answer(response.status, response.read().decode(errors="replace"))
+        response = _dynamic(api).request(
+            method,
+            path,
+            body,
+            query_params=[*(query or {}).items()],
+            header_params=dict(headers or {}),
+            content_type=(headers or {}).get("Content-Type"),
+            serialize=False,
+            _request_timeout=seconds,
+        )
+        return Answer(response.status, response.data.decode(errors="replace"))
+    except ApiException as error:
+        return Answer(error.status or 0, error.body or "", "" if error.status else str(error.reason))
     except MaxRetryError as error:
         return Answer(0, error=type(error.reason or error).__name__)
     except HTTPError as error:
         return Answer(0, error=type(error).__name__)
+
+
+def _dynamic(api: ApiClient) -> Any:
+    """The library's client for any kind. Paths are known here, so it asks the cluster for none."""
+    from kubernetes.dynamic import DynamicClient
+
+    untyped: Callable[..., Any] = DynamicClient
+    return untyped(api, discoverer=lambda *_: None)
 
 
 def request(
@@ -111,9 +128,10 @@ def request(
     path: str,
     query: Mapping[str, str] | None = None,
     body: Mapping[str, Any] | None = None,
+    content_type: str = "application/json",
 ) -> Answer:
     """Sends a request to the API of a cluster. Stops if the cluster does not answer."""
-    answer = send(api, method, path, query, body, {"Accept": "application/json", "Content-Type": "application/json"})
+    answer = send(api, method, path, query, body, {"Accept": "application/json", "Content-Type": content_type})
     if not answer.code:
         raise Stop(f"The cluster does not answer ({answer.error}): {api.configuration.host}")
     try:
@@ -131,9 +149,48 @@ def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
 
 def objects_of(answer: Answer, path: str) -> list[Object]:
     """Returns the objects in the response to a list request; an empty list if their kind is not installed."""
-    if answer.code == 404:
+    if answer.code == NOT_INSTALLED:
         return []
     if answer.code != 200:
         raise Stop(f"The cluster refuses to list {path}: {answer.reason}")
     objects: list[Object] = answer.body["items"]
     return objects
+
+
+def follow(
+    api: ApiClient,
+    path: str,
+    listed: Callable[[list[Object] | None], None],
+    changed: Callable[[Object, bool], None],
+    closed: threading.Event,
+    **selectors: str,
+) -> None:
+    """Lists the objects under an API path and watches them until `closed`. After a lost connection it lists again.
+
+    Args:
+        api: Client of the cluster.
+        path: Path of a collection, such as `/api/v1/pods`.
+        listed: Called with all objects; with None while their kind is not installed.
+        changed: Called with each object that changes after that, and whether it was deleted.
+        closed: Ends the watch, at the next change at the latest.
+        selectors: Such as `field_selector`.
+    """
+    from kubernetes.client import ApiException
+    from kubernetes.watch import Watch
+    from urllib3.exceptions import HTTPError
+
+    get = partial(_dynamic(api).request, "get", path, serialize=False, **selectors)
+    untyped: Callable[[], Any] = Watch
+    while not closed.is_set():
+        try:
+            collection = json.loads(get(_request_timeout=SECONDS).data)
+            listed(collection["items"])
+            version = collection["metadata"]["resourceVersion"]
+            for event in untyped().stream(get, resource_version=version, timeout_seconds=WATCH_SECONDS):
+                if closed.is_set():
+                    return
+                changed(event["raw_object"], event["type"] == "DELETED")
+        except (OSError, ValueError, KeyError, HTTPError, ApiException) as error:
+            if getattr(error, "status", None) == NOT_INSTALLED:
+                listed(None)
+            closed.wait(AGAIN_SECONDS)

@@ -1,17 +1,16 @@
-"""What a pod requests, as the scheduler, quotas and Kueue count it."""
+"""Pods, their templates in other objects, and what they request, as the scheduler, quotas and Kueue count it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object
-from gke_ai.kube.values import items, mapping
+from gke_ai.kube.values import items, mapping, quantity, value
 
 Spec = Mapping[str, Any]
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
@@ -42,7 +41,7 @@ def requests(spec: Spec) -> dict[str, Fraction]:
         resource: max(Fraction(together[resource]), peak.get(resource, _NOTHING)) for resource in {*together, *peak}
     }
     total |= {resource: amount for resource, amount in container_requests(spec).items() if _of_whole_pod(resource)}
-    for resource, amount in _amounts(mapping(spec, "overhead")).items():
+    for resource, amount in amounts(mapping(spec, "overhead")).items():
         total[resource] = total.get(resource, _NOTHING) + amount
     return total
 
@@ -58,29 +57,52 @@ def accelerator_count(spec: Spec) -> int:
     return sum(accelerators(spec).values())
 
 
+def templates(kind: str, item: Object) -> Iterator[Object]:
+    """Yields the pod templates of an object. A JobSet has one per job, a Workload one per pod set; a pod is one."""
+    if kind == "Pod":
+        yield item
+    elif kind == "PodTemplate":
+        yield mapping(item, "template")
+    elif kind == "JobSet":
+        yield from (mapping(job, "template", "spec", "template") for job in items(item, "spec", "replicatedJobs"))
+    elif kind == "Workload":
+        yield from (mapping(pod_set, "template") for pod_set in items(item, "spec", "podSets"))
+    elif kind == "CronJob":
+        yield mapping(item, "spec", "jobTemplate", "spec", "template")
+    elif isinstance(template := value(item, "spec", "template"), Mapping):
+        yield template
+
+
+def wanted_pods(item: Object) -> int:
+    """How many pods the controller of a server, a Job or a JobSet keeps at most. By default each count is 1."""
+    if jobs := items(item, "spec", "replicatedJobs"):
+        return sum(_count(job, "replicas") * _count(mapping(job, "template", "spec"), "parallelism") for job in jobs)
+    spec = mapping(item, "spec")
+    return _count(spec, "replicas" if "replicas" in spec else "parallelism")
+
+
+def _count(spec: Object, key: str) -> int:
+    return 1 if spec.get(key) is None else int(spec[key])
+
+
 def ended(pod: Object) -> bool:
     """Whether a pod has run to its end."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
+    """Parses quantities by resource. Leaves out what is not known yet, or secret."""
+    return {resource: amount for resource, text in texts.items() if (amount := quantity(text)) is not None}
+
+
 def container_requests(container: Spec) -> dict[str, Fraction]:
     """What a container requests, by resource. A limit stands for a request that is not stated, as the API sets it."""
     limits, requested = mapping(container, "resources", "limits"), mapping(container, "resources", "requests")
-    return _amounts({**limits, **_stated(requested)})
+    return amounts({**limits, **_stated(requested)})
 
 
 def _of_whole_pod(resource: str) -> bool:
     return resource in ("cpu", "memory") or resource.startswith("hugepages-")
-
-
-def _amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
-    known = {}
-    for resource, text in _stated(texts).items():
-        try:
-            known[resource] = parse_quantity(str(int(text) if isinstance(text, float) and text.is_integer() else text))
-        except ValueError:  # not known before the update, or secret
-            continue
-    return known
 
 
 def _stated(texts: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from fractions import Fraction
 from typing import Any
+
+from gke_ai.catalog.quantities import parse_quantity
 
 
 class Hidden(Enum):
@@ -52,6 +55,14 @@ def items(data: object, *path: str) -> list[Mapping[str, Any]]:
 def is_unset(data: object) -> bool:
     """Whether a value is missing or empty. A hidden value is set."""
     return data is None or data == "" or data == [] or data == {}
+
+
+def quantity(data: object) -> Fraction | None:
+    """Parses a Kubernetes quantity, which the engine may send as a float. None if it is missing, hidden or invalid."""
+    try:
+        return None if data is None else parse_quantity(str(number(data) if isinstance(data, float) else data))
+    except ValueError:
+        return None
 
 
 def number(data: object) -> int | None:

@@ -1,4 +1,4 @@
-"""What the controllers of pods are: a server or not."""
+"""The controllers of pods, servers or not, and Workloads that lose their quota."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.pods import accelerators
-from gke_ai.kube.values import mapping, value
+from gke_ai.kube.values import items, mapping, value
 
 SERVERS = ("Deployment", "StatefulSet")
 
@@ -17,3 +17,23 @@ def is_server(controller: Mapping[str, Any]) -> bool:
     template = mapping(controller, "spec", "template")
     queued = any(value(mapping(item, "metadata", "labels"), QUEUE_LABEL) for item in (controller, template))
     return queued or bool(accelerators(mapping(template, "spec")))
+
+
+def released_conditions(workload: Mapping[str, Any], reason: str, message: str, now: str) -> list[Mapping[str, Any]]:
+    """The conditions of an evicted Workload without its quota, as Kueue's own job controllers write them.
+
+    https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobframework/reconciler.go
+    """
+    requeued = "True" if reason in ("Preempted", "NodeFailures") else "False"
+    new = {
+        "QuotaReserved": ("False", "Pending"),
+        "Admitted": ("False", "NoReservation"),
+        "Requeued": (requeued, reason),
+    }
+    return [
+        *(entry for entry in items(workload, "status", "conditions") if entry["type"] not in new),
+        *(
+            {"type": kind, "status": status, "reason": why, "message": message, "lastTransitionTime": now}
+            for kind, (status, why) in new.items()
+        ),
+    ]

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.checkpoints import Checkpoint
+from gke_ai.emulation import RUN, on_emulator
 from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.requests import call
-from gke_ai.ops.stack import ROOT, on_emulator
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
 TOKEN = "gcloud auth application-default print-access-token"
@@ -32,7 +32,7 @@ def newest(url: str) -> Checkpoint | None:
 @cache  # a command reads several runs, which often share a bucket
 def emulated_names(bucket: str) -> list[str]:
     """Returns the names of the objects in a bucket of the emulator."""
-    command = [str(ROOT / "emulator" / "run"), "bucket", "ls", bucket]
+    command = [str(RUN), "bucket", "ls", bucket]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unreadable(f"bucket {bucket} does not exist")

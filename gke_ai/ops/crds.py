@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
+from gke_ai.kube.client import APPLY, request
 from gke_ai.ops.down import jobset_release
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import PlainConsole, Stop
@@ -34,7 +35,10 @@ def crds(stack: Stack, chart: str | None = None) -> None:
     version = wanted(stack)
     for crd in of_chart(chart or JOBSET_CHART, version):
         name = crd["metadata"]["name"]
-        apply(api, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", crd)
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
+        answer = request(api, "PATCH", path, {"fieldManager": MANAGER, "force": "true"}, crd, APPLY)
+        if answer.code >= 400:
+            raise Stop(f"The cluster refuses CRD {name}: {answer.reason}")
         console.print(f"CRD {name} now has the version of JobSet {version}. Next: {stack.next('up')}")
 
 
@@ -59,21 +63,3 @@ def of_chart(chart: str, version: str) -> list[dict[str, Any]]:
     if done.returncode:
         raise Stop(f"Helm cannot read the chart {chart} {version}: {done.stderr.strip()}")
     return [crd for crd in yaml.safe_load_all(done.stdout) if crd]
-
-
-def apply(api: Any, path: str, body: dict[str, Any]) -> None:
-    """Applies an object by server-side apply. Fields of other managers stay."""
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    header = {"Content-Type": "application/apply-patch+yaml", "Accept": "application/json"}
-    query = [("fieldManager", MANAGER), ("force", "true")]
-    try:
-        request = api.param_serialize("PATCH", path, None, query, header, body, auth_settings=["BearerToken"])
-        answer = api.call_api(*request, _request_timeout=60)
-        answer.read()
-        api.response_deserialize(answer, {"200": "object", "201": "object"})
-    except ApiException as error:
-        raise Stop(f"The cluster refuses {path}: {error.reason} {error.body or ''}".strip()) from None
-    except HTTPError as error:
-        raise Stop(f"The cluster does not answer ({type(error).__name__}): {api.configuration.host}") from None

@@ -7,10 +7,11 @@ import tempfile
 from pathlib import Path
 
 from gke_ai.catalog.versions import JOBSET_CHART
+from gke_ai.emulation import on_emulator
 from gke_ai.ops import crds, down, status
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.emulated import copies, emulator
-from gke_ai.ops.stack import ROOT, Stack, on_emulator
+from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")] if (ROOT / "policy").is_dir() else []

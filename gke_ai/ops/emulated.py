@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from gke_ai.emulation import RUN
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
@@ -23,7 +24,7 @@ from gke_ai.terminal import Stop
 
 def emulator(*command: str) -> str:
     """Returns what a command of the emulator prints. If it fails, this command exits with its exit code."""
-    done = subprocess.run([str(ROOT / "emulator" / "run"), *command], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([str(RUN), *command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     return done.stdout

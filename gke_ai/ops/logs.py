@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
+from gke_ai.emulation import on_emulator
 from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
-from gke_ai.ops.stack import Stack, on_emulator
+from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, holds
+from gke_ai.kube.queues import quotas_of, reserved
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -39,22 +41,9 @@ def queues_and_workloads(api: ApiClient) -> tuple[list[Object], list[Object]]:
 def quota_rows(cluster_queues: Iterable[Object]) -> Iterator[tuple[str, ...]]:
     """Yields a row per queue, flavor and resource: used, borrowed from the cohort, and nominal quota."""
     for queue in cluster_queues:
-        reserved = {
-            (flavor["name"], resource["name"]): resource
-            for flavor in queue.get("status", {}).get("flavorsReservation") or []
-            for resource in flavor["resources"]
-        }
-        for group in queue["spec"].get("resourceGroups") or []:
-            for flavor in group["flavors"]:
-                for resource in flavor["resources"]:
-                    resource_name = resource["name"]
-                    taken = reserved.get((flavor["name"], resource_name), {})
-                    used, borrowed = (parse_quantity(str(taken.get(key, 0))) for key in ("total", "borrowed"))
-                    yield (
-                        queue["metadata"]["name"],
-                        flavor["name"],
-                        resource_name,
-                        readable(resource_name, used)
-                        + (f", {readable(resource_name, borrowed)} borrowed" if borrowed else ""),
-                        readable(resource_name, parse_quantity(str(resource["nominalQuota"]))),
-                    )
+        used, borrowed = reserved(queue), reserved(queue, "borrowed")
+        for (flavor, resource), quota in quotas_of(queue).items():
+            taken = readable(resource, used.get((flavor, resource), Fraction(0)))
+            if more := borrowed.get((flavor, resource)):
+                taken += f", {readable(resource, more)} borrowed"
+            yield queue["metadata"]["name"], flavor, resource, taken, readable(resource, quota)

@@ -12,6 +12,7 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
+from gke_ai.kube.pods import wanted_pods
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop, new_console
@@ -104,13 +105,7 @@ class Run:
     @property
     def wanted_pods(self) -> int:
         """Number of pods that run together."""
-        spec: Mapping[str, Any] = (self.item or {}).get("spec") or {}
-        if self.kind == "Job":
-            return int(spec.get("parallelism") or 1)
-        return sum(
-            int(job.get("replicas", 1)) * int(job["template"]["spec"].get("parallelism") or 1)
-            for job in spec.get("replicatedJobs") or []
-        )
+        return wanted_pods(self.item) if self.item else 0
 
 
 def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -> list[Run]:

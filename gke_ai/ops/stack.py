@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from gke_ai.emulation import CHECKOUT, on_emulator
 from gke_ai.kube.client import client_of, client_of_context
 from gke_ai.registered.types import PROVIDER, STACK
 from gke_ai.terminal import Stop
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 # The project: the checkout, or for an installed package the folder in which its command runs.
-_CHECKOUT = Path(__file__).resolve().parents[2]
-ROOT = _CHECKOUT if (_CHECKOUT / "Pulumi.yaml").exists() else Path.cwd()
+ROOT = CHECKOUT if (CHECKOUT / "Pulumi.yaml").exists() else Path.cwd()
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,6 @@ def is_json(file: Path) -> bool:
         return isinstance(json.loads(file.read_bytes()), dict)
     except (OSError, ValueError):
         return False
-
-
-def on_emulator() -> bool:
-    """Whether this process runs under emulator/run."""
-    return "GKE_AI_STATE" in os.environ
 
 
 def kubectl() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gke_ai.kube.pods import templates
 from gke_ai.kube.values import is_unset, items, mapping, value
 
 
@@ -115,32 +116,11 @@ class Pod:
         return f"container {container.get('name', '?')}"
 
 
-# Paths of the pod templates, by kind.
-_TEMPLATES: Mapping[str, tuple[str, ...]] = {
-    "Deployment": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
-    "DaemonSet": ("spec", "template"),
-    "ReplicaSet": ("spec", "template"),
-    "Job": ("spec", "template"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
-
-
 def pods_of(resource: Resource) -> Iterator[Pod]:
     """Yields the pod or the pod templates of a resource."""
-    if not resource.is_kubernetes:
-        return
-    if resource.kind == "Pod":
-        yield _pod(resource, resource.props)
-    elif resource.kind == "JobSet":
-        for job in items(resource.props, "spec", "replicatedJobs"):
-            yield _pod(resource, mapping(job, "template", "spec", "template"))
-    elif path := _TEMPLATES.get(resource.kind):
-        yield _pod(resource, mapping(resource.props, *path))
-
-
-def _pod(owner: Resource, template: Mapping[str, Any]) -> Pod:
-    return Pod(owner, mapping(template, "metadata"), mapping(template, "spec"))
+    if resource.is_kubernetes:
+        for template in templates(resource.kind, resource.props):
+            yield Pod(resource, mapping(template, "metadata"), mapping(template, "spec"))
 
 
 def resource_request(container: Mapping[str, Any], resource: str) -> Any:

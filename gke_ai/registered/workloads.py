@@ -1,14 +1,12 @@
-"""Workloads and queues: replicas, accelerator requests, choices of compute classes, nominal quota."""
+"""Workloads: replicas, and choices of compute classes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from typing import Any
 
 from gke_ai.catalog.capacity import mode_of_priority
-from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.kube.values import Hidden, items, mapping, number, value
+from gke_ai.kube.values import Hidden, mapping, number, value
 
 
 def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
@@ -28,21 +26,3 @@ def replica_bounds(server: Mapping[str, Any], autoscalers: Iterable[Mapping[str,
 def class_choice(priority: Mapping[str, Any]) -> tuple[str | None, str]:
     """Returns machine type and capacity mode of one priority of a ComputeClass."""
     return priority.get("machineType"), mode_of_priority(priority)
-
-
-def nominal_quotas(queue: Mapping[str, Any]) -> dict[tuple[str, str], Fraction]:
-    """Returns the nominal quota of a ClusterQueue by flavor and resource."""
-    return {
-        (str(flavor.get("name")), str(resource.get("name"))): amount(resource.get("nominalQuota"))
-        for group in items(queue, "spec", "resourceGroups")
-        for flavor in items(group, "flavors")
-        for resource in items(flavor, "resources")
-    }
-
-
-def amount(quantity: object) -> Fraction:
-    """Parses a Kubernetes quantity; 0 if it is missing or hidden."""
-    try:
-        return parse_quantity(str(number(quantity) if isinstance(quantity, float) else quantity))
-    except ValueError:
-        return Fraction(0)

@@ -15,7 +15,7 @@ from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse import reduced
 from gke_ai.forecast.rehearse.manifests import Change, Manifest, named
 from gke_ai.forecast.snapshot.values import SHOWN
-from gke_ai.kube.client import Answer, send
+from gke_ai.kube.client import APPLY, Answer, send
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ CREATED, NOT_FOUND, REFUSED, SERVER_ERROR = 201, 404, 400, 500
 # A webhook may not answer for a moment.
 TRIES, PAUSE_SECONDS = 5, 1.0
 IN_USE = "kueue.x-k8s.io/resource-in-use"
-_APPLY, _YAML = "application/apply-patch+yaml", "application/yaml"
+_YAML = "application/yaml"
 
 
 class Applied:
@@ -99,11 +99,11 @@ def apply(api: ApiClient, manifest: Manifest, strict: bool = True) -> Answer:
     query = {"fieldManager": MANAGER, "fieldValidation": "Strict" if strict else "Ignore"}
     if not manifest.is_named:
         return _send(api, "POST", manifest.path, query, json.dumps(manifest.content), _YAML)
-    return _send(api, "PATCH", manifest.path, {**query, "force": "true"}, json.dumps(manifest.content), _APPLY)
+    return _send(api, "PATCH", manifest.path, {**query, "force": "true"}, json.dumps(manifest.content), APPLY)
 
 
 def _send(
-    api: ApiClient, method: str, path: str, query: dict[str, str], body: str | None = None, content: str = _APPLY
+    api: ApiClient, method: str, path: str, query: dict[str, str], body: str | None = None, content: str = APPLY
 ) -> Answer:
     headers = {"Accept": "application/json", "Content-Type": content}
     for attempt in range(TRIES):

@@ -17,13 +17,13 @@ from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.workloads import released_conditions
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 LOOK_EVERY = 0.5
-_REQUEUED = ("Preempted", "NodeFailures")
 _MERGE = {"Accept": "application/json", "Content-Type": "application/merge-patch+json"}
 
 
@@ -84,27 +84,11 @@ def _pods(owner: Object, namespace: str, pods: Iterable[Object]) -> Iterator[str
 
 def released(workload: Object, now: datetime) -> dict[str, Any] | None:
     """Returns the status of an evicted Workload without its admission; None if it has none or is not evicted."""
-    status = workload.get("status") or {}
     if not holds(workload, "Evicted") or not holds(workload, "QuotaReserved"):
         return None
     evicted = condition(workload, "Evicted")
     reason, message = evicted.get("reason", "Preempted"), evicted.get("message", "")
-    set_to = {
-        "QuotaReserved": ("False", "Pending"),
-        "Admitted": ("False", "NoReservation"),
-        "Requeued": ("True" if reason in _REQUEUED else "False", reason),
-    }
-    conditions = [
-        {
-            "type": kind,
-            "status": state,
-            "reason": why,
-            "message": message,
-            "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        for kind, (state, why) in set_to.items()
-    ]
     return {
         "admission": None,
-        "conditions": [*(c for c in status["conditions"] if c["type"] not in set_to), *conditions],
+        "conditions": released_conditions(workload, reason, message, f"{now:%Y-%m-%dT%H:%M:%SZ}"),
     }

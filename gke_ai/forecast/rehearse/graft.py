@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gke_ai.forecast.snapshot.fields import SELECTED, kinds
+from gke_ai.kube.pods import templates
 
 Object = dict[str, Any]
 IMAGE = "rehearsal.invalid/unlisted"
@@ -89,18 +90,3 @@ def pod_specs(kind: str, item: Mapping[str, Any]) -> Iterator[Object]:
     for template in templates(kind, item):
         if "spec" in template:
             yield template["spec"]
-
-
-def templates(kind: str, item: Mapping[str, Any]) -> Iterator[Object]:
-    """Yields the pod templates in an object. A pod is its own."""
-    spec = item.get("spec", {})
-    if kind == "Pod":
-        yield dict(item)
-    elif kind == "PodTemplate":
-        yield item.get("template", {})
-    elif kind == "JobSet":
-        yield from (job["template"].get("spec", {}).get("template", {}) for job in spec.get("replicatedJobs", []))
-    elif kind == "Workload":
-        yield from (pod_set.get("template", {}) for pod_set in spec.get("podSets", []))
-    elif "template" in spec:
-        yield spec["template"]

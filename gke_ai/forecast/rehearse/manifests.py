@@ -16,7 +16,8 @@ from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
-from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values, wanted_pods
+from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values
+from gke_ai.kube.pods import wanted_pods
 from gke_ai.terminal import Stop
 
 Object = dict[str, Any]

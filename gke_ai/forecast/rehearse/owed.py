@@ -10,13 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from gke_ai.forecast.clock import DELAY, UPGRADED, WAITS
+from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
 
-# The emulator's mark of an idle node that its autoscaler will delete: emulator/cluster/provisioner.py.
-LEAVING = "emulator.gke-ai/leaving"
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 # https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_webhook.go
@@ -48,8 +46,8 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if metadata.get("deletionTimestamp"):
         return False
     if kind == "Node":
-        starts = bool(annotation(item, DELAY)) and not holds(item, "Ready")
-        return starts or bool(annotation(item, LEAVING)) or annotation(item, UPGRADED) in WAITS
+        starts = bool(annotation(item, READY_AFTER)) and not holds(item, "Ready")
+        return starts or bool(annotation(item, LEAVING)) or annotation(item, UPGRADED) in PASSES_TIME
     if kind == "Workload":  # Kueue queues it again at this time
         again = ((item.get("status") or {}).get("requeueState") or {}).get("requeueAt")
         return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now

@@ -20,12 +20,11 @@ from typing import TextIO
 
 import yaml
 
+from gke_ai.emulation import RUN
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.emulated import is_secret
 from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
-
-RUN = str(ROOT / "emulator" / "run")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,13 @@ class Scratch:
     def run(self, *command: str, stdin: str | None = None) -> str:
         """Runs a command of the emulator and returns its output. Stops with its error if it fails."""
         done = subprocess.run(
-            [RUN, *command], env=self.environment, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False
+            [str(RUN), *command],
+            env=self.environment,
+            cwd=ROOT,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise Stop(f"emulator/run {shlex.join(command)} failed:\n{(done.stderr or done.stdout).strip()}")
@@ -55,7 +60,7 @@ class Scratch:
     def start(self, output: TextIO, *command: str) -> subprocess.Popen[str]:
         """Starts a command, with its output in a file."""
         return subprocess.Popen(
-            [RUN, *command],
+            [str(RUN), *command],
             env=self.environment,
             cwd=ROOT,
             text=True,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
-
-from urllib3.exceptions import HTTPError
+from functools import partial
+from typing import TYPE_CHECKING
 
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.timeline import Observation, Timeline
-from gke_ai.kube.client import client_of
+from gke_ai.kube.client import client_of, follow
 from gke_ai.kube.objects import Object, holds
 from gke_ai.ops.status import AUTOSCALER_EVENTS
 from gke_ai.terminal import Stop
@@ -57,7 +54,7 @@ class Recorder:
         self._observations: list[tuple[float, str, Object, bool]] = []
         self._present: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
         self._listed = {kind: threading.Event() for kind in KINDS}
-        self._closed = False
+        self._closed = threading.Event()
         self._begun = time.monotonic()
         self._changed = self._begun
         self._applied = self._begun
@@ -72,7 +69,7 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed = True  # the threads end with their process, or with the next version that they get
+        self._closed.set()  # the threads end with their process, or with the next version that they get
 
     def begin(self) -> None:
         """Sets the time at which the change begins."""
@@ -112,54 +109,18 @@ class Recorder:
         return Timeline(tuple(observations), self._applied - self._begun, ended, settled)
 
     def _follow(self, kind: str) -> None:
-        """Lists and watches a kind. After a lost connection it lists again."""
-        while not self._closed:
-            try:
-                version = self._list(kind)
-                self._listed[kind].set()
-                for event, item in self._watch(kind, version):
-                    self._record(kind, item, event == "DELETED")
-            except (OSError, ValueError, KeyError, HTTPError):
-                time.sleep(LOOK_EVERY * 5)
-
-    def _list(self, kind: str) -> str:
-        response = self._get(kind, {}, LIST_SECONDS)
-        if response.status == 404:  # the kind is not installed yet
+        def listed(items: list[Object] | None) -> None:
+            if items is not None:
+                uids = {str(item["metadata"]["uid"]) for item in items}
+                for uid, known in list(self._present[kind].items()):
+                    if uid not in uids:
+                        self._record(kind, known, gone=True)
+                for item in items:
+                    self._record(kind, item)
             self._listed[kind].set()
-            time.sleep(1)
-            raise KeyError(kind)
-        content = json.loads(response.data)
-        items = {str(item["metadata"]["uid"]): item for item in content["items"]}
-        for uid, known in list(self._present[kind].items()):
-            if uid not in items:
-                self._record(kind, known, gone=True)
-        for item in items.values():
-            self._record(kind, item)
-        return str(content["metadata"]["resourceVersion"])
 
-    def _watch(self, kind: str, version: str) -> Iterator[tuple[str, Object]]:
-        response = self._get(kind, {"watch": "1", "resourceVersion": version}, None)
-        rest = b""
-        for chunk in response.stream(None, decode_content=True):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in filter(None, lines):
-                event = json.loads(line)
-                if event["type"] == "ERROR":  # the version is too old to continue
-                    return
-                yield event["type"], event["object"]
-            if self._closed:
-                return
-
-    def _get(self, kind: str, query: Mapping[str, str], seconds: float | None) -> Any:
         path, selector = KINDS[kind]
-        query = {**query, **({"fieldSelector": selector} if selector else {})}
-        # Signs in as any request does, but returns the response before it is complete.
-        method, url, headers, *_ = self._api.param_serialize(
-            "GET", path, header_params={}, auth_settings=["BearerToken"]
-        )
-        url += f"?{urlencode(query)}" if query else ""
-        pool = self._api.rest_client.pool_manager
-        return pool.request(method, url, headers=headers, preload_content=not query.get("watch"), timeout=seconds)
+        follow(self._api, path, listed, partial(self._record, kind), self._closed, field_selector=selector)
 
     def _record(self, kind: str, item: Object, gone: bool = False) -> None:
         now, uid = time.monotonic(), str(item["metadata"]["uid"])

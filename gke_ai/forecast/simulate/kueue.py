@@ -8,21 +8,20 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import yaml
-from urllib3.exceptions import HTTPError
 
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
 from gke_ai.components.queues.kueue import chart_values, manager_configuration
-from gke_ai.forecast.rehearse.scratch import RUN, Scratch
+from gke_ai.emulation import RUN
+from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
-from gke_ai.kube.client import client_of, request
+from gke_ai.kube.client import client_of, follow, request
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -97,29 +96,15 @@ class Kueue:
         return ask(self._process, content, self._log)
 
     def _follow(self) -> None:
-        """Lists and watches the Workloads. After a lost connection it lists again."""
-        while True:
-            try:
-                answer = request(self._api, "GET", WORKLOADS)
-                for item in answer.body["items"]:
-                    self._changes.put({"apiVersion": KUEUE_API, "kind": "Workload", **item})
-                self._read(str(answer.body["metadata"]["resourceVersion"]))
-            except (OSError, ValueError, KeyError, HTTPError, Stop):
-                time.sleep(0.5)
+        def listed(items: Sequence[Mapping[str, Any]] | None) -> None:
+            for item in items or []:
+                self._changes.put({"apiVersion": KUEUE_API, "kind": "Workload", **item})
 
-    def _read(self, version: str) -> None:
-        method, url, headers, *_ = self._api.param_serialize("GET", WORKLOADS, auth_settings=["BearerToken"])
-        url += "?" + urlencode({"watch": "1", "resourceVersion": version})
-        pool = self._api.rest_client.pool_manager
-        response = pool.request(method, url, headers=headers, preload_content=False)
-        rest = b""
-        for chunk in response.stream(None, decode_content=True):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for event in map(json.loads, filter(None, lines)):
-                if event["type"] == "ERROR":  # the version is too old to continue
-                    return
-                if event["type"] != "DELETED":
-                    self._changes.put(event["object"])
+        def changed(item: Mapping[str, Any], gone: bool) -> None:
+            if not gone:
+                self._changes.put({**item})
+
+        follow(self._api, WORKLOADS, listed, changed, threading.Event())
 
 
 @contextmanager
@@ -166,7 +151,7 @@ def configuration(queues: Queues) -> dict[str, Any]:
 
 def _start(emulator: Scratch, values: Path, log: IO[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [RUN, "queues", KUEUE_VERSION, str(values)],
+        [str(RUN), "queues", KUEUE_VERSION, str(values)],
         env=emulator.environment,
         text=True,
         stdin=subprocess.PIPE,

@@ -17,6 +17,7 @@ from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.workloads import released_conditions
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.queues import Queue
 from gke_ai.terminal import Stop
@@ -206,16 +207,9 @@ def name_of(number: int) -> str:
 
 
 def evicted(item: Mapping[str, Any]) -> Object:
-    """Returns an evicted Workload without its quota reservation, as Kueue's own job controllers write it.
-
-    https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobframework/reconciler.go
-    """
+    """Returns an evicted Workload without its quota reservation."""
     status = {key: value for key, value in item["status"].items() if key != "admission"}
-    changes = {"QuotaReserved": ("False", "Pending"), "Admitted": ("False", "NoReservation")}
-    conditions = [entry for entry in status["conditions"] if entry["type"] not in (*changes, "Requeued")]
-    for kind, (state, reason) in {**changes, "Requeued": ("True", "Preempted")}.items():
-        entry = {"type": kind, "status": state, "reason": reason, "message": "Evicted in the simulation"}
-        conditions.append({**entry, "lastTransitionTime": second(0)})
+    conditions = released_conditions(item, "Preempted", "Evicted in the simulation", second(0))
     return {**item, "status": {**status, "conditions": conditions}}
 
 

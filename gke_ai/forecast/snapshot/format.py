@@ -18,8 +18,8 @@ from gke_ai.forecast.snapshot.values import (
     invalid_values,
     is_valid_time,
     missing_fields,
-    wanted_pods,
 )
+from gke_ai.kube.pods import wanted_pods
 
 # What a scratch cluster holds: 14,000 objects of a busy cluster have 32 MB, and take 340 MB of memory to read.
 MAX_BYTES, MAX_OBJECTS = 64 * 2**20, 30_000

@@ -107,15 +107,5 @@ def is_valid_time(value: str | datetime) -> bool:
     return 2000 <= moment.year <= 2100
 
 
-def wanted_pods(item: Mapping[str, Any]) -> int:
-    """How many pods the controllers of a server, a Job or a JobSet keep at most. Counts are valid."""
-    spec = item.get("spec", {})
-    jobs = [
-        job.get("replicas", 1) * job.get("template", {}).get("spec", {}).get("parallelism", 1)
-        for job in spec.get("replicatedJobs", [])
-    ]
-    return int(sum(jobs) if jobs else spec.get("replicas", spec.get("parallelism", 1)))
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_PODS

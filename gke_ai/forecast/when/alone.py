@@ -12,6 +12,7 @@ from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.queues import flavors_of
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -69,19 +70,14 @@ def ask_alone(api: ApiClient, workload: Object, queue: str) -> Alone:
 
 def copies(api: ApiClient, queue: str) -> Iterator[tuple[str, Object]]:
     """Yields copies of the flavors, cohorts and cluster queues that share quota with a queue, with their API paths."""
-    flavors, cohorts, queues = (list_objects(api, f"{KUEUE}/{kind}") for kind in _KINDS.values())
+    all_flavors, cohorts, queues = (list_objects(api, f"{KUEUE}/{kind}") for kind in _KINDS.values())
     of_queues, of_cohorts = roots(queues, cohorts)
     names = sharing(queue, of_queues)
     cohorts = [item for item in cohorts if of_cohorts[item["metadata"]["name"]] == of_queues[queue]]
     queues = [item for item in queues if item["metadata"]["name"] in names]
-    used = {
-        flavor["name"]
-        for item in (*cohorts, *queues)
-        for group in (item.get("spec") or {}).get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-    }
-    flavors = [item for item in flavors if item["metadata"]["name"] in used]
-    for (kind, plural), items in zip(_KINDS.items(), (flavors, cohorts, queues), strict=True):
+    used = {name for item in (*cohorts, *queues) for group in flavors_of(item) for name in group}
+    own = [item for item in all_flavors if item["metadata"]["name"] in used]
+    for (kind, plural), items in zip(_KINDS.items(), (own, cohorts, queues), strict=True):
         for item in items:
             yield f"{KUEUE}/{plural}", _copy(kind, item["metadata"]["name"], renamed(item.get("spec") or {}))
 

@@ -12,18 +12,19 @@ from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import label
-from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.pods import ACCELERATORS, amounts
+from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both
 from gke_ai.ops.verify.live import Grant, bucket_command, releases, secrets
 from gke_ai.ops.verify.node_claims import NodeClaims
-from gke_ai.ops.verify.nodes import amounts, free_of, is_ready
+from gke_ai.ops.verify.nodes import free_of, is_ready
 from gke_ai.ops.verify.pod_claims import PodClaims
 from gke_ai.registered.pools import flavor_pools, node_shape
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
-from gke_ai.registered.workloads import class_choice, nominal_quotas
+from gke_ai.registered.workloads import class_choice
 
 
 @dataclass
@@ -163,10 +164,10 @@ class Verification(NodeClaims, PodClaims):
     # ----------------------------------------------------------------------------------------------------------- queues
     def quotas(self) -> Iterator[Check]:
         """Quotas are as recorded, and at most what the real nodes of each flavor have for pods."""
-        live = {queue["metadata"]["name"]: nominal_quotas(queue) for queue in self.live.cluster_queues}
+        live = {queue["metadata"]["name"]: quotas_of(queue) for queue in self.live.cluster_queues}
         granted: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         for queue in self.stack.of_kind("ClusterQueue"):
-            wanted, there = nominal_quotas(queue.props), live.get(queue.object_name, {})
+            wanted, there = quotas_of(queue.props), live.get(queue.object_name, {})
             wrong = [key for key in wanted if wanted[key] != there.get(key)]
             for key in wanted:
                 granted[key] += there.get(key, Fraction(0))

@@ -15,9 +15,10 @@ from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import INSTANCE_TYPE
 from gke_ai.catalog.quantities import format_quantity, round_up
 from gke_ai.kube.objects import Object, condition, label
+from gke_ai.kube.pods import amounts
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.verify.live import Live, moment, seconds_between
-from gke_ai.ops.verify.nodes import amounts, groups, requests_on
+from gke_ai.ops.verify.nodes import groups, requests_on
 from gke_ai.ops.verify.pod_claims import load_seconds, pods_of, startup_probes
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.registered.types import CLUSTER, NODE_POOL

@@ -21,9 +21,9 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.pods import ACCELERATORS, amounts
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, on_nodes
-from gke_ai.ops.verify.nodes import NodeGroup, allocatable_of, amounts, groups, requests_on
+from gke_ai.ops.verify.nodes import NodeGroup, allocatable_of, groups, requests_on
 from gke_ai.settings.calibration import MEASURED
 
 # Controllers set and remove these taints with the state of a node: https://kubernetes.io/docs/reference/labels-annotations-taints/,

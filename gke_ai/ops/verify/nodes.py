@@ -20,9 +20,8 @@ from gke_ai.catalog.nodes import (
     ZONE,
     NodeShape,
 )
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, holds, label
-from gke_ai.kube.pods import ended, requests
+from gke_ai.kube.pods import amounts, ended, requests
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.registered.pools import node_shape
 from gke_ai.registered.registration import RegisteredStack, Resource, selects
@@ -165,11 +164,6 @@ def _machine_accelerator(node: Object) -> str:
 
 def _recorded_shapes(stack: RegisteredStack) -> list[NodeShape]:
     return [shape for pool in stack.of_type(NODE_POOL) if (shape := node_shape(pool))]
-
-
-def amounts(texts: Mapping[str, Any]) -> dict[str, Fraction]:
-    """Parses quantities by resource."""
-    return {resource: parse_quantity(str(text)) for resource, text in texts.items()}
 
 
 def allocatable_of(node: Object) -> Mapping[str, Any]:

@@ -12,13 +12,13 @@ from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.catalog.nodes import COMPUTE_CLASS
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.kube.pods import ACCELERATORS
-from gke_ai.kube.values import Hidden, is_unset, items, list_at, mapping, value
+from gke_ai.kube.pods import ACCELERATORS, amounts
+from gke_ai.kube.queues import quotas_of
+from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
 from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
 from gke_ai.registered.pools import capacity_mode, flavor_pools
 from gke_ai.registered.registration import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL
-from gke_ai.registered.workloads import amount, nominal_quotas
 from gke_ai.settings import calibration
 
 PROJECT_FOLDER = Path(__file__).resolve().parents[4]
@@ -70,11 +70,10 @@ def _rationed(pod: Pod, resource: str, stack: RegisteredStack) -> bool:
         flavor.object_name: mapping(flavor.props, "spec", "nodeLabels") for flavor in stack.of_kind("ResourceFlavor")
     }
     return any(
-        _may_be_on(selected, flavors.get(str(flavor.get("name")), {}))
+        _may_be_on(selected, flavors.get(flavor, {}))
         for queue in stack.of_kind("ClusterQueue")
-        for group in items(queue.props, "spec", "resourceGroups")
-        if resource in list_at(group, "coveredResources")
-        for flavor in items(group, "flavors")
+        for flavor, covered in quotas_of(queue.props)
+        if covered == resource
     )
 
 
@@ -94,7 +93,7 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
     """Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size."""
     granted: dict[tuple[str, str], Fraction] = {}
     for queue in stack.of_kind("ClusterQueue"):
-        for key, quota in nominal_quotas(queue.props).items():
+        for key, quota in quotas_of(queue.props).items():
             granted[key] = granted.get(key, Fraction(0)) + quota
     measured = _calibration(stack)
     for flavor_resource in stack.of_kind("ResourceFlavor"):
@@ -105,7 +104,7 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
             if name != flavor_resource.object_name:
                 continue
             have = sum(
-                (amount(measured.room(shape).get(resource, "0")) * max_nodes for shape, max_nodes in pools),
+                (amounts(measured.room(shape)).get(resource, Fraction(0)) * max_nodes for shape, max_nodes in pools),
                 Fraction(0),
             )
             if quota > have:

@@ -1,7 +1,7 @@
 """Sets up what `emulator/run` needs: the Python environment and the requested tools. Standard library only.
 
-    python3 -m emulator.setup READY [TOOL,TOOL…]     before a command; READY is written last
-    python3 -m emulator.setup --program PROGRAM      builds the tool that has this program and prints its path
+    python3 -m emulator.installation READY [TOOL,TOOL…]     before a command; READY is written last
+    python3 -m emulator.installation --program PROGRAM      builds the tool that has this program and prints its path
 
 READY is a shell fragment. `emulator/run` names it after a hash of everything that set-up depends on. While READY and
 the Python environment in it exist, set-up runs only if a command requests tools that aren't built yet. A program that
@@ -43,7 +43,7 @@ ENVIRONMENT_SECONDS = 60  # to create the Python environment, measured as Tool.s
 AT_ONCE = 2
 SHIM = """#!/bin/sh
 # Builds the tool that contains this program, then runs it.
-path=$(PYTHONPATH="$GKE_AI_ROOT" "$GKE_AI_PYTHON" -P -m emulator.setup --program "${0##*/}") && exec "$path" "$@"
+path=$(PYTHONPATH="$GKE_AI_ROOT" "$GKE_AI_PYTHON" -P -m emulator.installation --program "${0##*/}") && exec "$path" "$@"
 """
 
 

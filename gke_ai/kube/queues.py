@@ -1,0 +1,65 @@
+"""What Kueue's objects say about quota: what queues have, lend, borrow and use, and what Workloads hold and request.
+
+Amounts are exact, in the base unit of their resource (cores, bytes, pieces).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from gke_ai.kube.objects import Object
+from gke_ai.kube.pods import amounts
+from gke_ai.kube.values import items, mapping, quantity
+
+Cell = tuple[str, str]
+"""A flavor and a resource."""
+
+
+def flavors_of(queue: Object) -> list[list[str]]:
+    """Returns the flavors of a ClusterQueue or a Cohort by resource group, in the order in which Kueue tries them."""
+    return [
+        [str(flavor.get("name")) for flavor in items(group, "flavors")]
+        for group in items(queue, "spec", "resourceGroups")
+    ]
+
+
+def quotas_of(queue: Object, key: str = "nominalQuota") -> dict[Cell, Fraction]:
+    """Returns the amounts of a ClusterQueue or a Cohort that state `key`, also `borrowingLimit` or `lendingLimit`."""
+    groups = items(queue, "spec", "resourceGroups")
+    return _cells((flavor for group in groups for flavor in items(group, "flavors")), key)
+
+
+def reserved(queue: Object, key: str = "total") -> dict[Cell, Fraction]:
+    """Returns what the Workloads of a ClusterQueue have reserved. `borrowed` of `key` is the part beyond its quota."""
+    return _cells(items(queue, "status", "flavorsReservation") or items(queue, "status", "flavorsUsage"), key)
+
+
+def held(workload: Object) -> dict[Cell, Fraction]:
+    """Returns the quota that a Workload holds."""
+    total: dict[Cell, Fraction] = defaultdict(Fraction)
+    for pod_set in items(workload, "status", "admission", "podSetAssignments"):
+        usage = amounts(mapping(pod_set, "resourceUsage"))
+        for resource, flavor in mapping(pod_set, "flavors").items():
+            total[flavor, resource] += usage.get(resource, 0)
+    return total
+
+
+def requested(workload: Object) -> dict[str, Fraction]:
+    """Returns what a Workload without quota requests, as Kueue counts it."""
+    total: dict[str, Fraction] = defaultdict(Fraction)
+    for pod_set in items(workload, "status", "resourceRequests"):
+        for resource, amount in amounts(mapping(pod_set, "resources")).items():
+            total[resource] += amount
+    return total
+
+
+def _cells(stated: Iterable[Mapping[str, Any]], key: str) -> dict[Cell, Fraction]:
+    return {
+        (str(flavor.get("name")), str(resource.get("name"))): quantity(resource[key]) or Fraction(0)
+        for flavor in stated
+        for resource in items(flavor, "resources")
+        if resource.get(key) is not None
+    }
