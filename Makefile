@@ -5,7 +5,7 @@
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
 	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
-OTHERS := FILES FAULT WITHOUT_CLUSTER PASSING
+OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
 $(foreach input,$(INPUTS),$(if $($(input)),$(eval export GKE_AI_$(input) := $$(value $(input)))))
 $(foreach input,$(OTHERS),$(if $($(input)),$(eval export $(input))))
@@ -15,13 +15,13 @@ GKE_AI = GKE_AI_PURPOSE="stack $(NAME)" emulator/run --tools "$$(python3 gke_ai/
 NAME = $${GKE_AI_STACK:-$$(basename -- "$${GKE_AI_CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
-	pytest -m "not cluster and not slow and not long" -n 3 --dist worksteal --no-header -q
+	pytest -m "not cluster and not slow and not nightly" -n 3 --dist worksteal --no-header -q
 # At the end it says where the time went. `-m` puts the project on the path, where pytest finds the plugin.
 MEASURED = emulator/run --tools all python -m pytest -p maintain.times
 # The components are checked under the name by which they are imported: gke_ai/components leads to them.
 CODE = __main__.py examples/consumer examples/python examples/training emulator gke_ai gke_ai_outputs maintain policy tests
 
-.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test test-long test-vllm faults lint docs record bench coverage-all
+.PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test-python test test-nightly test-long test-vllm faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
@@ -60,6 +60,8 @@ style:
 	emulator/run mypy --strict $(CODE)
 tests-without-cluster:
 	$(QUICK_TESTS)
+test-python:  ## run the quick tests on another Python: make test-python PYTHON=python3.13
+	GKE_AI_INTERPRETER="$$PYTHON" $(QUICK_TESTS)
 # Does not measure tests that need a cluster, nor code that a test runs in another process: see coverage-all.
 coverage:  ## print which lines and branches the tests of `make check` run
 	$(QUICK_TESTS) --cov --cov-report term
@@ -67,14 +69,15 @@ coverage:  ## print which lines and branches the tests of `make check` run
 coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
 	emulator/run coverage erase
 	-set -f; COVERAGE_PROCESS_START="$$PWD/pyproject.toml" COVERAGE_FILE="$$PWD/.coverage" \
-		emulator/run --tools all pytest -m "not long" -n 3 --dist loadfile $$FILES
+		emulator/run --tools all pytest -m "not nightly" -n 3 --dist loadfile $$FILES
 	emulator/run coverage combine --quiet
 	emulator/run coverage report
 # Runs three test files at a time, because a test waits for its cluster for most of its time.
 test:  ## run every test that CI runs
-	$(MEASURED) -m "not long" -n 3 --dist loadfile --durations 12
-test-long:  ## run all tests, with more repetitions and more kill points
-	$(MEASURED)
+	$(MEASURED) -m "not nightly" -n 3 --dist loadfile --durations 12
+test-nightly:  ## run the tests that repeat, compare versions, kill or soak: make test-nightly [PART=kills]
+	@emulator/run --tools all python -m maintain.nightly "$$PART"
+test-long: test-nightly
 # Not in CI: CONTRIBUTING.md says what it takes.
 test-vllm:  ## start a real vLLM on the CPU with what the program registers, and record what the stub is compared with
 	emulator/run python -m maintain.real_vllm

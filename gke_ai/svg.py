@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html import escape
+from math import fsum
 
 # (on light, on dark) of each color, with a contrast of at least 4.5 for text.
 PALETTE = {
@@ -22,21 +23,28 @@ PALETTE = {
     "red": ("#cf222e", "#ff7b72"),
 }
 FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
+ROUNDING = 0.001
 # Widths of letters in ems, for wide fonts, so that texts also fit in others.
 _NARROW, _WIDE = set("iljtfrI.,:;'|()[]/-! "), set("mwMW@%—")
 
 
 def width(text: str, size: float, bold: bool = False) -> float:
     """Estimates the width of a text, rather too wide than too narrow."""
-    ems = sum(0.38 if c in _NARROW else 0.95 if c in _WIDE else 0.7 if c.isupper() else 0.6 for c in text)
+    # Exact: `sum` rounds otherwise before Python 3.12, and a text would break elsewhere.
+    ems = fsum(0.38 if c in _NARROW else 0.95 if c in _WIDE else 0.7 if c.isupper() else 0.6 for c in text)
     return ems * size * (1.12 if bold else 1)
+
+
+def fits(text: str, room: float, size: float, bold: bool = False) -> bool:
+    """Whether a text fits, up to the rounding of the room that a box has left for it."""
+    return width(text, size, bold) <= room + ROUNDING
 
 
 def fitted(text: str, room: float, size: float, bold: bool = False) -> str:
     """Cuts the end of a text that does not fit."""
-    if width(text, size, bold) <= room:
+    if fits(text, room, size, bold):
         return text
-    while text and width(text + "…", size, bold) > room:
+    while text and not fits(text + "…", room, size, bold):
         text = text[:-1]
     return text.rstrip() + "…"
 
@@ -45,7 +53,7 @@ def wrapped(text: str, room: float, size: float, bold: bool = False) -> list[str
     """Splits a text into lines that fit."""
     lines: list[str] = []
     for word in text.split():
-        if lines and width(f"{lines[-1]} {word}", size, bold) <= room:
+        if lines and fits(f"{lines[-1]} {word}", room, size, bold):
             lines[-1] += f" {word}"
         else:
             lines.append(word)

@@ -1,7 +1,7 @@
 """Fuzz of what strangers send: a snapshot or configuration is accepted or refused with a reason, and nothing else.
 
-`make test` runs a few hundred cases of each, and `make test-long` ten thousand together. A case is named by its number,
-which is the seed of its mutations.
+`make test` runs a few hundred cases of each, and `make test-nightly` ten thousand together. A case is named by its
+number, which is the seed of its mutations.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_a_hostile_snapshot_is_refused_with_a_reason_or_restored(snapshot: Any) 
     assert accepted > 5
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_5000_hostile_snapshots_are_refused_with_a_reason_or_restored(snapshot: Any) -> None:
     refused, accepted = check_snapshots(snapshot, LONG)
     assert refused > 1500
@@ -359,7 +359,7 @@ def test_a_hostile_configuration_is_refused_with_a_path_a_cause_and_a_remedy_or_
     assert accepted > 5
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_5000_hostile_configurations_are_refused_with_a_path_a_cause_and_a_remedy_or_accepted() -> None:
     refused, accepted = check_configurations(LONG)
     assert refused > 2500

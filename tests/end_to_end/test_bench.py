@@ -6,7 +6,7 @@ import pytest
 
 from maintain.bench.__main__ import main
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.nightly]
 
 
 def test_quick_bench_measures_every_row(capsys: pytest.CaptureFixture[str]) -> None:

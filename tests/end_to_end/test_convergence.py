@@ -28,7 +28,7 @@ pytestmark = pytest.mark.cluster
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 EMPTY = "maintain/bench/empty.yaml"
-LONG = pytest.mark.long
+NIGHTLY = pytest.mark.nightly
 
 
 def section(name: str, source: str = EXAMPLE) -> Any:
@@ -128,7 +128,7 @@ def assert_nothing_left(emulator: Emulator) -> None:
     assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
 
 
-@LONG
+@NIGHTLY
 @pytest.mark.parametrize("delay", range(0, 40, 4))
 def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_WEBHOOK_DELAY=str(delay))
@@ -139,10 +139,10 @@ def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator
 RELEASE = "kubernetes:helm.sh/v3:Release"
 # Where an `up` is killed: the type that is being created, and what Helm says then.
 KILLS = [
-    pytest.param(RELEASE, "pending-install", id="release half installed"),
+    pytest.param(RELEASE, "pending-install", marks=NIGHTLY, id="release half installed"),
     pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
     *(
-        pytest.param(point, None, marks=LONG, id=point)
+        pytest.param(point, None, marks=NIGHTLY, id=point)
         for point in (
             "gcp:container:Cluster",
             RELEASE,
@@ -171,6 +171,7 @@ def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
         assert [release["metadata"]["labels"]["status"] for release in releases] == ["deployed"]
 
 
+@NIGHTLY
 def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
     config = emulator.configure(EMPTY, cluster=section("cluster"))
@@ -178,6 +179,7 @@ def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable
     recovered(emulator, config)
 
 
+@NIGHTLY
 def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[..., Emulator]) -> None:
     emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
     stack = {"cluster": section("cluster"), "gpuPools": section("gpuPools")}
@@ -192,7 +194,7 @@ def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[...
 KILL_SEED = os.environ.get("GKE_AI_KILL_SEED") or str(time.time_ns())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("kill", range(30))
 def test_up_killed_at_any_moment_recovers(kill: int, emulator: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     config = emulator.configure("Pulumi.dev.yaml")

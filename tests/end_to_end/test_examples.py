@@ -49,6 +49,7 @@ def test_example_without_a_case_here_is_tested_in_another_file(example: str, fil
     assert "gone(" in text or "assert_nothing_left(" in text
 
 
+@pytest.mark.nightly
 @pytest.mark.cluster
 def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
     emulator_with: Callable[..., Emulator],

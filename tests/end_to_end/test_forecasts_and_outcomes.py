@@ -3,7 +3,7 @@
 The original is changed, and a copy that was restored from its snapshot forecasts what happens. Compared are the sets of
 (workload, outcome, preemptor, flavor), and the nodes. Print the shares and every disagreement of 100 changes:
 
-    emulator/run pytest -s -m long tests/end_to_end/test_forecasts_and_outcomes.py
+    emulator/run pytest -s -m nightly tests/end_to_end/test_forecasts_and_outcomes.py
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from tests.rehearsal.seeds import SeededCase, random_case
 from tests.rehearsal.stack import configuration
 from tests.rehearsal.verdicts import Verdict, in_the_end, judge, report
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 SEEDS, TOGETHER, GOAL = 100, 25, 99
 # Changes of the configuration, in scenarios whose servers keep a replica: an `up` waits for each server's first.
 CONFIGURED = (1, 3, 46, 50, 85)
 
 
-@pytest.mark.long
 def test_of_100_forecasts_99_agree_with_what_happens() -> None:
     """Changes are applied directly: the objects with the specs that the program's components write, and node pools.
 

@@ -130,6 +130,7 @@ def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: 
     assert values(deployed)[BACKLOG] == "0"
 
 
+@pytest.mark.nightly
 def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deployed: Emulator) -> None:
     deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
     eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)

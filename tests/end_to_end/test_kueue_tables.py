@@ -1,8 +1,8 @@
 """Only here: the real Kueue decides as the tables of its own tests say, and a restored copy as the original.
 
-`make test` runs the cases that agreement.yaml names, `make test-long` all of them. Print every difference:
+`make test` runs the cases that agreement.yaml names, `make test-nightly` all of them. Print every difference:
 
-    emulator/run pytest -s -m long tests/end_to_end/test_kueue_tables.py
+    emulator/run pytest -s -m nightly tests/end_to_end/test_kueue_tables.py
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_a_copy_decides_as_its_original(title: str, results: Mapping[str, Result
     assert list(copy_differences(results[title])) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_every_case_is_as_in_its_table_or_a_listed_exception_and_every_copy_is_as_its_original() -> None:
     found = run({case.title for case in cases() if not case.reason})
     print(report(found))

@@ -171,6 +171,7 @@ def with_ray(text: str) -> str:
     return json.dumps(content)
 
 
+@pytest.mark.nightly
 def test_unlisted_fields_are_no_change_and_a_run_of_ray_makes_room(repository: Path, tmp_path: Path) -> None:
     """The base has the image of the server, the snapshot has another configuration of Kueue and a RayJob."""
     base, change = tmp_path / "base", tmp_path / "change"

@@ -70,7 +70,7 @@ def test_mistake_of_a_program_in_yaml_is_reported_without_a_traceback(
     assert 'File "' not in output
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.cluster
 def test_program_in_yaml_deploys_and_is_deleted(emulator: Emulator) -> None:
     program = Program(emulator)

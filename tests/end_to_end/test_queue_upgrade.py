@@ -17,7 +17,7 @@ from tests.end_to_end.emulator import Emulator, eventually
 from tests.end_to_end.test_convergence import section
 from tests.end_to_end.test_mixed import holds
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 EXAMPLE = "examples/multislice-training.yaml"
 NAMESPACE = "default"

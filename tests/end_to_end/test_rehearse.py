@@ -99,6 +99,7 @@ def spot(emulator: Emulator, file: str, replicas: int) -> Path:
     return emulator.configure(example, gpuPools=[pool], serving=[server], training=[run]).rename(emulator.state / file)
 
 
+@pytest.mark.nightly
 def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator: Emulator) -> None:
     """There is quota for both. The scheduler ends the pod of lower priority, because no node comes."""
     out = emulator.state / "out.json"
@@ -116,7 +117,9 @@ def test_without_spot_capacity_a_new_replica_takes_the_node_of_the_run(emulator:
     clean(emulator)
 
 
-@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGTERM], pytest.param([signal.SIGINT, signal.SIGINT], marks=pytest.mark.nightly)]
+)
 def test_an_interrupted_rehearsal_leaves_nothing(numbers: list[signal.Signals], emulator: Emulator) -> None:
     """The signals go to its whole group, in which make's shell ends first: from a terminal, or from a service."""
     process = subprocess.Popen(

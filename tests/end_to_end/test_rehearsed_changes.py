@@ -10,7 +10,7 @@ import pytest
 
 from tests.rehearsal.changes import Change, changes, judged, rehearsed, running
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def test_an_interrupted_simulation_leaves_nothing(emulator: Emulator, command: l
     assert not emulator.processes()
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_an_hour_of_jobs_on_the_whole_emulator_is_the_hour_of_the_simulation() -> None:
     """Each admission, eviction and end is at the same time of the clock, with Jobs, pods and Kueue's release.
 

@@ -2,7 +2,7 @@
 
 Each seed has cluster queues of its own, so one replay has all of them at the same time:
 
-    emulator/run pytest -s -m long tests/end_to_end/test_simulation_theory.py
+    emulator/run pytest -s -m nightly tests/end_to_end/test_simulation_theory.py
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.simulation.theory import (
     starts,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 MEAN = 210.0
 # The first runs meet an empty queue, and no runs follow the last ones.

@@ -24,7 +24,7 @@ from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator, eventually
 from tests.snapshots import synthetic
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.nightly]
 
 # A server and a run of two pods fill the queue.
 CONFIG = "examples/training-job.yaml"

@@ -1,6 +1,6 @@
 """Only here: replays say within which time a run starts, on days on which the real Kueue decides.
 
-emulator/run pytest -s -m long tests/end_to_end/test_start.py
+emulator/run pytest -s -m nightly tests/end_to_end/test_start.py
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.end_to_end.simulated import replayed
 from tests.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted
 from tests.simulation.theory import configuration
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 # Of each second day, so many runs that had to wait are asked about, evenly over the day. A question costs minutes: each
 # end in each replay makes Kueue try all that wait again. A start beyond the horizon is infinite, as in a replay.

@@ -27,7 +27,9 @@ def emulator() -> Iterator[Emulator]:
         yield started
 
 
-@pytest.mark.parametrize("token", [VARIABLE, SECRET], ids=["variable", "secret"])
+@pytest.mark.parametrize(
+    "token", [pytest.param(VARIABLE, marks=pytest.mark.nightly), SECRET], ids=["variable", "secret"]
+)
 def test_token_is_in_no_state_preview_log_or_output(token: str, emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
     if token == SECRET:

@@ -137,7 +137,13 @@ RECORDED: dict[str, tuple[Path, Path, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(path, marks=[] if path.stem[:2] == "1-" else [pytest.mark.nightly], id=path.stem)
+        for path in TUTORIALS
+    ],
+)
 def test_each_command_of_a_tutorial_prints_the_output_of_its_page(
     page: Path, emulator: Emulator, checkout: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 Print every difference from the tables:
 
-    emulator/run pytest -s -m long tests/end_to_end/test_when.py
+    emulator/run pytest -s -m nightly tests/end_to_end/test_when.py
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ def assert_nothing_is_left(emulator: Emulator) -> None:
     assert not (emulator.state / "rehearsal").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[str, Answer]) -> None:
     answer = answers[question.name]
@@ -171,7 +172,7 @@ def test_kueue_answers_as_its_table_says(queues: Place) -> None:
     assert [*differing(queues, chosen)] == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_kueue_answers_every_question_as_its_tables_say(queues: Place) -> None:
     assert len(questions()) >= 40
     found = [*differing(queues, questions())]

@@ -17,7 +17,7 @@ from tests.rehearsal.facts import as_facts
 from tests.rehearsal.verdicts import Outcome
 from tests.rehearsal.worked_cases import Case, cases
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 # A node of 8 GPUs for each case. No case uses more at a time, so that quota decides, not capacity.
 POOL = {"name": "l4", "machine_type": "g2-standard-96", "nodes_per_zone": len(cases())}

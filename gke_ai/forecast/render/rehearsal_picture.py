@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import fsum
 
 from gke_ai.forecast.forecast import Count, Forecast, Lane
 from gke_ai.forecast.render import rehearsal, rehearsal_headline
@@ -60,7 +61,7 @@ def drawn(forecast: Forecast) -> str:
     headline = wrapped(rehearsal_headline.sentence(forecast), WIDTH - 48, 17, True)
     shift = LINE * (len(headline) - 1)
     top = TOP + shift
-    base = top + sum(LANE + _height(of_lane) for of_lane in bars) + 26 * groups
+    base = top + fsum(LANE + _height(of_lane) for of_lane in bars) + 26 * groups
     canvas = Canvas(WIDTH, base + 78, f"What the change of {forecast.stack} does over time")
     canvas.rect(0, 0, canvas.width, canvas.height, "page", radius=12)
     for number, line in enumerate(headline):

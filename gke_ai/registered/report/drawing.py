@@ -17,7 +17,7 @@ from gke_ai.registered.report.layout import (
     laid_out,
     name_lines,
 )
-from gke_ai.svg import Canvas, fitted, width
+from gke_ai.svg import Canvas, fits, fitted, width
 
 # Color of a component's edge if nothing is marked, by its subject.
 _COLORS = {"Cluster": "blue", "Pool": "blue", "Class": "blue", "Bucket": "teal", "Kueue": "violet", "Queue": "violet"}
@@ -65,7 +65,7 @@ def draw_box(canvas: Canvas, box: Box, x: float, y: float, wide: float, marked: 
     for index, text in enumerate(name_lines(box, wide)):
         line = y + 22 + NAME_LINE * index
         canvas.text(left, line, text, NAME_SIZE, bold=True)
-    subtitle = box.subtitle if width(box.subtitle, TEXT_SIZE) <= room else box.kind
+    subtitle = box.subtitle if fits(box.subtitle, room, TEXT_SIZE) else box.kind
     canvas.text(left, line + LINE, fitted(subtitle, room, TEXT_SIZE), TEXT_SIZE, "muted")
     for index, child in enumerate(box.children):
         below = line + 36 + LINE * index

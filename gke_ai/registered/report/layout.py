@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import fsum
 
 from gke_ai.registered.report.graph import Box, Graph
-from gke_ai.svg import fitted, width
+from gke_ai.svg import fits, fitted, width
 
 ROW_GAP, MARGIN = 22, 24
 LINE, NAME_LINE, HEAD = 17, 18, 50
@@ -56,7 +57,7 @@ def laid_out(drawn: Graph) -> Layout:
     ordered(columns, near)
     widths = column_widths(columns, drawn)
     gap = gap_of(columns)
-    lefts = [MARGIN + sum(widths[:index]) + gap * index for index in range(len(columns))]
+    lefts = [MARGIN + fsum(widths[:index]) + gap * index for index in range(len(columns))]
     height |= {node: box_height(box, widths[layer[node]]) for node, box in drawn.boxes.items()}
     tops = placed(columns, near, height)
     column_of = {node: index for index, column in enumerate(columns) for node in column}
@@ -73,7 +74,7 @@ def laid_out(drawn: Graph) -> Layout:
         edges[edge] = (*points, (lefts[layer[last]], middle(last)))
     places = {node: (lefts[layer[node]], tops[node], widths[layer[node]]) for node in drawn.boxes}
     lowest = max((tops[node] + height[node] for node in tops), default=0)
-    return Layout(places, edges, MARGIN * 2 + sum(widths) + gap * (len(columns) - 1), lowest + MARGIN)
+    return Layout(places, edges, MARGIN * 2 + fsum(widths) + gap * (len(columns) - 1), lowest + MARGIN)
 
 
 def column_widths(columns: list[list[str]], drawn: Graph) -> list[float]:
@@ -83,7 +84,7 @@ def column_widths(columns: list[list[str]], drawn: Graph) -> list[float]:
     ]
     room = WIDEST - gap_of(columns) * (len(columns) - 1) - MARGIN * 2
     max_width = float(BROAD)
-    while max_width > NARROW and sum(max(NARROW, min(wide, max_width)) for wide in wanted) > room:
+    while max_width > NARROW and fsum(max(NARROW, min(wide, max_width)) for wide in wanted) > room:
         max_width -= 5
     return [max(NARROW, min(wide, max_width)) for wide in wanted]
 
@@ -147,9 +148,9 @@ def ordered(columns: list[list[str]], near: Mapping[str, set[str]]) -> None:
 def placed(columns: list[list[str]], near: Mapping[str, set[str]], height: Mapping[str, float]) -> dict[str, float]:
     """Returns the top of each box: near the middle of its neighbors, in column order, without overlap."""
     tops: dict[str, float] = {}
-    tallest = max((sum(height[node] + ROW_GAP for node in column) - ROW_GAP for column in columns), default=0)
+    tallest = max((fsum(height[node] + ROW_GAP for node in column) - ROW_GAP for column in columns), default=0)
     for column in columns:
-        y = MARGIN + (tallest - sum(height[node] + ROW_GAP for node in column) + ROW_GAP) / 2
+        y = MARGIN + (tallest - fsum(height[node] + ROW_GAP for node in column) + ROW_GAP) / 2
         for node in column:
             tops[node] = y
             y += height[node] + ROW_GAP
@@ -159,7 +160,7 @@ def placed(columns: list[list[str]], near: Mapping[str, set[str]], height: Mappi
             wanted = {}
             for node in column:
                 middles = sorted(tops[other] + height[other] / 2 for other in near[node])
-                wanted[node] = sum(middles) / len(middles) - height[node] / 2
+                wanted[node] = fsum(middles) / len(middles) - height[node] / 2
             settle(column, wanted, height, tops)
     highest = min((tops[node] for column in joined for node in column), default=0)
     for column, beside in zip(columns, joined, strict=True):
@@ -192,10 +193,10 @@ def settle(column: list[str], wanted: Mapping[str, float], height: Mapping[str, 
 def name_lines(box: Box, wide: float) -> list[str]:
     """Breaks the name of a box after a separator if it is too long. Returns at most two lines."""
     room = wide - RIGHT - (SIGNED if box.operation else PLAIN)
-    if width(box.name, NAME_SIZE, bold=True) <= room:
+    if fits(box.name, room, NAME_SIZE, bold=True):
         return [box.name]
     breaks = [index + 1 for index, sign in enumerate(box.name[:-1]) if sign in "-._/"]
-    fit = [place for place in breaks if width(box.name[:place], NAME_SIZE, bold=True) <= room]
+    fit = [place for place in breaks if fits(box.name[:place], room, NAME_SIZE, bold=True)]
     if not fit:
         return [fitted(box.name, room, NAME_SIZE, bold=True)]
     return [box.name[: fit[-1]], fitted(box.name[fit[-1] :], room, NAME_SIZE, bold=True)]
