@@ -17,7 +17,7 @@ NAME = $${GKE_AI_STACK:-$$(basename -- "$${GKE_AI_CONFIG:-dev.yaml}" | sed 's/[.
 QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint \
 	pytest -m "not cluster and not slow and not nightly" -n 3 --dist worksteal --no-header -q
 # At the end it says where the time went. `-m` puts the project on the path, where pytest finds the plugin.
-MEASURED = emulator/run --tools all python -m pytest -p maintain.times
+MEASURED = emulator/run --tools tests python -m pytest -p maintain.times
 # The components are checked under the name by which they are imported: gke_ai/components leads to them.
 CODE = __main__.py examples/consumer examples/python examples/training emulator gke_ai gke_ai_outputs maintain policy tests
 

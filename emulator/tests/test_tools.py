@@ -132,7 +132,7 @@ def test_a_stack_needs_no_tool_of_the_tests_and_the_linters() -> None:
 
 
 def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(Stop, match=r"The emulator has no tool kubectl\. Choose from: stack, all, kubernetes,"):
+    with pytest.raises(Stop, match=r"The emulator has no tool kubectl\. Choose from: stack, all, tests, kubernetes,"):
         selected("stack,kubectl")
 
 

@@ -47,6 +47,7 @@ DURATIONS: Mapping[str, Sequence[str]] = {
     "make check": ("two to three minutes",),
     "make test": ("about 25 minutes",),
     "test_worked_cases.py": ("about 2 minutes",),
+    "test_start.py": ("about half an hour",),
     "test_forecasts_and_outcomes.py": ("about half an hour",),
 }
 _AMOUNT = r"(?:an?|half an|\d+|" + "|".join(NUMBERS[1:]) + r"|fifteen|twenty|thirty)"
