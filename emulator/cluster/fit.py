@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from emulator.cluster import node_agents
-from gke_ai.catalog.quantities import format_quantity, parse_quantity
+from gke_ai.catalog.quantities import format_quantity
 from gke_ai.kube import pods
 
 Object = dict[str, Any]
@@ -62,9 +62,7 @@ def shortage(requested: Amounts, free: Amounts) -> str | None:
 def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
     """Whether one of the pod's tolerations covers a taint."""
     for toleration in pod["spec"].get("tolerations", []):
-        if toleration.get("effect") not in (None, "", taint["effect"]):
-            continue
-        if toleration.get("key") not in (None, "", taint["key"]):
+        if any(toleration.get(part) not in (None, "", taint[part]) for part in ("effect", "key")):
             continue
         if toleration.get("operator") == "Exists" or (
             toleration.get("key") and toleration.get("value", "") == taint.get("value", "")
@@ -90,10 +88,7 @@ def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]
 
 def room(node: Object) -> dict[str, Fraction]:
     """The resources that a node has for pods other than GKE's own agents, which run on every node."""
-    return less(
-        {key: parse_quantity(str(value)) for key, value in node["status"]["allocatable"].items()},
-        node_agents.requests_on(node),
-    )
+    return less(pods.amounts(node["status"]["allocatable"]), node_agents.requests_on(node))
 
 
 def less(free: Amounts, requested: Amounts) -> dict[str, Fraction]:
