@@ -74,7 +74,7 @@ coverage-all:  ## print which lines and branches all tests run, in every process
 	emulator/run coverage report
 # Runs three test files at a time, because a test waits for its cluster for most of its time.
 test:  ## run every test that CI runs
-	$(MEASURED) -m "not nightly" -n 3 --dist loadfile --durations 12
+	$(MEASURED) -m "not nightly" -n 3 --dist loadfile --no-loadscope-reorder --durations 12
 test-nightly:  ## run the tests that repeat, compare versions, kill or soak: make test-nightly [PART=kills]
 	@emulator/run --tools all python -m maintain.nightly "$$PART"
 test-long: test-nightly

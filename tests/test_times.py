@@ -22,6 +22,34 @@ def test_a_run_names_its_slowest_files_and_its_cpu_time(tmp_path: Path) -> None:
     assert "CPU-minutes of this machine" in printed[3]
 
 
+def test_long_files_come_first_then_those_of_clusters(tmp_path: Path) -> None:
+    folder = tmp_path / "end_to_end"
+    folder.mkdir()
+    mark = "import pytest\n\n@pytest.mark.cluster\n"
+    for name, begin in (("a_quick", ""), ("b_cluster", mark), (times.LONGEST[1], mark), (times.LONGEST[0], mark)):
+        (folder / f"test_{name}.py").write_text(f"{begin}def test_it():\n    pass\n")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "maintain.times",
+        "--collect-only",
+        "-q",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = [line.partition("::")[0].rpartition("/")[2] for line in done.stdout.splitlines() if "::" in line]
+    names = (times.LONGEST[0], times.LONGEST[1], "b_cluster", "a_quick")
+    assert found == [f"test_{name}.py" for name in names]
+
+
+def test_the_longest_files_exist_and_are_in_make_test() -> None:
+    files = [ROOT / "tests" / "end_to_end" / f"test_{name}.py" for name in times.LONGEST]
+    assert all("pytest.mark.cluster" in file.read_text() for file in files)
+
+
 def test_time_of_all_cores_only_grows() -> None:
     before = times.cpu_seconds()
     sum(range(10**7))
