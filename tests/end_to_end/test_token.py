@@ -33,6 +33,7 @@ def emulator() -> Iterator[Emulator]:
 def test_token_is_in_no_state_preview_log_or_output(token: str, emulator: Emulator) -> None:
     config = emulator.configure(EXAMPLE)
     if token == SECRET:
+        emulator.make("preview", config)  # creates the stack
         emulator.pulumi("config", "set", "--secret", "gke-ai:hfToken", token)
     outputs = [emulator.make("preview", config), emulator.pulumi("preview", "--json"), emulator.make("up")]
     (secret,) = emulator.get("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret")
