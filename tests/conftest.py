@@ -10,8 +10,14 @@ from typing import Any
 
 import pytest
 
+from emulator.tests.harness import restore_interrupts
 from gke_ai.components.base import Component
 from tests.recorder import Record, construct, record
+
+
+def pytest_configure() -> None:
+    """Restores what a shell's background job lacks."""
+    restore_interrupts()
 
 
 def pytest_collection_finish() -> None:

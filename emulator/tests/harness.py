@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -115,6 +116,12 @@ class Project:
         (host,) = (pid for pid, command in commands.items() if "-m emulator.language_host" in command)
         program, child = json.loads(file.read_text())
         return [host, program, child]
+
+
+def restore_interrupts() -> None:
+    """Lets the programs of tests be interrupted also if this process ignores it: a shell's background job does."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def fork_of(pid: int) -> int:

@@ -257,6 +257,15 @@ def test_a_signal_also_reaches_the_children_of_a_forked_program(folder: Path, tm
     until_none(child.exists, "the child ends")
 
 
+def test_tests_pass_in_the_background_job_of_a_shell() -> None:
+    """Such a job ignores interrupts, and so would each program that a test starts."""
+    test = f"{Path(__file__)}::test_signals_reach_the_forked_program"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+    ignoring = ["/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh", *command]
+    done = subprocess.run(ignoring, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_is_ignored_stays_ignored_in_the_forked_program(
     folder: Path, tmp_path: Path, number: signal.Signals
