@@ -15,10 +15,11 @@ import shutil
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,9 @@ from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.render.rehearsal import remarks, tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.kube.objects import condition
 from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import Emulator
+from tests.end_to_end.emulator import Emulator, eventually
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.scenario import ACCELERATOR
 from tests.repository import ROOT
@@ -181,6 +183,12 @@ def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
 
 
 # ---------------------------------------------------------------------------------------------------------- rehearsals
+def decided(cluster: queue_cluster.QueueCluster, known: Collection[str]) -> bool:
+    """Whether Kueue has decided on a Workload that is not known."""
+    new = [item for item in cluster.workloads() if item["metadata"]["uid"] not in known]
+    return any(condition(item, "QuotaReserved") for item in new)
+
+
 @contextmanager
 def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
     """Runs a base on a cluster, and yields the file of its snapshot."""
@@ -199,7 +207,11 @@ def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
                 path = folder / "base" / f"{number:02}.yaml"
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(yaml.safe_dump(item))
+                known = {found["metadata"]["uid"] for found in cluster.workloads()}
                 emulator.run("kubectl", *kubeconfig, "apply", "-f", str(path))
+                if QUEUE_LABEL in item["metadata"].get("labels", {}) and item["kind"] != "Deployment":
+                    # On a busy machine Kueue may see the next run first, and then prefer it.
+                    eventually(partial(decided, cluster, known), f"Kueue decides on {item['metadata']['name']}")
                 if item["kind"] in ("Job", "JobSet", "Deployment", "StatefulSet"):
                     cluster.settle(2)  # admitted in this order
             cluster.settle()
