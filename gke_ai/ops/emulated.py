@@ -24,7 +24,7 @@ from gke_ai.terminal import Stop
 
 def emulator(*command: str) -> str:
     """Returns what a command of the emulator prints. If it fails, this command exits with its exit code."""
-    done = subprocess.run([str(RUN), *command], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([RUN, *command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
     return done.stdout

@@ -45,13 +45,7 @@ class Scratch:
     def run(self, *command: str, stdin: str | None = None) -> str:
         """Runs a command of the emulator and returns its output. Stops with its error if it fails."""
         done = subprocess.run(
-            [str(RUN), *command],
-            env=self.environment,
-            cwd=ROOT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
+            [RUN, *command], env=self.environment, cwd=ROOT, input=stdin, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise Stop(f"emulator/run {shlex.join(command)} failed:\n{(done.stderr or done.stdout).strip()}")
@@ -60,7 +54,7 @@ class Scratch:
     def start(self, output: TextIO, *command: str) -> subprocess.Popen[str]:
         """Starts a command, with its output in a file."""
         return subprocess.Popen(
-            [str(RUN), *command],
+            [RUN, *command],
             env=self.environment,
             cwd=ROOT,
             text=True,

@@ -151,7 +151,7 @@ def configuration(queues: Queues) -> dict[str, Any]:
 
 def _start(emulator: Scratch, values: Path, log: IO[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [str(RUN), "queues", KUEUE_VERSION, str(values)],
+        [RUN, "queues", KUEUE_VERSION, str(values)],
         env=emulator.environment,
         text=True,
         stdin=subprocess.PIPE,
