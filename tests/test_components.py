@@ -35,7 +35,6 @@ from gke_ai.components.runs.job import hooks
 from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load, model
-from gke_ai.settings.runs import run_name
 from tests.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
@@ -563,7 +562,7 @@ def test_a_run_that_exists_already_is_named_with_the_command_that_deletes_it(
     assert messages == []
     assert explain(failed('jobs.batch "r" already exists')) is False
     (message,) = messages
-    name = run_name(run)
+    name = run.object_name
     assert said in message
     service = run.service_name + name.removeprefix("r")
     command = f"kubectl -n {run.namespace} delete --ignore-not-found job/{name} service/{service}"

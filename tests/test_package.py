@@ -16,7 +16,6 @@ from pydantic.alias_generators import to_camel
 from gke_ai import components
 from gke_ai.components.plugin.inputs import ComponentInputs
 from gke_ai.settings import model
-from gke_ai.settings.runs import run_name
 from tests.repository import ROOT
 
 EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
@@ -250,7 +249,7 @@ def test_omitted_inputs_stay_omitted() -> None:
     section, _ = inputs_of("FinetuneJob").arguments({"name": "r", "volume": {"bucket": "b"}})
     assert isinstance(section, model.FineTune)
     assert section.model_fields_set == {"name", "kind", "volume"}
-    assert run_name(section) == run_name(model.FineTune(name="r", volume=model.FuseVolume(bucket="b")))
+    assert section.object_name == model.FineTune(name="r", volume=model.FuseVolume(bucket="b")).object_name
 
 
 def test_null_counts_as_omitted() -> None:

@@ -12,7 +12,6 @@ from emulator.kubernetes_plugin import kinds, releases
 from emulator.kubernetes_plugin.omitted import without_omitted
 from gke_ai.settings import load
 from gke_ai.settings.model import FineTune
-from gke_ai.settings.runs import run_name
 from tests import recorded
 
 RUNS = {"kubernetes:batch/v1:Job", "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"}
@@ -62,7 +61,7 @@ def runs_of(version: str, system: str) -> tuple[set[str], set[str]]:
     kept = {resource["inputs"]["metadata"]["name"] for resource in resources if resource["type"] in RUNS}
     sections = {key.removeprefix("gke-ai:"): value for key, value in config.items() if key.startswith("gke-ai:")}
     stack = load(sections, config["gcp:project"])
-    return kept, {run_name(run) for run in stack.runs}
+    return kept, {run.object_name for run in stack.runs}
 
 
 @pytest.mark.parametrize(("version", "system"), RECORDS)

@@ -13,7 +13,6 @@ from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
 from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
-from gke_ai.settings.runs import run_name
 from gke_ai.settings.stack import Quota
 from gke_ai.settings.stack.queues import flavors_of
 from tests.mistakes import PROJECT, good, problems_of
@@ -231,15 +230,15 @@ def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
 def test_fixed_name_is_the_name() -> None:
     values = good()
     values["training"][0]["fixedName"] = True
-    assert run_name(loaded(values).runs[0]) == "finetune"
+    assert loaded(values).runs[0].object_name == "finetune"
 
 
 def test_same_run_always_has_the_same_name() -> None:
     values = good()
     spelled_out = good()
     spelled_out["training"][0] |= {"epochs": 1, "labels": {}}
-    name = run_name(loaded(values).runs[0])
-    assert name == run_name(loaded(spelled_out).runs[0])
+    name = loaded(values).runs[0].object_name
+    assert name == loaded(spelled_out).runs[0].object_name
     stem, _, digits = name.rpartition("-")
     assert stem == "finetune"
     assert len(digits) == 6
@@ -259,9 +258,9 @@ def test_same_run_always_has_the_same_name() -> None:
 )
 def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
     values = good()
-    before = run_name(loaded(values).runs[0])
+    before = loaded(values).runs[0].object_name
     values["training"][0] |= change
-    assert run_name(loaded(values).runs[0]) != before
+    assert loaded(values).runs[0].object_name != before
 
 
 def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:

@@ -15,7 +15,6 @@ from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
 from gke_ai.components.queues import queue_order
 from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
-from gke_ai.settings.runs import run_name
 from tests.recorder import PROJECT, Record, construct, record, run_program
 from tests.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
 from tests.test_components import failed
@@ -92,8 +91,8 @@ def test_name_of_a_run_follows_from_its_content() -> None:
     first, second = (
         model.TpuBatch.model_validate({"name": "j", "pool": "p", "args": [text]}) for text in ("3600s", "60s")
     )
-    assert run_name(first) != run_name(second)
-    assert run_name(first.model_copy(update={"fixed_name": True})) == "j"
+    assert first.object_name != second.object_name
+    assert first.model_copy(update={"fixed_name": True}).object_name == "j"
 
 
 # --- a Job on one slice -----------------------------------------------------------------------------------------------
@@ -263,9 +262,9 @@ def test_hugging_face_is_reached_by_a_run_that_reads_the_token() -> None:
 
 def test_new_keys_that_are_not_set_change_no_name() -> None:
     before = loaded(slices())
-    assert {run_name(run) for run in before.runs} == NAMES
+    assert {run.object_name for run in before.runs} == NAMES
     after = loaded(with_bucket())
-    changed = {run_name(run) for run in after.runs} - NAMES
+    changed = {run.object_name for run in after.runs} - NAMES
     assert {name.rpartition("-")[0] for name in changed} == {"train-3", "host"}
 
 

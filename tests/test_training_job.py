@@ -20,7 +20,6 @@ from gke_ai.components.runs.run_client import RunClient
 from gke_ai.ops.doctor import needs
 from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
-from gke_ai.settings.runs import run_name
 from gke_ai.settings.warnings import long_grace_periods
 from tests.recorder import PROJECT, ROOT, Record, configuration, record, run_program
 from tests.test_bad_training import classed, training
@@ -326,7 +325,7 @@ def test_jobset_is_one_run_that_outlives_its_configuration(create: Build) -> Non
 
 def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
     def name(**more: Any) -> str:
-        return run_name(TrainingRun.model_validate(RUN | more))
+        return TrainingRun.model_validate(RUN | more).object_name
 
     # As the first version with this kind gave it. A later version must give the same.
     assert name() == "pretrain-eb2866"

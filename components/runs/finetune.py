@@ -26,7 +26,7 @@ from gke_ai.components.workload import (
     shared_memory,
 )
 from gke_ai.settings.model import FineTune
-from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints, run_name
+from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
 
 REMOVE_INCOMPLETE_CHECKPOINTS = """\
 if [ "$JOB_COMPLETION_INDEX" = 0 ]; then
@@ -86,8 +86,8 @@ class FinetuneJob(RunComponent):
         """
         super().__init__(name, opts)
         run = args
-        job = run_name(run)
-        service, headless = self.create_service(run, job)
+        job = run.object_name
+        service, headless = self.create_service(run)
         spec: Any = {
             **pod_failure_policy(run, "Ignore"),
             "backoff_limit": run.allowed_failures(run.pods),

@@ -23,7 +23,7 @@ from gke_ai.components.workload import (
     shared_memory,
 )
 from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
-from gke_ai.settings.runs import grace_period, ignores_disruptions, run_name
+from gke_ai.settings.runs import grace_period, ignores_disruptions
 from gke_ai.settings.stack import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
@@ -53,13 +53,13 @@ class RunComponent(Component):
 
     job_name: pulumi.Output[str]
 
-    def create_service(self, run: FineTune | TpuBatch, job: str) -> tuple[str, pulumi.Resource]:
+    def create_service(self, run: FineTune | TpuBatch) -> tuple[str, pulumi.Resource]:
         """The headless Service of a Job, with its name. A replaced run keeps its own."""
-        name = service_of(run, job)
+        name = service_of(run)
         service = k8s.core.v1.Service(
             f"{run.namespace}/{name}",
             metadata={"name": name, "namespace": run.namespace},
-            spec={"cluster_ip": "None", "selector": {"job-name": job}},
+            spec={"cluster_ip": "None", "selector": {"job-name": run.object_name}},
             opts=pulumi.ResourceOptions(
                 parent=self, retain_on_delete=outlives(run), hooks=explained(run, f"service {name}")
             ),
@@ -154,10 +154,10 @@ def explained(run: Run, title: str) -> pulumi.ResourceHookBinding:
 
 
 def _still_there(run: Run) -> str:
-    kind, job = run.object_kind, run_name(run)
+    kind, job = run.object_kind, run.object_name
     objects = f"{kind.lower()}/{job}"
     if isinstance(run, FineTune | TpuBatch):
-        objects += f" service/{service_of(run, job)}"
+        objects += f" service/{service_of(run)}"
     delete = f"delete the old one first: kubectl -n {run.namespace} delete --ignore-not-found {objects}"
     if run.fixed_name:
         return (
@@ -170,9 +170,9 @@ def _still_there(run: Run) -> str:
     )
 
 
-def service_of(run: FineTune | TpuBatch, job: str) -> str:
+def service_of(run: FineTune | TpuBatch) -> str:
     """The name of the headless Service of a run's Job."""
-    return run.service_name + job.removeprefix(run.name)
+    return run.service_name + run.suffix
 
 
 def pod_failure_policy(run: Run, action: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from gke_ai.components.runs.job import (
     tpu_pod,
 )
 from gke_ai.settings.model import Multislice, TrainingRun
-from gke_ai.settings.runs import ignores_disruptions, run_name
+from gke_ai.settings.runs import ignores_disruptions
 
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": GKE_NODEPOOL}
@@ -86,7 +86,7 @@ class MultisliceJob(RunComponent):
         """
         super().__init__(name, opts)
         run = args
-        jobset = run_name(run)
+        jobset = run.object_name
         nodes = SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds)
         annotations = {**({} if pool_of_slice else EXCLUSIVE), **queued_annotations(queued_seconds)}
 
@@ -142,7 +142,7 @@ def replicated_job(
         pod["restartPolicy"] = "Never"
     if pool is not None:
         container = pod["containers"][0]
-        container["env"] = [*slice_variables(run_name(run)), *container.get("env", [])]
+        container["env"] = [*slice_variables(run.object_name), *container.get("env", [])]
         pod["nodeSelector"] = {**pod.get("nodeSelector", {}), GKE_NODEPOOL: pool}
     if run.host_network:
         pod |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}

@@ -18,7 +18,6 @@ from gke_ai.components.runs.job import (
 )
 from gke_ai.components.workload import SKIP_AWAIT
 from gke_ai.settings.model import TpuBatch
-from gke_ai.settings.runs import run_name
 
 
 class TpuBatchJob(RunComponent):
@@ -72,12 +71,12 @@ class TpuBatchJob(RunComponent):
         """
         super().__init__(name, opts)
         run = args
-        job = run_name(run)
+        job = run.object_name
         pod = tpu_pod(run, SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds))
         spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
         services: list[pulumi.Resource] = []
         if hosts > 1:
-            service, headless = self.create_service(run, job)
+            service, headless = self.create_service(run)
             services.append(headless)
             spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
             pod |= {"subdomain": service, "restartPolicy": "Never"}

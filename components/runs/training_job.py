@@ -20,7 +20,7 @@ from gke_ai.components.runs.multislice import ignored_failures
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.components.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
-from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host, run_name
+from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host
 
 CONTAINER = "training"
 # Variables with the number of the pod.
@@ -88,7 +88,7 @@ class TrainingJob(RunComponent):
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
         """
         super().__init__(name, opts)
-        run, jobset = args, run_name(args)
+        run, jobset = args, args.object_name
         created = options(run, name, self, [], kubeconfig, last_in_queue)
         if kubeconfig is not None:
             binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
@@ -156,7 +156,7 @@ def pod(run: TrainingRun) -> dict[str, Any]:
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:
     """Variables by which the pods find each other. The first pod keeps its host name when it is replaced."""
-    host, port, pods = f"{pod_host(run, 0)}.{run_name(run)}", str(run.rendezvous_port), str(run.pods)
+    host, port, pods = f"{pod_host(run, 0)}.{run.object_name}", str(run.rendezvous_port), str(run.pods)
     return {
         "MASTER_ADDR": host,
         "MASTER_PORT": port,

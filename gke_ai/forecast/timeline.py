@@ -82,8 +82,3 @@ def histories(timeline: Timeline) -> Histories:
         kind: {uid: history for uid, history in of_kind.items() if history.gone is None or history.gone > 0}
         for kind, of_kind in result.items()
     }
-
-
-def annotation(item: Object, key: str) -> str:
-    """Returns the value of an annotation, or an empty text."""
-    return str((item["metadata"].get("annotations") or {}).get(key, ""))

@@ -1,22 +1,10 @@
-"""Settings of a run's Job: name, failures, grace period and checkpoint folder."""
+"""Settings of a run's Job: failures, grace period and checkpoint folder."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 
 from gke_ai.settings.model import FineTune, Run, TrainingRun
-from gke_ai.settings.run_names import hash_of
-
-
-def run_name(run: Run) -> str:
-    """Name of the Job: `name`, followed by a hash of six hex digits unless the name is fixed.
-
-    The same configuration always has the same name, independent of this version's defaults. A changed configuration has
-    another name, so that the changed run is created beside the old one.
-    """
-    if run.fixed_name:
-        return run.name
-    return f"{run.name}-{hash_of(run)}"
 
 
 def ignores_disruptions(run: Run) -> bool:
@@ -37,14 +25,14 @@ _FIXED_FOLDER = "model-gemma2/experiment"
 def model_path(run: FineTune) -> str:
     """The folder of the run's checkpoints. Default: one of its own."""
     return run.model_path or str(
-        PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run_name(run))
+        PurePosixPath(run.volume.mount_path) / (_FIXED_FOLDER if run.fixed_name else run.object_name)
     )
 
 
 def checkpoint_folder(run: Run) -> tuple[str, PurePosixPath] | None:
     """Bucket and folder of the run's checkpoints; None if the configuration does not say where they are."""
     if isinstance(run, TrainingRun) and run.checkpoints is not None:
-        return run.checkpoints.bucket, PurePosixPath(run.checkpoints.path or run_name(run))
+        return run.checkpoints.bucket, PurePosixPath(run.checkpoints.path or run.object_name)
     if isinstance(run, FineTune):
         mount, folder = PurePosixPath(run.volume.mount_path), PurePosixPath(model_path(run))
         return (run.volume.bucket, folder.relative_to(mount)) if folder.is_relative_to(mount) else None
@@ -60,7 +48,7 @@ def pod_host(run: TrainingRun, index: int) -> str:
 
     https://jobset.sigs.k8s.io/docs/concepts/#jobset-naming-and-dns
     """
-    return f"{run_name(run)}-{WORKERS}-0-{index}"
+    return f"{run.object_name}-{WORKERS}-0-{index}"
 
 
 def removes_incomplete_checkpoints(run: FineTune) -> bool:

@@ -18,7 +18,6 @@ from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
-from gke_ai.settings.runs import run_name
 from gke_ai.terminal import Stop
 
 KINDS = ("Job", "JobSet", "Workload")
@@ -120,7 +119,7 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> M
         {
             "apiVersion": KUEUE_API,
             "kind": "Workload",
-            "metadata": {"name": run_name(run), "namespace": run.namespace},
+            "metadata": {"name": run.object_name, "namespace": run.namespace},
             "spec": {"queueName": run.queue, "priority": placed.priority, "podSets": [pod_set]},
         },
         str(path),

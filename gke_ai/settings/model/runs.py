@@ -14,6 +14,7 @@ from gke_ai.settings.model.base import DnsLabel, Request, Section
 from gke_ai.settings.model.buckets import FuseVolume
 from gke_ai.settings.model.nodes import Nodes
 from gke_ai.settings.model.pools import TpuSlice
+from gke_ai.settings.model.run_names import hash_suffix
 from gke_ai.settings.model.training import TrainingRun
 from gke_ai.settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret, TpuWorkload
 
@@ -90,6 +91,10 @@ class FineTune(GpuWorkload):
         description="Use exactly `name` as the name of the Job. A changed Job then needs a new name. If false, the "
         "name ends in a hash of the content, and a changed Job runs beside the old one.",
     )
+
+    @property
+    def suffix(self) -> str:
+        return "" if self.fixed_name else hash_suffix(self)
 
     @property
     def bucket_volume(self) -> FuseVolume | None:
@@ -182,6 +187,10 @@ class TpuRun(TpuWorkload):
         description="Use exactly `name` as the name of the run. A changed run then needs a new name. If false, the "
         "name ends in a hash of the content, and a changed run runs beside the old one.",
     )
+
+    @property
+    def suffix(self) -> str:
+        return "" if self.fixed_name else hash_suffix(self)
 
     @property
     def token(self) -> TokenSecret | None:

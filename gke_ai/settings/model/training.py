@@ -12,6 +12,7 @@ from gke_ai.catalog import checkpoints, fuse
 from gke_ai.settings.model.base import Request, Section
 from gke_ai.settings.model.buckets import BucketMount
 from gke_ai.settings.model.nodes import Nodes
+from gke_ai.settings.model.run_names import hash_suffix
 from gke_ai.settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 # Environment variables of a training job, with the key that each comes from.
@@ -54,6 +55,10 @@ class RunCheckpoints(Section):
     )
     keep: int = Field(default=2, ge=1, le=1000, description="Number of complete checkpoints to keep.")
     mount_path: str = Field(default="/checkpoints", description="Mount path of the bucket in the container.")
+
+
+# Keys that say where it runs. It moves there and continues.
+_PLACE = frozenset({"pool", "accelerator", "compute_class"})
 
 
 class TrainingRun(GpuWorkload):
@@ -127,6 +132,10 @@ class TrainingRun(GpuWorkload):
         description="Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token.",
         examples=[{"name": "hf-secret"}],
     )
+
+    @property
+    def suffix(self) -> str:
+        return hash_suffix(self, _PLACE)
 
     @property
     def bucket_mounts(self) -> list[BucketMount]:

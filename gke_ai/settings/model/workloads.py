@@ -85,6 +85,16 @@ class Workload(Section):
     )
 
     @property
+    def suffix(self) -> str:
+        """What follows the name in the names of its objects: a hash of the content of a run without a fixed name."""
+        return ""
+
+    @property
+    def object_name(self) -> str:
+        """Name of its Deployment, Job or JobSet."""
+        return self.name + self.suffix
+
+    @property
     def token(self) -> TokenSecret | None:
         """The Secret with the Hugging Face token, if the workload reads one."""
         return None

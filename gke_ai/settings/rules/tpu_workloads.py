@@ -20,7 +20,6 @@ from gke_ai.settings.model import (
 )
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
-from gke_ai.settings.runs import run_name
 from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResolvedStack
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
@@ -134,19 +133,19 @@ def services_are_for_several_pods(stack: ResolvedStack) -> Iterator[Problem]:
 @rule
 def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Jobs and Services that the program derives do not collide with others."""
-    jobs: dict[tuple[str, str], str] = {(run.namespace, run_name(run)): "training" for run in stack.fine_tunes}
+    jobs: dict[tuple[str, str], str] = {(run.namespace, run.object_name): "training" for run in stack.fine_tunes}
     named = [workload for workload in stack.workloads if workload.has_named_service]
     services = {(workload.namespace, workload.service_name): workload.name for workload in named}
     for placed in stack.tpu_runs:
         run = placed.section
-        if run.object_kind == "Job" and (run.namespace, run_name(run)) in jobs:
+        if run.object_kind == "Job" and (run.namespace, run.object_name) in jobs:
             cause = (
-                f"a fine-tuning run and a batch Job are both called {run_name(run)}. The second could not be created"
+                f"a fine-tuning run and a batch Job are both called {run.object_name}. The second could not be created"
             )
             yield Problem(run.at("name"), cause, "Rename one of them")
             continue
         # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
-        service = run_name(run)
+        service = run.object_name
         if run.has_derived_service(placed.nodes) and (run.namespace, service) in services:
             owner = services[run.namespace, service]
             cause = f"the headless Service of the run would be called {service}, like that of {owner}. "
@@ -165,7 +164,7 @@ def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
             cause = f"{run.name} begins with a digit. JobSet would refuse it"
             yield Problem(run.at("name"), cause, "Begin with a letter")
-        yield from _fits_a_name(run, len(f"{run_name(run)}-slice-{index}-{last}") + _POD_SUFFIX)
+        yield from _fits_a_name(run, len(f"{run.object_name}-slice-{index}-{last}") + _POD_SUFFIX)
     for placed_job in stack.batch_jobs:
         job = placed_job.section
         last = placed_job.slice.hosts - 1
@@ -173,7 +172,7 @@ def names_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         if last and not BEGINS_WITH_A_LETTER.fullmatch(service) and job.service is None:
             cause = f"{service} begins with a digit. Kubernetes would refuse the Service of that name"
             yield Problem(job.at("name"), cause, "Begin with a letter, or set service")
-        yield from _fits_a_name(job, len(f"{run_name(job)}-{last}"))
+        yield from _fits_a_name(job, len(f"{job.object_name}-{last}"))
 
 
 def _fits_a_name(run: TpuRun, longest: int) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
-from gke_ai.settings.runs import checkpoint_folder, pod_host, run_name
+from gke_ai.settings.runs import checkpoint_folder, pod_host
 from gke_ai.settings.stack import DEFAULT_NAMESPACE, ResolvedStack
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
@@ -78,7 +78,7 @@ def names_are_free_and_leave_room(stack: ResolvedStack) -> Iterator[Problem]:
         if not isinstance(workload, TrainingRun)
     }
     for run in stack.training_jobs:
-        jobset = run_name(run)
+        jobset = run.object_name
         longest = len(pod_host(run, run.pods - 1)) + _POD_SUFFIX
         if not BEGINS_WITH_A_LETTER.fullmatch(run.name):
             yield Problem(

@@ -20,7 +20,7 @@ from gke_ai.settings.model import (
 )
 from gke_ai.settings.problems import TOKEN, Problem, unknown
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, kubernetes_labels, repeated, rule
-from gke_ai.settings.runs import checkpoint_folder, model_path, run_name
+from gke_ai.settings.runs import checkpoint_folder, model_path
 from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
@@ -69,7 +69,7 @@ def names_become_dns_names(stack: ResolvedStack) -> Iterator[Problem]:
             key = "name" if workload.service_name == workload.name else "service"
             yield Problem(workload.at(key), cause, "Begin with a letter, or set service")
     for job in stack.fine_tunes:
-        longest = f"{run_name(job)}-{job.pods - 1}"
+        longest = f"{job.object_name}-{job.pods - 1}"
         if len(longest) > 63:
             cause = f"the pod name {longest} would have {len(longest)} characters, and the maximum is 63"
             yield Problem(job.at("name"), cause, f"Shorten the name by {len(longest) - 63} characters")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.settings.model import Section, TrainingRun
+from gke_ai.settings.model.base import Section
 
 # Never change these: names of existing runs contain their hash. A key that is not here counts only where it is set.
 _WORKLOAD = {"namespace": "llm", "service_account": "default", "resources": {}, "labels": {}, "env": {}}
@@ -68,16 +68,21 @@ FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 # Keys of a run that are not part of its content.
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
-# Keys of a training job that say where it runs. It moves there and continues.
-_PLACE = {"pool", "accelerator", "compute_class"}
 
 
-def hash_of(run: Section) -> str:
-    """Six hex digits of the run's content: the keys that are set, and the first defaults of the others."""
-    excluded = _NOT_CONTENT | (_PLACE if isinstance(run, TrainingRun) else set())
-    stated = run.model_dump(mode="json", exclude_unset=True, exclude=excluded)
+def hash_suffix(run: Section, place: Set[str] = frozenset()) -> str:
+    """A hyphen and six hex digits of the run's content: the keys that are set, and the first defaults of the others.
+
+    The same configuration always has the same hash, independent of this version's defaults. A changed run has another
+    name, so that it is created beside the old one.
+
+    Args:
+        run: The section.
+        place: Keys that say where it runs. It moves there and continues.
+    """
+    stated = run.model_dump(mode="json", exclude_unset=True, exclude={*_NOT_CONTENT, *place})
     content = _known(_merged(FIRST_DEFAULTS[type(run).__name__], stated))
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
+    return "-" + hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:6]
 
 
 def _merged(defaults: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
