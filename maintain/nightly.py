@@ -31,6 +31,7 @@ PARTS: Mapping[str, Part] = {
             "tests/test_hostile_input.py",
         )
     ),
+    "systems": Part(end_to_end("dev", "mixed", "upgrade", "vllm_autoscaling")),
     "simulation": Part(end_to_end("simulation_theory", "simulation", "start")),
     "tutorials": Part(end_to_end("tutorials", "package", "bench"), "worksteal"),
 }

@@ -79,6 +79,7 @@ def test_first_up_serves_and_trains(platform: Emulator) -> None:
     platform.make("smoke")  # fails where a server does
 
 
+@pytest.mark.nightly
 def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
     eventually(lambda: all_running(platform, "llm"), "the run has started")
     record = "import json; from gke_ai.ops.stack import Stack; from maintain.pages.pictures.record import record"

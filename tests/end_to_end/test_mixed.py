@@ -18,7 +18,10 @@ AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 SERVER = "deployment/tgi-gemma-deployment"
 
 
-@pytest.fixture(scope="module", params=[STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot", marks=pytest.mark.nightly)],
+)
 def source(request: pytest.FixtureRequest) -> str:
     """The configuration of the example."""
     configuration: str = request.param

@@ -12,7 +12,7 @@ from tests.end_to_end.emulator import Emulator
 from tests.end_to_end.test_rehearse import clean
 from tests.recorder import configuration
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 TRAINING = "examples/training-job.yaml"
 SERVER = "llm/deployment/gemma"
@@ -67,7 +67,6 @@ def test_a_pool_s_upgrade_interrupts_each_pod_once_and_keeps_the_budget(emulator
     clean(emulator)
 
 
-@pytest.mark.nightly
 def test_without_a_surge_node_the_server_takes_the_node_of_the_run_and_the_run_waits(emulator: Emulator) -> None:
     """The pool is full. The scheduler preempts the run for a drained replica, unless the run's node is the first."""
     _, forecast = upgraded(emulator, "pool/gpupool,maxSurge=0,maxUnavailable=1", full(emulator))

@@ -65,8 +65,17 @@ CHANGES: dict[tuple[str, str], dict[str, list[str]]] = {
 HARMLESS = {"create", "update"}
 
 
+# The environment of a newcomer, from every version, and the system that an upgrade touches most.
+EACH_TIME = {*((version, "dev") for version in versions()), ("0.2.0", "jetstream-autoscaling")}
+
+
 @pytest.mark.parametrize(
-    ("version", "system"), [(version, system) for version in versions() for system in systems(version)]
+    ("version", "system"),
+    [
+        pytest.param(version, system, marks=[] if (version, system) in EACH_TIME else pytest.mark.nightly)
+        for version in versions()
+        for system in systems(version)
+    ],
 )
 def test_upgrade_replaces_nothing_and_has_only_the_expected_changes(
     version: str, system: str, emulator: Emulator
