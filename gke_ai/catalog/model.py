@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -106,16 +106,6 @@ class Model:
         rest = self.parameters - self.unloaded - self.embeddings - self.attention
         size = max(rest // (self.layers * 3 * self.width), 0)
         return size if self.expert_size is None and not self.shared_layers and size <= 9 * self.width else 0
-
-
-# Size of the vocabulary, width, and how many there are: 1 if input and output share one
-Embeddings = tuple[int, int, int]
-
-
-def with_embeddings(model: Model, embeddings: Embeddings) -> Model:
-    """Returns the model with its embeddings."""
-    vocabulary, width, tables = embeddings
-    return replace(model, vocabulary=vocabulary, hidden_size=width, embeddings=tables * vocabulary * width)
 
 
 def linear_state(value_heads: int, key_heads: int = 16, head_size: int = 128, kernel: int = 4) -> int:
