@@ -553,5 +553,5 @@ def test_only_a_bare_account_name_is_created() -> None:
 
 
 def test_components_are_exported() -> None:
-    assert {"ClusterNetwork", "NodeAccount", "ProjectApis"} <= set(components.__all__)
+    assert {ClusterNetwork, NodeAccount, ProjectApis} <= {*components.every_component()}
     assert NodeAccount.__doc__

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from gke_ai.registered.policy.base import Policy
 from gke_ai.registered.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
-from gke_ai.registered.policy.rules import accelerators, access, cloud, data, pods
-
-SUBJECTS: tuple[ModuleType, ...] = (accelerators, pods, data, cloud, access)
+from gke_ai.registered.policy.rules import BY_SUBJECT
 
 INTRODUCTION = """\
 # Policies
@@ -54,11 +50,10 @@ def page() -> str:
     text = INTRODUCTION
     text += f"| `{WAIVED}` | {WAIVED_DESCRIPTION}. It never stops a deployment |\n"
     text += f"| `{UNDERSTOOD}` | {UNDERSTOOD_DESCRIPTION} |\n"
-    for subject in SUBJECTS:
+    for subject, policies in BY_SUBJECT.items():
         assert subject.__doc__
         title = subject.__doc__.strip().rstrip(".")
         text += f"\n## {title}\n\n| policy | what it ensures | remedy | checks |\n| --- | --- | --- | --- |\n"
-        policies: tuple[Policy, ...] = subject.POLICIES
         text += "".join(f"{row(policy)}\n" for policy in policies)
     return text
 

@@ -18,12 +18,12 @@ from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.components import every_component
+from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.reading import PREFIX, section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts
-from maintain.pages.policies_page import SUBJECTS
 from tests import repository
 from tests.repository import ROOT
 
@@ -286,7 +286,7 @@ def _totals() -> dict[str, int]:
         "examples": len(repository.examples()),
         "engines": len(ENGINES),
         "components": len(list(every_component())),
-        "policies": sum(len(subject.POLICIES) for subject in SUBJECTS),
+        "policies": len(POLICIES),
         "decisions": len(repository.tracked("docs/decisions/[0-9]*.md")),
         "sections": sum(bool(section_types(field.annotation)) for field in Settings.model_fields.values()),
     }

@@ -53,22 +53,6 @@ from gke_ai.settings.stack.queues import (
 from gke_ai.settings.stack.tenants import Space, space_of
 from gke_ai.settings.stack.workloads import Placed
 
-__all__ = [
-    "BUILT_IN_PRIORITIES",
-    "DEFAULT_NAMESPACE",
-    "BucketGrants",
-    "Download",
-    "NodePool",
-    "Placed",
-    "Queue",
-    "Quota",
-    "ResolvedStack",
-    "ResourceFlavor",
-    "Routed",
-    "ScaledServer",
-    "Space",
-]
-
 # Every cluster has this namespace. The stack creates all others, except those of the system.
 DEFAULT_NAMESPACE = "default"
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from gke_ai.registered.policy.base import Policy
 from gke_ai.registered.policy.rules import accelerators, access, cloud, data, pods
 
-POLICIES: tuple[Policy, ...] = (
-    *accelerators.POLICIES,
-    *pods.POLICIES,
-    *data.POLICIES,
-    *cloud.POLICIES,
-    *access.POLICIES,
-)
+# The policies of each module, which is a subject.
+BY_SUBJECT = {
+    subject: tuple(policy for policy in vars(subject).values() if isinstance(policy, Policy))
+    for subject in (accelerators, pods, data, cloud, access)
+}
+POLICIES = tuple(policy for policies in BY_SUBJECT.values() for policy in policies)

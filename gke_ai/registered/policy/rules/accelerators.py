@@ -15,7 +15,7 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.pods import ACCELERATORS, amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
-from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.pools import capacity_mode, flavor_pools
 from gke_ai.registered.registration import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL
@@ -152,6 +152,3 @@ def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
                     f"priority {index} is flex-start without a maximum run duration or node recycling. After seven "
                     "days GKE deletes the node and its pods"
                 )
-
-
-POLICIES: tuple[Policy, ...] = (accelerators_under_a_queue, quota_within_capacity, flex_start_is_bounded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.kube.values import items, list_at, mapping, value
-from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource
 
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
@@ -130,12 +130,3 @@ def tenants_are_isolated(stack: RegisteredStack) -> Iterator[tuple[Resource, str
                 namespace,
                 f"{tenants[name]}, and every pod of the cluster can call its pods. Other tenants can use its servers",
             )
-
-
-POLICIES: tuple[Policy, ...] = (
-    no_cluster_admins,
-    nothing_is_public,
-    gateways_encrypt,
-    tenants_have_pod_security,
-    tenants_are_isolated,
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.kube.values import Hidden, is_unset, items, list_at, mapping, value
-from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.pools import accelerators
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL
@@ -193,17 +193,3 @@ def clusters_and_buckets_are_protected(resource: Resource) -> Iterator[str]:
         and accelerators(resource.props)
     ):
         yield "Pulumi deletes it before it creates the replacement. Meanwhile its servers have no nodes"
-
-
-POLICIES: tuple[Policy, ...] = (
-    workload_identity,
-    nodes_have_an_account_of_their_own,
-    release_channel,
-    control_plane_is_not_open,
-    nodes_are_private,
-    no_legacy_authentication,
-    network_policies_are_enforced,
-    firewalls_are_not_open,
-    no_basic_roles,
-    clusters_and_buckets_are_protected,
-)

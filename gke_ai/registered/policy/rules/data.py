@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gke_ai.kube.values import Hidden, items, list_at, number, texts, value
-from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource, pods_of
 from gke_ai.registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
 
@@ -137,14 +137,3 @@ def data_can_be_restored(resource: Resource) -> Iterator[str]:
     kept = number(value(resource.props, "softDeletePolicy", "retentionDurationSeconds"))
     if kept == 0 and value(resource.props, "versioning", "enabled") is not True:
         yield "soft delete and versioning are off. Objects that are deleted by mistake cannot be restored"
-
-
-POLICIES: tuple[Policy, ...] = (
-    no_plain_text_secrets,
-    offline_servers_have_no_token,
-    no_secrets_in_configuration,
-    no_service_account_keys,
-    buckets_are_private,
-    no_public_grants,
-    data_can_be_restored,
-)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gke_ai.kube.values import is_unset, items, list_at, mapping, value
 from gke_ai.kube.workloads import SERVERS
-from gke_ai.registered.policy.base import Policy, of_resources, of_stacks
+from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource, pods_of, resource_request, selects
 from gke_ai.registered.workloads import replica_bounds
 
@@ -141,12 +141,3 @@ def servers_have_a_disruption_budget(stack: RegisteredStack) -> Iterator[tuple[R
                 budget,
                 "it allows no disruption at all. A node upgrade waits one hour per node, then deletes the pod",
             )
-
-
-POLICIES: tuple[Policy, ...] = (
-    resources_are_set,
-    images_are_pinned,
-    no_privileged_pods,
-    servers_have_a_readiness_probe,
-    servers_have_a_disruption_budget,
-)
