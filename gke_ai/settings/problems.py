@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-
-from gke_ai.settings.model import Unresolved
 
 # How Hugging Face's tokens look: https://huggingface.co/docs/hub/security-tokens
 TOKEN = re.compile(r"hf_[A-Za-z0-9]{8,}")
@@ -70,14 +68,3 @@ def closest(name: str, known: Iterable[str]) -> str:
 def sentence(text: str) -> str:
     """The text with a capital letter, as a sentence of its own."""
     return text[:1].upper() + text[1:]
-
-
-def unknown(
-    unresolved: Unresolved, path: str, section: str, noun: str, name: str, known: Iterable[str], consequence: str
-) -> Iterator[Problem]:
-    """A problem if `name` is neither a `known` item of a section nor an unresolved one."""
-    names = list(known)
-    if name in names or unresolved.may_contain(section, name):
-        return
-    remedy = nearest(name, names) or f"This stack has none. Add {name} to {section}"
-    yield Problem(path, f"{noun} {name} does not exist. {sentence(consequence)}", remedy)

@@ -20,8 +20,8 @@ from gke_ai.catalog.metrics import (
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings.model import Autoscaler, ScaledMetric
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import SERVERS, each, join_names, needs, repeated, rule
 from gke_ai.settings.stack import ResolvedStack
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
@@ -53,10 +53,7 @@ def servers_exist(stack: ResolvedStack) -> Iterator[Problem]:
     for autoscaler in stack.settings.autoscaling:
         if autoscaler.server is not None:
             path = autoscaler.at("server")
-            consequence = "nothing would be scaled"
-            yield from unknown(
-                stack.unresolved, path, "gke-ai:serving", "server", autoscaler.server, names, consequence
-            )
+            yield from SERVERS.unknown(stack, path, autoscaler.server, "nothing would be scaled")
             if names.count(autoscaler.server) > 1:
                 cause = f"several servers are named {autoscaler.server}. The wrong one could be scaled"
                 yield Problem(path, cause, "Rename all but one of them")

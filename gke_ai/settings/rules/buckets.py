@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from gke_ai.settings.model import Bucket
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, needs, repeated, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import BUCKETS, each, needs, repeated, rule
 from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/storage/docs/buckets#naming
@@ -92,11 +92,9 @@ def grants_are_roles(bucket: Bucket) -> Iterator[Problem]:
 @rule
 def buckets_of_runs_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A run mounts a bucket of this stack."""
-    names = [bucket.name for bucket in stack.settings.buckets]
     for run, mount in stack.bucket_mounts:
         consequence = f"the pods of the {run.object_kind} could not mount it"
-        path = run.at(f"{mount.key}.bucket")
-        yield from unknown(stack.unresolved, path, "gke-ai:buckets", "bucket", mount.bucket, names, consequence)
+        yield from BUCKETS.unknown(stack, run.at(f"{mount.key}.bucket"), mount.bucket, consequence)
 
 
 @needs("gke-ai:buckets", "gke-ai:tenants")

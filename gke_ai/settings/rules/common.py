@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.settings.model import Pool, Section, Server, Workload
-from gke_ai.settings.problems import Problem, sentence
+from gke_ai.settings.problems import Problem, nearest, sentence
 from gke_ai.settings.stack import ResolvedStack
 
 # Names of Services and JobSets: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
@@ -67,6 +67,36 @@ each_pool = each(lambda stack: stack.pools)
 each_gpu_pool = each(lambda stack: stack.settings.gpu_pools)
 each_tpu_pool = each(lambda stack: stack.settings.tpu_pools)
 each_server = each(lambda stack: stack.settings.serving)
+
+
+@dataclass(frozen=True)
+class Named:
+    """Items of a section that other sections name."""
+
+    section: str
+    noun: str
+    names: Callable[[ResolvedStack], Iterable[str]]
+
+    def unknown(self, stack: ResolvedStack, path: str, name: str, consequence: str) -> Iterator[Problem]:
+        """A problem at `path` if no item has this name, and none that is unresolved may have it."""
+        names = list(self.names(stack))
+        if name not in names and not stack.unresolved.may_contain(self.section, name):
+            remedy = nearest(name, names) or f"This stack has none. Add {name} to {self.section}"
+            yield Problem(path, f"{self.noun} {name} does not exist. {sentence(consequence)}", remedy)
+
+
+def _names(items: Iterable[Any]) -> list[str]:
+    return [item.name for item in items]
+
+
+BUCKETS = Named("gke-ai:buckets", "bucket", lambda stack: _names(stack.settings.buckets))
+GPU_POOLS = Named("gke-ai:gpuPools", "pool", lambda stack: _names(stack.settings.gpu_pools))
+TPU_POOLS = Named("gke-ai:tpuPools", "TPU pool", lambda stack: _names(stack.settings.tpu_pools))
+CLASSES = Named("gke-ai:computeClasses", "compute class", lambda stack: _names(stack.settings.compute_classes))
+SERVERS = Named("gke-ai:serving", "server", lambda stack: _names(stack.settings.serving))
+FLAVORS = Named("gke-ai:queues.flavors", "flavor", lambda stack: _names(stack.queues.flavors))
+CLUSTER_QUEUES = Named("gke-ai:queues.clusterQueues", "cluster queue", lambda s: _names(s.queues.cluster_queues))
+PRIORITIES = Named("gke-ai:queues.priorityClasses", "priority class", lambda s: _names(s.queues.priority_classes))
 
 
 def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name: str) -> Problem | None:

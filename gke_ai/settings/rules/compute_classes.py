@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT
 from gke_ai.settings.model import ClassFlexStart, ComputeClass
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, needs, repeated, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import CLASSES, each, needs, repeated, rule
 from gke_ai.settings.rules.pools import RESERVATION, not_built, offered
 from gke_ai.settings.stack import ResolvedStack
 
@@ -119,7 +119,6 @@ def classes_without_auto_creation_have_pools(stack: ResolvedStack) -> Iterator[P
 @rule
 def classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A workload's compute class exists, and the workload names no pool or accelerator beside it."""
-    names = [compute_class.name for compute_class in stack.settings.compute_classes]
     for workload in (placed.section for placed in stack.gpu_workloads):
         if workload.compute_class is None:
             continue
@@ -130,12 +129,5 @@ def classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
                     "which nodes it gets"
                 )
                 yield Problem(workload.at(key), cause, f"Remove {key} or computeClass")
-        yield from unknown(
-            stack.unresolved,
-            workload.at("computeClass"),
-            "gke-ai:computeClasses",
-            "compute class",
-            workload.compute_class,
-            names,
-            "the pods would stay pending",
-        )
+        path = workload.at("computeClass")
+        yield from CLASSES.unknown(stack, path, workload.compute_class, "the pods would stay pending")

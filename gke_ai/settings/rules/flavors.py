@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.machines import GPUS, NOT_BUILT, machines_with
 from gke_ai.settings.model import Flavor, Workload
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, join_names, needs, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import GPU_POOLS, TPU_POOLS, Named, each, join_names, needs, rule
 from gke_ai.settings.rules.pools import not_built
 from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor
 
@@ -25,13 +25,11 @@ def flavors_are_of_pools(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(flavor.at("pools"), cause, "Remove pools, and set accelerator (for GPUs) or tpu")
             continue
         for index, name in enumerate(flavor.pools):
-            consequence = "no node would belong to this flavor"
-            path = flavor.at(f"pools[{index}]")
-            if not unresolved.may_contain("gke-ai:tpuPools", name):
-                section = (
-                    "gke-ai:gpuPools" if stack.settings.gpu_pools or not stack.settings.tpu_pools else "gke-ai:tpuPools"
-                )
-                yield from unknown(unresolved, path, section, "pool", name, known, consequence)
+            if not unresolved.may_contain(TPU_POOLS.section, name):
+                only_tpus = stack.settings.tpu_pools and not stack.settings.gpu_pools
+                pools = Named((TPU_POOLS if only_tpus else GPU_POOLS).section, "pool", lambda _: known)
+                consequence = "no node would belong to this flavor"
+                yield from pools.unknown(stack, flavor.at(f"pools[{index}]"), name, consequence)
         accelerators = dict.fromkeys(pool.section.hardware_name for pool in resolved.pools)
         if len(accelerators) > 1:
             yield Problem(

@@ -10,8 +10,16 @@ from gke_ai.catalog.engines import ENGINES
 from gke_ai.catalog.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.settings.model import Gateway
-from gke_ai.settings.problems import Problem, unknown
-from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, join_names, needs, of_the_gateway, repeated, rule
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import (
+    BEGINS_WITH_A_LETTER,
+    SERVERS,
+    join_names,
+    needs,
+    of_the_gateway,
+    repeated,
+    rule,
+)
 from gke_ai.settings.rules.network import of_new_clusters
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.gateway import are_by_model, picker_name
@@ -113,9 +121,7 @@ def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
         seen: set[str] = set()
         for position, routed in enumerate(route.servers):
             path = routed_to.at(f"servers[{position}].server")
-            yield from unknown(
-                stack.unresolved, path, "gke-ai:serving", "server", routed.server, names, "its share would fail"
-            )
+            yield from SERVERS.unknown(stack, path, routed.server, "its share would fail")
             if routed.server in seen:
                 cause = f"{routed.server} is named twice in this route. Its share would be unclear"
                 yield Problem(path, cause, "Add up its weights in one entry")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gke_ai.catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import GpuServer
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import join_names, needs, of_another_engine, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import GPU_POOLS, join_names, needs, of_another_engine, rule
 from gke_ai.settings.rules.pools import not_built
 from gke_ai.settings.stack import ResolvedStack
 
@@ -28,8 +28,7 @@ def pools_exist(stack: ResolvedStack) -> Iterator[Problem]:
             cause = "the cluster is Autopilot and has no pools. The pods would stay pending"
             yield Problem(path, cause, "Set accelerator instead of pool, for example accelerator: nvidia-l4")
         else:
-            consequence = "the pods would stay pending"
-            yield from unknown(stack.unresolved, path, "gke-ai:gpuPools", "pool", workload.pool, known, consequence)
+            yield from GPU_POOLS.unknown(stack, path, workload.pool, "the pods would stay pending")
 
 
 @rule

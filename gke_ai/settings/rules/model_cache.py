@@ -11,8 +11,8 @@ from gke_ai.catalog.engines import ENGINES
 from gke_ai.catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.model import AnyServer, ModelCache, Server
-from gke_ai.settings.problems import Problem, unknown
-from gke_ai.settings.rules.common import join_names, needs, rule
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import BUCKETS, join_names, needs, rule
 from gke_ai.settings.stack import ResolvedStack
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
@@ -48,11 +48,9 @@ def engines_read_buckets(stack: ResolvedStack) -> Iterator[Problem]:
 @needs("gke-ai:buckets")
 def buckets_of_models_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """The bucket is one of the stack's, and keeps what is in it."""
-    names = [bucket.name for bucket in stack.settings.buckets]
     for server, cache in _cached(stack.settings.serving):
-        consequence = "the model could not be stored there"
         path = server.at("modelCache.bucket")
-        yield from unknown(stack.unresolved, path, "gke-ai:buckets", "bucket", cache.bucket, names, consequence)
+        yield from BUCKETS.unknown(stack, path, cache.bucket, "the model could not be stored there")
         for bucket in stack.settings.buckets:
             if bucket.name == cache.bucket and bucket.delete_after_days is not None:
                 cause = f"bucket {bucket.name} deletes objects after {bucket.delete_after_days} days. "

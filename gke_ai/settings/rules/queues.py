@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import CLUSTER_QUEUES, FLAVORS, each, join_names, needs, repeated, rule
 from gke_ai.settings.stack import Queue, ResolvedStack
 
 # Resources with quota, besides extended resources of other vendors.
@@ -41,36 +41,24 @@ def admitted_pods_have_time_to_be_ready(stack: ResolvedStack) -> Iterator[Proble
 def names_are_unique(stack: ResolvedStack) -> Iterator[Problem]:
     """Names of Kueue objects are unique by kind; those of local queues by namespace."""
     queues = stack.queues
-    consequence = "the second could not be created"
-    yield from repeated(((flavor, "name", flavor.name) for flavor in queues.flavors), "flavor", consequence)
-    yield from repeated(
-        ((cluster_queue, "name", cluster_queue.name) for cluster_queue in queues.cluster_queues),
-        "cluster queue",
-        consequence,
-    )
-    locals_ = (
-        (local_queue, "name", f"{local_queue.namespace}/{local_queue.name}") for local_queue in queues.local_queues
-    )
-    yield from repeated(locals_, "local queue", consequence)
-    yield from repeated(
-        ((priority_class, "name", priority_class.name) for priority_class in queues.priority_classes),
-        "priority class",
-        consequence,
-    )
+    for noun, items in (
+        ("flavor", [(flavor, flavor.name) for flavor in queues.flavors]),
+        ("cluster queue", [(queue, queue.name) for queue in queues.cluster_queues]),
+        ("local queue", [(queue, f"{queue.namespace}/{queue.name}") for queue in queues.local_queues]),
+        ("priority class", [(priority, priority.name) for priority in queues.priority_classes]),
+    ):
+        yield from repeated(((item, "name", name) for item, name in items), noun, "the second could not be created")
 
 
 @rule
 def cluster_queues_have_flavors(stack: ResolvedStack) -> Iterator[Problem]:
     """The flavors of a cluster queue exist, occur once, and have quota for the same resources."""
-    known = [flavor.name for flavor in stack.queues.flavors]
     for resolved in stack.cluster_queues:
         queue = resolved.section
         for index, flavor_quota in enumerate(queue.flavors):
             path = queue.at(f"flavors[{index}].flavor")
             consequence = f"cluster queue {queue.name} would admit nothing"
-            yield from unknown(
-                stack.unresolved, path, "gke-ai:queues.flavors", "flavor", flavor_quota.flavor, known, consequence
-            )
+            yield from FLAVORS.unknown(stack, path, flavor_quota.flavor, consequence)
             if flavor_quota.flavor in [other.flavor for other in queue.flavors[:index]]:
                 cause = f"flavor {flavor_quota.flavor} is in cluster queue {queue.name} twice. Kueue would refuse it"
                 yield Problem(path, cause, "Remove one of them")
@@ -128,17 +116,9 @@ def quota_can_be_derived(stack: ResolvedStack) -> Iterator[Problem]:
 @rule
 def local_queues_have_a_cluster_queue(stack: ResolvedStack) -> Iterator[Problem]:
     """The cluster queue of a local queue exists."""
-    known = [queue.name for queue in stack.queues.cluster_queues]
     for local in stack.queues.local_queues:
-        yield from unknown(
-            stack.unresolved,
-            local.at("clusterQueue"),
-            "gke-ai:queues.clusterQueues",
-            "cluster queue",
-            local.cluster_queue,
-            known,
-            f"workloads in {local.name} would wait forever",
-        )
+        consequence = f"workloads in {local.name} would wait forever"
+        yield from CLUSTER_QUEUES.unknown(stack, local.at("clusterQueue"), local.cluster_queue, consequence)
 
 
 @rule

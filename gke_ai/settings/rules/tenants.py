@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import Tenant, Workload
-from gke_ai.settings.problems import Problem, nearest, unknown
-from gke_ai.settings.rules.common import each, join_names, needs, repeated, rule
+from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.rules.common import BUCKETS, PRIORITIES, each, join_names, needs, repeated, rule
 from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack, Space
 from gke_ai.settings.stack.buckets import grant_of
 from gke_ai.settings.stack.tenants import group_domains
@@ -128,7 +128,6 @@ def service_accounts_differ(tenant: Tenant) -> Iterator[Problem]:
 @needs("gke-ai:queues.priorityClasses")
 def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A tenant's priority classes are in this stack, and none is a system class."""
-    known = [priority_class.name for priority_class in stack.queues.priority_classes]
     for tenant in stack.settings.tenants:
         for index, name in enumerate(tenant.priority_classes):
             path = tenant.at(f"priorityClasses[{index}]")
@@ -136,9 +135,7 @@ def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
                 cause = f"with {name} the team could evict the cluster's own controllers"
                 yield Problem(path, cause, "Choose a class of gke-ai:queues.priorityClasses")
             else:
-                section = "gke-ai:queues.priorityClasses"
-                consequence = "the API server would refuse the pods"
-                yield from unknown(stack.unresolved, path, section, "priority class", name, known, consequence)
+                yield from PRIORITIES.unknown(stack, path, name, "the API server would refuse the pods")
         yield from _twice(tenant, "priorityClasses", tenant.priority_classes, "priority class")
 
 
@@ -149,9 +146,7 @@ def buckets_exist(stack: ResolvedStack) -> Iterator[Problem]:
     for tenant in stack.settings.tenants:
         for index, name in enumerate(tenant.buckets):
             path = tenant.at(f"buckets[{index}]")
-            yield from unknown(
-                stack.unresolved, path, "gke-ai:buckets", "bucket", name, known, "no role could be granted"
-            )
+            yield from BUCKETS.unknown(stack, path, name, "no role could be granted")
             grants = known[name].grants if name in known else []
             grant = grant_of(tenant)
             if grant in grants:

@@ -24,8 +24,8 @@ from gke_ai.settings.model import (
     TpuSlice,
     TpuWorkload,
 )
-from gke_ai.settings.problems import Problem, unknown
-from gke_ai.settings.rules.common import each, each_tpu_pool, join_names, needs, of_another_engine
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import TPU_POOLS, each, each_tpu_pool, join_names, needs, of_another_engine
 from gke_ai.settings.stack import Placed, ResolvedStack
 
 # TPU versions of GKE that this program does not support, by name and by node label.
@@ -94,8 +94,7 @@ def workloads_have_a_slice(stack: ResolvedStack) -> Iterator[Problem]:
                 )
                 yield Problem(path, cause, "Set a slice instead, for example tpu: {version: v6e, topology: 2x2}")
             else:
-                consequence = "the pods would stay pending"
-                yield from unknown(stack.unresolved, path, "gke-ai:tpuPools", "TPU pool", name, known, consequence)
+                yield from TPU_POOLS.unknown(stack, path, name, "the pods would stay pending")
 
 
 @each(lambda stack: stack.tpu_runs)

@@ -18,8 +18,17 @@ from gke_ai.settings.model import (
     TrainingRun,
     Workload,
 )
-from gke_ai.settings.problems import TOKEN, Problem, unknown
-from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, kubernetes_labels, repeated, rule
+from gke_ai.settings.problems import TOKEN, Problem
+from gke_ai.settings.rules.common import (
+    BEGINS_WITH_A_LETTER,
+    PRIORITIES,
+    Named,
+    each,
+    join_names,
+    kubernetes_labels,
+    repeated,
+    rule,
+)
 from gke_ai.settings.runs import checkpoint_folder, model_path
 from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack
 
@@ -112,17 +121,15 @@ def queues_exist(stack: ResolvedStack) -> Iterator[Problem]:
                 f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
             )
         else:
-            consequence = "Kueue would never admit the pods"
             noun = f"in namespace {workload.namespace}, local queue"
-            path = workload.at("queue")
-            section = "gke-ai:queues.localQueues"
-            yield from unknown(stack.unresolved, path, section, noun, workload.queue, here, consequence)
+            queues = Named("gke-ai:queues.localQueues", noun, lambda _: here)  # noqa: B023  called at once
+            consequence = "Kueue would never admit the pods"
+            yield from queues.unknown(stack, workload.at("queue"), workload.queue, consequence)
 
 
 @rule
 def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
     """A workload's priority class is in this stack. The built-in classes are for the cluster's own namespaces."""
-    own = [priority_class.name for priority_class in stack.queues.priority_classes]
     for workload in stack.workloads:
         if workload.priority_class in BUILT_IN_PRIORITIES:
             # GKE has a ResourceQuota for both classes in kube-system alone: openservicemesh/osm#4408, cilium#13852.
@@ -133,15 +140,8 @@ def priority_classes_exist(stack: ResolvedStack) -> Iterator[Problem]:
                 "Define a class in gke-ai:queues.priorityClasses, and name that",
             )
         elif workload.priority_class is not None:
-            yield from unknown(
-                stack.unresolved,
-                workload.at("priorityClass"),
-                "gke-ai:queues.priorityClasses",
-                "priority class",
-                workload.priority_class,
-                own,
-                "Kubernetes would refuse the pods",
-            )
+            path = workload.at("priorityClass")
+            yield from PRIORITIES.unknown(stack, path, workload.priority_class, "Kubernetes would refuse the pods")
 
 
 @each(lambda stack: stack.workloads)
