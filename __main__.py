@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from gke_ai.components.program.cluster import Apis, create_cluster
 from gke_ai.components.program.configuration import Secrets, load
-from gke_ai.components.program.exports import export
 from gke_ai.components.program.gateway import create_gateway
 from gke_ai.components.program.model_cache import create_downloads
+from gke_ai.components.program.outputs import export
 from gke_ai.components.program.pools import create_buckets, create_compute_classes, create_pools
 from gke_ai.components.program.prerequisites import Prerequisites
 from gke_ai.components.program.queues import create_kueue, create_namespaces, create_tenants

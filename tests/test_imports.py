@@ -107,7 +107,7 @@ def test_every_form_of_import_is_found() -> None:
 
 def test_program_builds_only_what_its_configuration_uses() -> None:
     program = (
-        "import sys, gke_ai.components.program.exports\nfrom gke_ai import settings\n"
+        "import sys, gke_ai.components.program.outputs\nfrom gke_ai import settings\n"
         "assert not settings.load({}, 'my-project').node_pools\n"
         "from gke_ai.settings import model\n"
         "sections = (model.Settings, model.GpuPool, model.Vllm)\n"

@@ -10,7 +10,7 @@ import pytest
 from pydantic import Field
 
 from gke_ai.settings import model
-from gke_ai.settings.model import Section, Settings
+from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
@@ -106,12 +106,12 @@ def test_folder_has_no_other_pages() -> None:
 def every_field() -> Iterator[Any]:
     for cls, section in sections().items():
         for name, field in section.model_fields.items():
-            yield pytest.param(field, id=f"{cls}.{name}")
+            yield pytest.param(field, descriptions(section)[name], id=f"{cls}.{name}")
 
 
-def mistakes(field: Any) -> list[str]:
+def mistakes(field: Any, description: str) -> list[str]:
     """What is wrong with the description of a key."""
-    meaning, computed = split(field.description or "")
+    meaning, computed = split(description)
     unit = next((unit for suffix, unit in UNITS.items() if str(field.alias).endswith(suffix)), "")
     value = None if field.is_required() else field.get_default(call_default_factory=True)
     found = ["has no meaning"] if not meaning.endswith(".") else []
@@ -126,30 +126,32 @@ def mistakes(field: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("field", list(every_field()))
-def test_description_states_meaning_unit_and_default_once(field: Any) -> None:
-    assert mistakes(field) == []
+@pytest.mark.parametrize(("field", "description"), list(every_field()))
+def test_description_states_meaning_unit_and_default_once(field: Any, description: str) -> None:
+    assert mistakes(field, description) == []
 
 
 @pytest.mark.parametrize(
-    ("field", "mistake"),
+    ("field", "description", "mistake"),
     [
-        (Field(default=3, alias="pods", description="Number of pods. Default: 3."), "a default that the field has"),
-        (Field(default=None, alias="pods", description="Pods. Default: all. More."), "elsewhere"),
-        (Field(default=None, alias="pods", description="Pods. Default: none."), "no default as one"),
-        (Field(default=3, alias="waitSeconds", description="Time to wait."), "lacks its unit"),
-        (Field(default=3, alias="pods", description=""), "no meaning"),
+        (Field(default=3, alias="pods"), "Number of pods. Default: 3.", "a default that the field has"),
+        (Field(default=None, alias="pods"), "Pods. Default: all. More.", "elsewhere"),
+        (Field(default=None, alias="pods"), "Pods. Default: none.", "no default as one"),
+        (Field(default=3, alias="waitSeconds"), "Time to wait.", "lacks its unit"),
+        (Field(default=3, alias="pods"), "", "no meaning"),
     ],
 )
-def test_a_wrong_description_is_found(field: Any, mistake: str) -> None:
-    assert [text for text in mistakes(field) if mistake in text]
+def test_a_wrong_description_is_found(field: Any, description: str, mistake: str) -> None:
+    assert [text for text in mistakes(field, description) if mistake in text]
 
 
 class Form(Section):
     """A class of a test."""
 
-    size: int | None = Field(default=None, ge=1, description="Size, in bytes. Default: that of the disk.")
-    names: list[str] = Field(default=[], description="Names.", examples=[["a|b"]])
+    size: int | None = Field(default=None, ge=1)
+    """Size, in bytes. Default: that of the disk."""
+    names: list[str] = Field(default=[], examples=[["a|b"]])
+    """Names."""
 
 
 def test_a_row_states_type_bounds_and_default_once() -> None:

@@ -115,9 +115,13 @@ class Types:
 def fields_of(cls: type) -> dict[str, Input]:
     """The fields of a section or of a dataclass, by name in Python."""
     if is_section(cls):
-        constants = tags(cls)
+        constants, texts = tags(cls), model.descriptions(cls)
         return {
-            name: Input(field.annotation, field.is_required() and to_camel(name) not in constants, with_choices(field))
+            name: Input(
+                field.annotation,
+                field.is_required() and to_camel(name) not in constants,
+                with_choices(texts[name], field.annotation),
+            )
             for name, field in cls.model_fields.items()
         }
     hints = inspect.get_annotations(cls, eval_str=True)
@@ -129,15 +133,12 @@ def fields_of(cls: type) -> dict[str, Input]:
     }
 
 
-def with_choices(field: Any) -> str:
+def with_choices(description: str, annotation: Any) -> str:
     """The description of a key, and its values if it is a choice."""
     choices = [
-        value
-        for part in (field.annotation, *get_args(field.annotation))
-        if get_origin(part) is Literal
-        for value in get_args(part)
+        value for part in (annotation, *get_args(annotation)) if get_origin(part) is Literal for value in get_args(part)
     ]
-    return f"{field.description} Values: {', '.join(choices)}." if len(choices) > 1 else str(field.description)
+    return f"{description} Values: {', '.join(choices)}." if len(choices) > 1 else description
 
 
 def merged(sections: Sequence[type[Section]]) -> dict[str, Input]:
@@ -148,7 +149,8 @@ def merged(sections: Sequence[type[Section]]) -> dict[str, Input]:
         field = owners[0].model_fields[name]
         modes = [str(value) for section in owners for value in tags(section).values()]
         common = len(owners) == len(sections)
-        text = f"One of {', '.join(modes)}." if common else f"{field.description} Only for {' and '.join(modes)}."
+        meaning = model.descriptions(owners[0])[name]
+        text = f"One of {', '.join(modes)}." if common else f"{meaning} Only for {' and '.join(modes)}."
         fields[name] = Input(str if common else field.annotation, common, text)
     return fields
 

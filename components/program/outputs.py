@@ -1,12 +1,8 @@
-"""The outputs that this program exports. `gke_ai_outputs.model` describes each key.
-
-Pure, except that values from the cloud pass through.
-"""
+"""The outputs that this program exports. `gke_ai_outputs.model` describes each key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
@@ -14,53 +10,45 @@ import pulumi
 from gke_ai.catalog.identities import DEFAULT_ACCOUNT
 from gke_ai.catalog.nodes import GPU_TAINT, TPU_TAINT, node_taints
 from gke_ai.catalog.workload_identity import principal
-from gke_ai.settings import ResolvedStack, cold_start
-from gke_ai.settings.model import Bucket, Run, Server
+from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
+from gke_ai.components.identity import project_number
+from gke_ai.components.runs.job import RunComponent
+from gke_ai.components.serving.server import ModelServer
+from gke_ai.settings import ResolvedStack, cold_start, model
 from gke_ai.settings.runs import checkpoint_folder
 from gke_ai.settings.stack import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
 from gke_ai_outputs.version import VERSION
 
 
-@dataclass(frozen=True)
-class ComponentOutputs:
-    """Outputs of the components, each with the section of its component."""
-
-    cluster_name: pulumi.Input[str]
-    cluster_location: pulumi.Input[str]
-    cluster_endpoint: pulumi.Input[str]
-    kubeconfig: pulumi.Input[str]
-    workload_pool: pulumi.Input[str]
-    namespaces: Sequence[pulumi.Input[str]]
-    node_service_account: str | None = None
-    project_number: str | None = None
-    """None if the stack grants nothing. It then never looks up the number."""
-    servers: Sequence[tuple[Server, pulumi.Input[str]]] = ()
-    """Each server with its URL."""
-    jobs: Sequence[tuple[Run, pulumi.Input[str]]] = ()
-    """Each run with the name of its Job or JobSet."""
-    buckets: Sequence[tuple[Bucket, pulumi.Input[str], pulumi.Input[str]]] = ()
-    """Each bucket with its name and URL."""
-    dashboards: pulumi.Input[Sequence[str]] = ()
-    gateway_address: pulumi.Input[str] = ""
-    gateway_url: pulumi.Input[str] = ""
-
-
-def outputs(stack: ResolvedStack, project: str, components: ComponentOutputs) -> dict[str, Any]:
-    """All outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
+def export(
+    stack: ResolvedStack,
+    project: str,
+    cluster: GkeCluster,
+    buckets: dict[str, ModelBucket],
+    namespaces: dict[str, WorkloadNamespace],
+    servers: list[ModelServer[model.Server]],
+    runs: list[tuple[model.Run, RunComponent]],
+    gateway: InferenceGateway | None,
+    monitoring: SystemMonitoring | None,
+) -> None:
+    """Export all outputs of the stack by name: the keys of `gke_ai_outputs.model.Contract`."""
+    # A stack that grants nothing never looks up the number.
+    has_grants = any(bucket.grants for bucket in stack.granted_buckets)
+    number = project_number(project, "The identities among the outputs need", cluster) if has_grants else None
     cold_starts = {
         estimate.server: estimate.seconds for estimate in cold_start.estimates(stack.servers, stack.measured)
     }
-    return {
+    outputs = {
         "version": VERSION,
         "project": project,
-        "clusterName": components.cluster_name,
-        "clusterLocation": components.cluster_location,
+        "clusterName": cluster.cluster_name,
+        "clusterLocation": cluster.location,
         "clusterMode": "autopilot" if stack.cluster.is_autopilot else "standard",
-        "clusterEndpoint": components.cluster_endpoint,
-        "kubeconfig": components.kubeconfig,
-        "workloadPool": components.workload_pool,
-        "nodeServiceAccount": components.node_service_account or DEFAULT_ACCOUNT,
-        "namespaces": list(components.namespaces),
+        "clusterEndpoint": cluster.endpoint,
+        "kubeconfig": cluster.kubeconfig,
+        "workloadPool": cluster.workload_pool,
+        "nodeServiceAccount": cluster.node_service_account or DEFAULT_ACCOUNT,
+        "namespaces": [namespace.namespace_name for namespace in namespaces.values()],
         "queues": queues(stack),
         "priorityClasses": [
             {"name": priority.name, "value": priority.value} for priority in stack.queues.priority_classes
@@ -77,31 +65,38 @@ def outputs(stack: ResolvedStack, project: str, components: ComponentOutputs) ->
                 "coldStartSeconds": round(cold_starts.get(f"{server.namespace}/{server.name}", 0)),
                 "adapters": [adapter.name for adapter in server.adapters],
             }
-            for server, url in components.servers
+            for server, url in ((component.server, component.url) for component in servers)
         ],
         "jobs": [
             {
-                "name": name,
+                "name": component.job_name,
                 "namespace": run.namespace,
                 "kind": run.object_kind,
                 "runKind": run.run_kind,
                 "checkpoints": checkpoints_url(run),
             }
-            for run, name in components.jobs
+            for run, component in runs
         ],
         "buckets": [
-            {"name": name, "url": url, "onDestroy": bucket.on_destroy} for bucket, name, url in components.buckets
+            {
+                "name": buckets[bucket.name].bucket_name,
+                "url": buckets[bucket.name].url,
+                "onDestroy": bucket.on_destroy,
+            }
+            for bucket in stack.settings.buckets
         ],
-        "identities": identities(stack, project, components.project_number),
+        "identities": identities(stack, project, number),
         "tenants": tenants(stack.spaces),
         "computeClasses": [compute_class.name for compute_class in stack.settings.compute_classes],
         "autoscalers": autoscalers(stack.scaled),
-        "gateways": gateways(stack, components),
-        "dashboards": components.dashboards,
+        "gateways": gateways(stack, gateway),
+        "dashboards": monitoring.dashboard_ids if monitoring else [],
     }
+    for name, value in outputs.items():
+        pulumi.export(name, value)
 
 
-def checkpoints_url(run: Run) -> str:
+def checkpoints_url(run: model.Run) -> str:
     """The directory of a run's checkpoints in Cloud Storage, or an empty text."""
     folder = checkpoint_folder(run)
     return "/".join([f"gs://{folder[0]}", *folder[1].parts]) if folder else ""
@@ -205,7 +200,7 @@ def autoscalers(scaled: Sequence[ScaledServer]) -> list[dict[str, Any]]:
     ]
 
 
-def gateways(stack: ResolvedStack, components: ComponentOutputs) -> list[dict[str, Any]]:
+def gateways(stack: ResolvedStack, component: InferenceGateway | None) -> list[dict[str, Any]]:
     """The gateway with its routes, if the stack has one."""
     gateway = stack.settings.gateway
     if gateway is None:
@@ -214,8 +209,8 @@ def gateways(stack: ResolvedStack, components: ComponentOutputs) -> list[dict[st
         {
             "name": gateway.name,
             "namespace": stack.gateway_namespace,
-            "address": components.gateway_address,
-            "url": components.gateway_url,
+            "address": component.address if component else "",
+            "url": component.url if component else "",
             "public": gateway.public,
             "apiKey": gateway.api_key,
             "routes": [

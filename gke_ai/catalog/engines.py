@@ -10,7 +10,7 @@ Sources:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -164,6 +164,102 @@ def _vllm_charts(title: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
+_VLLM = Engine(
+    name="vllm",
+    title="vLLM",
+    component="VllmServer",
+    image=vllm.IMAGE,
+    health_path="/health",
+    metrics_path="/metrics",
+    request_path="/v1/completions",
+    form="completions",
+    burst=4,
+    # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
+    endpoint_picker=True,
+    # https://docs.vllm.ai/en/stable/configuration/env_vars.html
+    api_key_variable="VLLM_API_KEY",
+    # https://docs.vllm.ai/en/stable/cli/serve.html
+    names={
+        "port": "--port",
+        "gpus": "--tensor-parallel-size",
+        "quantize": "--quantization",
+        "max_model_len": "--max-model-len",
+    },
+    aliases={
+        "model": "model",
+        "tp": "gpus",
+        "dp": "data_parallel",
+        "q": "quantize",
+        "hf-token": "token_secret",
+    },
+    quantize_of_own_images=True,
+    quantize=vllm.QUANTIZATION,
+    shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
+    shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
+    removed=vllm.REMOVED_FLAGS,
+    architectures=ARCHITECTURES,
+    without_lora=WITHOUT_LORA,
+    memory=MemoryUse(
+        utilization=vllm.UTILIZATION,
+        margin=0,
+        profiles=True,
+        changed_by=vllm.MEMORY_SETTINGS,
+        in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
+        in_flight_tokens_on=_IN_FLIGHT,
+        batch_flag="max-num-batched-tokens",
+        concurrent_batches=vllm.CONCURRENT_BATCHES,
+        chunked_windows=vllm.CHUNKED_ATTENTION_SAVES,
+        no_float16=vllm.NO_FLOAT16,
+        expert_parallel_flag="enable-expert-parallel",
+        utilization_flag="gpu-memory-utilization",
+        kv_cache_flag="kv-cache-dtype",
+    ),
+    charts=_vllm_charts("vLLM"),
+    series=vllm.SERIES,
+    metrics_off=vllm.METRICS_OFF,
+    limits=VLLM_LIMITS,
+)
+_VLLM_ON_TPUS = replace(
+    _VLLM,
+    name="vllm-tpu",
+    title="vLLM on TPUs",
+    component="VllmTpuServer",
+    image=vllm.TPU_IMAGE,
+    accelerator=GOOGLE_TPU,
+    # v5p is experimental: https://docs.vllm.ai/projects/tpu/en/latest/getting_started/tpu_setup/
+    tpus=("v5e", "v6e", "tpu7x"),
+    # https://docs.vllm.ai/en/stable/cli/serve.html
+    names={"port": "--port", "max_model_len": "--max-model-len"},
+    aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
+    quantize=(),
+    quantize_of_own_images=False,
+    without_lora=frozenset(),
+    # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
+    # tpu_inference/worker/tpu_worker.py of the release.
+    memory=MemoryUse(
+        utilization=vllm.UTILIZATION,
+        margin=0,
+        in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
+        batch_flag="max-num-batched-tokens",
+        concurrent_batches=vllm.CONCURRENT_BATCHES,
+        chunked_windows=vllm.CHUNKED_ATTENTION_SAVES_ON_TPUS,
+        latent_attention=False,
+        expert_parallel_flag="enable-expert-parallel",
+        changed_by=(
+            *vllm.MEMORY_SETTINGS,
+            *vllm.PIPELINE_FLAGS,
+            "additional-config",
+            "data-parallel-size",
+            "dp",
+            "quantization",
+            "q",
+        ),
+        utilization_flag="gpu-memory-utilization",
+        kv_cache_flag="kv-cache-dtype",
+    ),
+    charts=_vllm_charts("vLLM on TPUs"),
+    limits=VLLM_TPU_LIMITS,
+)
 ENGINES: Mapping[str, Engine] = MappingProxyType(
     {
         engine.name: engine
@@ -221,112 +317,8 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
                 series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
                 limits=TGI_LIMITS,
             ),
-            Engine(
-                name="vllm",
-                title="vLLM",
-                component="VllmServer",
-                image=vllm.IMAGE,
-                health_path="/health",
-                metrics_path="/metrics",
-                request_path="/v1/completions",
-                form="completions",
-                burst=4,
-                # https://gateway-api-inference-extension.sigs.k8s.io/implementations/model-servers/
-                endpoint_picker=True,
-                # https://docs.vllm.ai/en/stable/configuration/env_vars.html
-                api_key_variable="VLLM_API_KEY",
-                # https://docs.vllm.ai/en/stable/cli/serve.html
-                names={
-                    "port": "--port",
-                    "gpus": "--tensor-parallel-size",
-                    "quantize": "--quantization",
-                    "max_model_len": "--max-model-len",
-                },
-                aliases={
-                    "model": "model",
-                    "tp": "gpus",
-                    "dp": "data_parallel",
-                    "q": "quantize",
-                    "hf-token": "token_secret",
-                },
-                quantize_of_own_images=True,
-                quantize=vllm.QUANTIZATION,
-                shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
-                shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
-                removed=vllm.REMOVED_FLAGS,
-                architectures=ARCHITECTURES,
-                without_lora=WITHOUT_LORA,
-                memory=MemoryUse(
-                    utilization=vllm.UTILIZATION,
-                    margin=0,
-                    profiles=True,
-                    changed_by=vllm.MEMORY_SETTINGS,
-                    in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
-                    in_flight_tokens_on=_IN_FLIGHT,
-                    batch_flag="max-num-batched-tokens",
-                    concurrent_batches=vllm.CONCURRENT_BATCHES,
-                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES,
-                    no_float16=vllm.NO_FLOAT16,
-                    expert_parallel_flag="enable-expert-parallel",
-                    utilization_flag="gpu-memory-utilization",
-                    kv_cache_flag="kv-cache-dtype",
-                ),
-                charts=_vllm_charts("vLLM"),
-                series=vllm.SERIES,
-                metrics_off=vllm.METRICS_OFF,
-                limits=VLLM_LIMITS,
-            ),
-            Engine(
-                name="vllm-tpu",
-                title="vLLM on TPUs",
-                component="VllmTpuServer",
-                image=vllm.TPU_IMAGE,
-                accelerator=GOOGLE_TPU,
-                # v5p is experimental: https://docs.vllm.ai/projects/tpu/en/latest/getting_started/tpu_setup/
-                tpus=("v5e", "v6e", "tpu7x"),
-                health_path="/health",
-                metrics_path="/metrics",
-                request_path="/v1/completions",
-                form="completions",
-                burst=4,
-                # As vLLM on GPUs, whose API server and metrics it has.
-                endpoint_picker=True,
-                api_key_variable="VLLM_API_KEY",
-                # https://docs.vllm.ai/en/stable/cli/serve.html
-                names={"port": "--port", "max_model_len": "--max-model-len"},
-                aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
-                # It measures no activations: the rest of the memory is for them. Weights count before the KV cache.
-                # tpu_inference/worker/tpu_worker.py of the release.
-                shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
-                shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
-                removed=vllm.REMOVED_FLAGS,
-                architectures=ARCHITECTURES,
-                memory=MemoryUse(
-                    utilization=vllm.UTILIZATION,
-                    margin=0,
-                    in_flight_tokens=vllm.CONCURRENT_BATCHES * vllm.BATCH_TOKENS,
-                    batch_flag="max-num-batched-tokens",
-                    concurrent_batches=vllm.CONCURRENT_BATCHES,
-                    chunked_windows=vllm.CHUNKED_ATTENTION_SAVES_ON_TPUS,
-                    latent_attention=False,
-                    expert_parallel_flag="enable-expert-parallel",
-                    changed_by=(
-                        *vllm.MEMORY_SETTINGS,
-                        *vllm.PIPELINE_FLAGS,
-                        "additional-config",
-                        "data-parallel-size",
-                        "dp",
-                        "quantization",
-                        "q",
-                    ),
-                    utilization_flag="gpu-memory-utilization",
-                    kv_cache_flag="kv-cache-dtype",
-                ),
-                charts=_vllm_charts("vLLM on TPUs"),
-                series=vllm.SERIES,
-                metrics_off=vllm.METRICS_OFF,
-                limits=VLLM_TPU_LIMITS,
-            ),
+            _VLLM,
+            _VLLM_ON_TPUS,
             Engine(
                 name="jetstream",
                 title="JetStream",

@@ -11,7 +11,7 @@ The program derives node selectors and quotas from them, and the emulator its si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from types import MappingProxyType
@@ -113,14 +113,14 @@ class NodeShape:
 
     pool: str
     machine_type: str
-    gpu: str | None
-    gpus: int
-    driver: str
-    capacity: str
-    zone: str
-    disk_gb: int
-    labels: Mapping[str, str]
-    workload_identity: bool
+    gpu: str | None = None
+    gpus: int = 0
+    driver: str = "default"
+    capacity: str = "onDemand"
+    zone: str = ""
+    disk_gb: int = 100
+    labels: Mapping[str, str] = field(default_factory=dict)
+    workload_identity: bool = True
     topology: str | None = None
     compute_class: str | None = None
 
@@ -303,7 +303,7 @@ def _first_with_room(
     machine_types: list[Machine], gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction
 ) -> Machine:
     for machine_type in machine_types:
-        left = {resource: parse_quantity(text) for resource, text in free(_bare_shape(machine_type)).items()}
+        left = {resource: parse_quantity(text) for resource, text in free(bare_shape(machine_type)).items()}
         if machine_type.gpus >= gpus and left["cpu"] >= cpu and left["memory"] >= memory:
             return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
@@ -317,25 +317,15 @@ def _first_with_room(
 
 def _size_of(machine_type: Machine) -> str:
     left = {
-        resource: readable(resource, parse_quantity(text)) for resource, text in free(_bare_shape(machine_type)).items()
+        resource: readable(resource, parse_quantity(text)) for resource, text in free(bare_shape(machine_type)).items()
     }
     gpus = f"{machine_type.gpus} {machine_type.gpu}, " if machine_type.gpu else ""
     return f"{gpus}{left['cpu']} CPU and {left['memory']} of memory"
 
 
-def _bare_shape(machine_type: Machine) -> NodeShape:
-    return NodeShape(
-        "",
-        machine_type.name,
-        machine_type.gpu,
-        machine_type.gpus,
-        "default",
-        "onDemand",
-        "",
-        100,
-        MappingProxyType({}),
-        True,
-    )
+def bare_shape(machine_type: Machine) -> NodeShape:
+    """Returns the shape of a node of this machine type in no particular pool."""
+    return NodeShape("", machine_type.name, machine_type.gpu, machine_type.gpus)
 
 
 def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, Fraction]:

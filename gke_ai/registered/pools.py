@@ -91,7 +91,6 @@ def node_shape(pool: Resource) -> NodeShape | None:
         machine_type=machine.name,
         gpu=gpus.get("type") or machine.gpu,
         gpus=number(gpus.get("count")) or machine.gpus,
-        driver="default",
         capacity=capacity_mode(pool.props),
         zone=pool_zones[0],
         disk_gb=number(config.get("diskSizeGb")) or 100,

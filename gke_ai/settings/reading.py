@@ -12,9 +12,10 @@ from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError, create_model
+from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from gke_ai.settings.model import Queues, Section, Settings, Unresolved
+from gke_ai.settings.model import Queues, Section, Settings, Unresolved, descriptions
 from gke_ai.settings.problems import Problem, closest, nearest
 
 PREFIX = "gke-ai:"
@@ -283,7 +284,7 @@ def _keys(model: type[Section]) -> list[str]:
 
 
 def _meaning(model: type[Section], key: str) -> str:
-    description = next((f.description for f in model.model_fields.values() if f.alias == key), None)
+    description = next((text for name, text in descriptions(model).items() if to_camel(name) == key), "")
     return f". {description}" if description else ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gke_ai import settings
-from gke_ai.settings.model import Section
+from gke_ai.settings.model import Section, descriptions
 from gke_ai.settings.reading import PREFIX, discriminator, section_types
 from gke_ai.settings.schema import plain
 from tests import repository
@@ -72,7 +72,7 @@ def _rows(section: type[Section], link: Link) -> Iterator[Row]:
     schema = plain(section.model_json_schema(by_alias=True))
     for name, field in section.model_fields.items():
         key = field.alias or name
-        meaning, computed = split(field.description or "")
+        meaning, computed = split(descriptions(section)[name])
         if field.is_required():
             default = "required"
         elif computed:

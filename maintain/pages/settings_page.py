@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
-from gke_ai.settings.model import Section, Settings
+from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import PREFIX, discriminator, section_types
 from gke_ai.settings.secrets import SECRETS
 from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
@@ -98,7 +98,7 @@ def section_page(key: str) -> str:
         shape = "a list of such objects" if _brackets(field) else "an object"
         text += f"{_doc(roots[0])} The value is {shape}.\n{guides}{example(key)}\n{table(roots, link)}\n"
     else:
-        text += f"{split(field.description or '')[0]} The value is a list. Each item has one of these forms:\n"
+        text += f"{_meaning(key)} The value is a list. Each item has one of these forms:\n"
         for root in roots:
             text += f"\n- [`{_form(roots, root)}`](#{_anchor(_form(roots, root))}): {_summary(root)}"
         text += f"\n{guides}"
@@ -120,7 +120,7 @@ def front_page() -> str:
     rows = {row.key: row for row in rows_of([Settings], lambda _: "")}
     plain = [row for key, row in rows.items() if not section_types(dict(_keys())[key].annotation)]
     sections = [
-        f"| [`{PREFIX}{key}`]({slug(key)}.md) | {split(field.description or '')[0]} |"
+        f"| [`{PREFIX}{key}`]({slug(key)}.md) | {_meaning(key)} |"
         for key, field in _keys()
         if section_types(field.annotation)
     ]
@@ -187,6 +187,11 @@ def _blocks(path: Path) -> dict[str, list[str]]:
 
 def _keys() -> list[tuple[str, FieldInfo]]:
     return [(field.alias or name, field) for name, field in Settings.model_fields.items()]
+
+
+def _meaning(key: str) -> str:
+    (text,) = (text for name, text in descriptions(Settings).items() if Settings.model_fields[name].alias == key)
+    return split(text)[0]
 
 
 def _brackets(field: FieldInfo) -> str:

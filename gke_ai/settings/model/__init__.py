@@ -5,7 +5,17 @@ Keys are camelCase in YAML (`gpuPools[0].machineType`) and snake_case here. A se
 """
 
 from gke_ai.settings.model.autoscaling import Autoscaler, ExistingDeployment, ScaledMetric
-from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Quantity, Request, Section, Version
+from gke_ai.settings.model.base import (
+    Cidr,
+    DnsLabel,
+    GkeName,
+    Labels,
+    Quantity,
+    Request,
+    Section,
+    Version,
+    descriptions,
+)
 from gke_ai.settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
 from gke_ai.settings.model.capacity import Capacity, FlexStart, OnDemand, QueuedFlexStart, Reservation, Spot
 from gke_ai.settings.model.cluster import (

@@ -14,16 +14,12 @@ class ScaledMetric(Section):
 
     noun: ClassVar[str] = "a metric of an autoscaler"
 
-    metric: Literal["queuedRequests", "runningRequests", "kvCacheUsage", "prefillBacklog", "slotsUsed", "tpuMemory"] = (
-        Field(
-            description="Metric to scale by. vLLM has queuedRequests, runningRequests and kvCacheUsage; TGI has "
-            "queuedRequests and runningRequests; JetStream has prefillBacklog, slotsUsed and tpuMemory."
-        )
-    )
-    target: Request = Field(
-        description="Target per replica: requests (queuedRequests, runningRequests, prefillBacklog), a fraction "
-        "(kvCacheUsage, slotsUsed, tpuMemory) or bytes (tpuMemory with stackdriver)."
-    )
+    metric: Literal["queuedRequests", "runningRequests", "kvCacheUsage", "prefillBacklog", "slotsUsed", "tpuMemory"]
+    """Metric to scale by. vLLM has queuedRequests, runningRequests and kvCacheUsage; TGI has queuedRequests and
+    runningRequests; JetStream has prefillBacklog, slotsUsed and tpuMemory."""
+    target: Request
+    """Target per replica: requests (queuedRequests, runningRequests, prefillBacklog), a fraction (kvCacheUsage,
+    slotsUsed, tpuMemory) or bytes (tpuMemory with stackdriver)."""
 
 
 class ExistingDeployment(Section):
@@ -31,11 +27,16 @@ class ExistingDeployment(Section):
 
     noun: ClassVar[str] = "an existing Deployment"
 
-    name: DnsLabel = Field(description="Name of the Deployment.", examples=["maxengine-server"])
-    namespace: DnsLabel = Field(default="default", description="Namespace of the Deployment.")
-    app: str = Field(description="Value of the label `app` of its pods.", examples=["maxengine-server"])
-    engine: str = Field(default="jetstream", description="Engine of the Deployment.", examples=["vllm"])
-    metrics_port: str = Field(default="metrics", description="Name of the container port with the server's metrics.")
+    name: DnsLabel = Field(examples=["maxengine-server"])
+    """Name of the Deployment."""
+    namespace: DnsLabel = "default"
+    """Namespace of the Deployment."""
+    app: str = Field(examples=["maxengine-server"])
+    """Value of the label `app` of its pods."""
+    engine: str = Field(default="jetstream", examples=["vllm"])
+    """Engine of the Deployment."""
+    metrics_port: str = "metrics"
+    """Name of the container port with the server's metrics."""
 
 
 class Autoscaler(Section):
@@ -43,42 +44,27 @@ class Autoscaler(Section):
 
     noun: ClassVar[str] = "an autoscaler"
 
-    name: DnsLabel = Field(description="Name of the HorizontalPodAutoscaler.")
-    server: str | None = Field(default=None, description="Server of this stack that is scaled.")
-    deployment: ExistingDeployment | None = Field(
-        default=None, description="Existing Deployment that is scaled, instead of `server`."
-    )
-    adapter: Literal["stackdriver", "prometheus"] = Field(
-        description="Metrics adapter that the HorizontalPodAutoscaler reads from."
-    )
-    min_replicas: int = Field(default=1, ge=1, description="Minimum number of replicas.")
-    max_replicas: int = Field(ge=1, description="Maximum number of replicas.")
-    metrics: list[ScaledMetric] = Field(
-        min_length=1, description="Metrics to scale by. The metric that requests the most replicas decides."
-    )
-    scrape_interval_seconds: int = Field(
-        default=15, ge=5, le=60, description="Time between two scrapes of the server's metrics, in seconds."
-    )
-    scale_out_window_seconds: int = Field(
-        default=0,
-        ge=0,
-        le=3600,
-        description="Stabilization window for scaling out, in seconds. The lowest number of replicas requested within "
-        "it counts.",
-    )
-    scale_in_window_seconds: int = Field(
-        default=300,
-        ge=0,
-        le=3600,
-        description="Stabilization window for scaling in, in seconds. The highest number of replicas requested within "
-        "it counts.",
-    )
-    scale_in_pods: int = Field(
-        default=1, ge=1, description="Maximum number of pods that a scale-in deletes per minute."
-    )
-    tpu_container: DnsLabel | None = Field(
-        default=None,
-        description="Container whose TPU memory counts. Default: each container of a JetStream pod that can hold the "
-        "TPU.",
-        examples=["maxengine-server"],
-    )
+    name: DnsLabel
+    """Name of the HorizontalPodAutoscaler."""
+    server: str | None = None
+    """Server of this stack that is scaled."""
+    deployment: ExistingDeployment | None = None
+    """Existing Deployment that is scaled, instead of `server`."""
+    adapter: Literal["stackdriver", "prometheus"]
+    """Metrics adapter that the HorizontalPodAutoscaler reads from."""
+    min_replicas: int = Field(default=1, ge=1)
+    """Minimum number of replicas."""
+    max_replicas: int = Field(ge=1)
+    """Maximum number of replicas."""
+    metrics: list[ScaledMetric] = Field(min_length=1)
+    """Metrics to scale by. The metric that requests the most replicas decides."""
+    scrape_interval_seconds: int = Field(default=15, ge=5, le=60)
+    """Time between two scrapes of the server's metrics, in seconds."""
+    scale_out_window_seconds: int = Field(default=0, ge=0, le=3600)
+    """Stabilization window for scaling out, in seconds. The lowest number of replicas requested within it counts."""
+    scale_in_window_seconds: int = Field(default=300, ge=0, le=3600)
+    """Stabilization window for scaling in, in seconds. The highest number of replicas requested within it counts."""
+    scale_in_pods: int = Field(default=1, ge=1)
+    """Maximum number of pods that a scale-in deletes per minute."""
+    tpu_container: DnsLabel | None = Field(default=None, examples=["maxengine-server"])
+    """Container whose TPU memory counts. Default: each container of a JetStream pod that can hold the TPU."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Mapping
+from functools import cache
 from ipaddress import IPv4Network
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, ClassVar
 
 from pydantic import (
@@ -11,13 +16,15 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    GetJsonSchemaHandler,
     PrivateAttr,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel, to_snake
-from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError
 
 from gke_ai.catalog.quantities import parse_quantity
 
@@ -103,9 +110,38 @@ class Section(BaseModel):
                 raise ValidationError.from_exception_data(cls.__name__, [details])
         return values
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Add the descriptions of the fields."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in descriptions(cls).items():
+            properties[cls.model_fields[name].alias]["description"] = text
+        return schema
+
     # Path of this section in the configuration. gke_ai.settings.reading sets it.
     _path: str = PrivateAttr(default="")
 
     def at(self, key: str) -> str:
         """Path of a key of this section in the configuration: `gke-ai:gpuPools[0].machineType`."""
         return f"{self._path}.{key}" if self._path else key
+
+
+@cache
+def descriptions(section: type[Section]) -> Mapping[str, str]:
+    """What each field of a section means: the docstring below it, there or in a base class, else its description.
+
+    Read from the source where it is asked for. Pydantic's `use_attribute_docstrings` would read all sections at once,
+    at each start of the program.
+    """
+    texts = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, Section):
+            (definition,) = ast.parse(dedent(inspect.getsource(base))).body
+            assert isinstance(definition, ast.ClassDef)
+            for field, text in pairwise(definition.body):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                        texts[name] = " ".join(docstring.split())
+    stated = {name: field.description for name, field in section.model_fields.items() if field.description}
+    return {**texts, **stated}

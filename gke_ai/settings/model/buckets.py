@@ -16,9 +16,12 @@ class Grant(Section):
 
     noun: ClassVar[str] = "a grant"
 
-    namespace: DnsLabel = Field(description="Namespace of the service account.")
-    service_account: DnsLabel = Field(default="default", description="Kubernetes service account that gets the role.")
-    role: str = Field(default="roles/storage.objectUser", description="IAM role on the bucket.")
+    namespace: DnsLabel
+    """Namespace of the service account."""
+    service_account: DnsLabel = "default"
+    """Kubernetes service account that gets the role."""
+    role: str = "roles/storage.objectUser"
+    """IAM role on the bucket."""
 
 
 class Bucket(Section):
@@ -26,35 +29,24 @@ class Bucket(Section):
 
     noun: ClassVar[str] = "a bucket"
 
-    name: str = Field(description="Name of the bucket, globally unique. `{project}` is replaced by the project's id.")
-    location: str | None = Field(
-        default=None,
-        description="Region or multi-region of the bucket. Default: the cluster's region.",
-        examples=["europe-west4"],
-    )
-    grants: list[Grant] = Field(default=[], description="Roles on the bucket for Kubernetes service accounts.")
-    delete_after_days: int | None = Field(
-        default=None, ge=1, description="Age at which objects are deleted, in days. Default: never."
-    )
-    soft_delete_days: int = Field(
-        default=7,
-        ge=0,
-        le=90,
-        description="Days for which deleted objects can be restored: 7 to 90, or 0 to turn soft delete off.",
-    )
-    versioning: bool = Field(default=False, description="Keep overwritten and deleted objects as older versions.")
-    on_destroy: Literal["keep", "delete"] = Field(
-        default="keep",
-        description="Effect of the deletion of the stack on the bucket. keep: it stays; delete: it is deleted "
-        "with its data.",
-    )
-    adopt: bool = Field(
-        default=False,
-        description="Take over an existing bucket of this name, for example one that an earlier stack kept.",
-    )
-    protect: bool = Field(
-        default=False, description="Refuse to delete the bucket. To delete it, set this to false and apply that first."
-    )
+    name: str
+    """Name of the bucket, globally unique. `{project}` is replaced by the project's id."""
+    location: str | None = Field(default=None, examples=["europe-west4"])
+    """Region or multi-region of the bucket. Default: the cluster's region."""
+    grants: list[Grant] = Field(default=[])
+    """Roles on the bucket for Kubernetes service accounts."""
+    delete_after_days: int | None = Field(default=None, ge=1)
+    """Age at which objects are deleted, in days. Default: never."""
+    soft_delete_days: int = Field(default=7, ge=0, le=90)
+    """Days for which deleted objects can be restored: 7 to 90, or 0 to turn soft delete off."""
+    versioning: bool = False
+    """Keep overwritten and deleted objects as older versions."""
+    on_destroy: Literal["keep", "delete"] = "keep"
+    """Effect of the deletion of the stack on the bucket. keep: it stays; delete: it is deleted with its data."""
+    adopt: bool = False
+    """Take over an existing bucket of this name, for example one that an earlier stack kept."""
+    protect: bool = False
+    """Refuse to delete the bucket. To delete it, set this to false and apply that first."""
 
 
 class FuseVolume(Section):
@@ -62,20 +54,18 @@ class FuseVolume(Section):
 
     noun: ClassVar[str] = "a volume"
 
-    bucket: str = Field(description="Bucket of this stack, as named in `buckets`.")
-    mount_path: str = Field(default="/model-data", description="Mount path in the container.")
-    mount_options: str = Field(
-        default=fuse.MOUNT_OPTIONS, description="Mount options of the driver, separated by commas."
-    )
-    logging_severity: Literal["trace", "debug", "info", "warning", "error"] = Field(
-        default="warning", description="Minimum severity of the driver's log entries."
-    )
-    sidecar_memory_limit: Request | None = Field(
-        default="35Gi", description="Memory limit of the FUSE sidecar, in bytes."
-    )
-    sidecar_cpu: Request | None = Field(
-        default=None, description="CPU request and limit of the FUSE sidecar, in cores. Default: the driver's own."
-    )
+    bucket: str
+    """Bucket of this stack, as named in `buckets`."""
+    mount_path: str = "/model-data"
+    """Mount path in the container."""
+    mount_options: str = fuse.MOUNT_OPTIONS
+    """Mount options of the driver, separated by commas."""
+    logging_severity: Literal["trace", "debug", "info", "warning", "error"] = "warning"
+    """Minimum severity of the driver's log entries."""
+    sidecar_memory_limit: Request | None = "35Gi"
+    """Memory limit of the FUSE sidecar, in bytes."""
+    sidecar_cpu: Request | None = None
+    """CPU request and limit of the FUSE sidecar, in cores. Default: the driver's own."""
 
 
 @dataclass(frozen=True)

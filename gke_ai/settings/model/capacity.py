@@ -37,7 +37,8 @@ class OnDemand(CapacityMode):
 
     noun: ClassVar[str] = "onDemand capacity"
 
-    mode: Literal["onDemand"] = Field(default="onDemand", description="Standard capacity.")
+    mode: Literal["onDemand"] = "onDemand"
+    """Standard capacity."""
 
 
 class Spot(CapacityMode):
@@ -45,7 +46,8 @@ class Spot(CapacityMode):
 
     noun: ClassVar[str] = "spot capacity"
 
-    mode: Literal["spot"] = Field(description="Spot capacity.")
+    mode: Literal["spot"]
+    """Spot capacity."""
 
 
 class Reservation(CapacityMode):
@@ -53,8 +55,10 @@ class Reservation(CapacityMode):
 
     noun: ClassVar[str] = "reservation capacity"
 
-    mode: Literal["reservation"] = Field(description="Capacity of a reservation.")
-    reservation: str = Field(description="Name of the reservation.", examples=["h100-march"])
+    mode: Literal["reservation"]
+    """Capacity of a reservation."""
+    reservation: str = Field(examples=["h100-march"])
+    """Name of the reservation."""
 
     @property
     def reservation_name(self) -> str | None:
@@ -66,13 +70,10 @@ class FlexStart(CapacityMode):
 
     noun: ClassVar[str] = "flexStart capacity"
 
-    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
+    mode: Literal["flexStart"]
+    """Flex-start capacity: nodes start when capacity is free."""
+    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    """Maximum lifetime of a node, in seconds."""
 
 
 class QueuedFlexStart(CapacityMode):
@@ -80,13 +81,10 @@ class QueuedFlexStart(CapacityMode):
 
     noun: ClassVar[str] = "queuedFlexStart capacity"
 
-    mode: Literal["queuedFlexStart"] = Field(description="Queued provisioning: all nodes of a request start together.")
-    max_run_duration_seconds: int = Field(
-        default=MAX_RUN_SECONDS,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds.",
-    )
+    mode: Literal["queuedFlexStart"]
+    """Queued provisioning: all nodes of a request start together."""
+    max_run_duration_seconds: int = Field(default=MAX_RUN_SECONDS, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    """Maximum lifetime of a node, in seconds."""
 
     @property
     def queued_seconds(self) -> int | None:

@@ -16,19 +16,12 @@ class ClassFlexStart(CapacityMode):
 
     noun: ClassVar[str] = "flexStart capacity"
 
-    mode: Literal["flexStart"] = Field(description="Flex-start capacity: nodes start when capacity is free.")
-    max_run_duration_seconds: int | None = Field(
-        default=None,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum lifetime of a node, in seconds. Default: GKE's maximum.",
-    )
-    recycle_lead_time_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=MAX_RUN_SECONDS,
-        description="Time before the end of a node's life at which GKE creates its replacement, in seconds.",
-    )
+    mode: Literal["flexStart"]
+    """Flex-start capacity: nodes start when capacity is free."""
+    max_run_duration_seconds: int | None = Field(default=None, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    """Maximum lifetime of a node, in seconds. Default: GKE's maximum."""
+    recycle_lead_time_seconds: int | None = Field(default=None, ge=1, le=MAX_RUN_SECONDS)
+    """Time before the end of a node's life at which GKE creates its replacement, in seconds."""
 
 
 ClassCapacity = Annotated[OnDemand | Spot | Reservation | ClassFlexStart, Field(discriminator="mode")]
@@ -39,11 +32,12 @@ class Priority(Section):
 
     noun: ClassVar[str] = "a priority of a compute class"
 
-    machine_type: str = Field(description="Machine type of the nodes.")
-    capacity: ClassCapacity = Field(default=OnDemand(), description="How Google provides the machine.")
-    driver: Literal["default", "latest"] | None = Field(
-        default=None, description="NVIDIA driver. Default: GKE chooses.", examples=["latest"]
-    )
+    machine_type: str
+    """Machine type of the nodes."""
+    capacity: ClassCapacity = OnDemand()
+    """How Google provides the machine."""
+    driver: Literal["default", "latest"] | None = Field(default=None, examples=["latest"])
+    """NVIDIA driver. Default: GKE chooses."""
 
 
 class ComputeClass(Section):
@@ -51,13 +45,11 @@ class ComputeClass(Section):
 
     noun: ClassVar[str] = "a compute class"
 
-    name: DnsLabel = Field(description="Name of the class. Workloads select it by this name.")
-    priorities: list[Priority] = Field(min_length=1, description="Choices, in order of preference.")
-    when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = Field(
-        default="DoNotScaleUp",
-        description="Behavior of GKE if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any "
-        "machine type.",
-    )
-    auto_create_pools: bool = Field(
-        default=True, description="Let GKE create the node pools. If false, they must exist."
-    )
+    name: DnsLabel
+    """Name of the class. Workloads select it by this name."""
+    priorities: list[Priority] = Field(min_length=1)
+    """Choices, in order of preference."""
+    when_unsatisfiable: Literal["DoNotScaleUp", "ScaleUpAnyway"] = "DoNotScaleUp"
+    """Behavior of GKE if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any machine type."""
+    auto_create_pools: bool = True
+    """Let GKE create the node pools. If false, they must exist."""

@@ -15,14 +15,11 @@ class RoutedServer(Section):
 
     noun: ClassVar[str] = "a server of a route"
 
-    server: DnsLabel = Field(description="Server of this stack.", examples=["gemma"])
-    weight: int = Field(
-        default=100,
-        ge=0,
-        le=MAX_WEIGHT,
-        description="Share of the requests, relative to the weights of the route's other servers. 0: the server keeps "
-        "running and gets none.",
-    )
+    server: DnsLabel = Field(examples=["gemma"])
+    """Server of this stack."""
+    weight: int = Field(default=100, ge=0, le=MAX_WEIGHT)
+    """Share of the requests, relative to the weights of the route's other servers. 0: the server keeps running and gets
+    none."""
 
 
 class Route(Section):
@@ -30,16 +27,13 @@ class Route(Section):
 
     noun: ClassVar[str] = "a route"
 
-    name: DnsLabel = Field(description="Name of the HTTPRoute.", examples=["gemma"])
-    host: str | None = Field(
-        default=None,
-        description="Host name of the requests. `*.` as its first label matches any label. Routes of one host have "
-        "servers of different models, and requests name the model. Default: all hosts that no other route names.",
-        examples=["llm.example.com"],
-    )
-    servers: list[RoutedServer] = Field(
-        min_length=1, description="Servers that answer, each with its weight. They serve a model of the same name."
-    )
+    name: DnsLabel = Field(examples=["gemma"])
+    """Name of the HTTPRoute."""
+    host: str | None = Field(default=None, examples=["llm.example.com"])
+    """Host name of the requests. `*.` as its first label matches any label. Routes of one host have servers of
+    different models, and requests name the model. Default: all hosts that no other route names."""
+    servers: list[RoutedServer] = Field(min_length=1)
+    """Servers that answer, each with its weight. They serve a model of the same name."""
 
 
 class Gateway(Section):
@@ -47,44 +41,24 @@ class Gateway(Section):
 
     noun: ClassVar[str] = "the gateway"
 
-    name: GkeName = Field(default="inference-gateway", description="Name of the Gateway.")
-    namespace: DnsLabel | None = Field(
-        default=None,
-        description="Namespace of the Gateway. Default: the namespace of the first route's servers, or, if that one "
-        "belongs to a tenant, a namespace with the name of the Gateway.",
-        examples=["llm"],
-    )
-    public: bool = Field(
-        default=False,
-        description="Give the gateway an address on the Internet. true: a regional external load balancer; false: an "
-        "internal one, which clients in the VPC network and region reach.",
-    )
-    certificate: GkeName | None = Field(
-        default=None,
-        description="TLS certificate: a Certificate Manager certificate in the region of the cluster.",
-        examples=["llm-example-com"],
-    )
-    tls_secret: DnsLabel | None = Field(
-        default=None,
-        description="TLS certificate: a Secret of type kubernetes.io/tls in the namespace of the Gateway, instead of "
-        "`certificate`.",
-        examples=["llm-example-com"],
-    )
-    plain_http: bool = Field(
-        default=False,
-        description="Serve HTTP without TLS, instead of a certificate. Not for a public gateway.",
-    )
-    api_key: bool = Field(
-        default=False,
-        description="Require the API key of `gke-ai:gatewayApiKey` from clients. The servers check it. Servers in the "
-        "namespace of a tenant have a key of their own, which is derived from it.",
-    )
-    address: GkeName | None = Field(
-        default=None,
-        description="Reserved regional IP address, by its name. Default: Google Cloud assigns one.",
-        examples=["llm-address"],
-    )
-    routes: list[Route] = Field(
-        default=[],
-        description="Which servers answer which requests. The first route of a host gets those that no other matches.",
-    )
+    name: GkeName = "inference-gateway"
+    """Name of the Gateway."""
+    namespace: DnsLabel | None = Field(default=None, examples=["llm"])
+    """Namespace of the Gateway. Default: the namespace of the first route's servers, or, if that one belongs to a
+    tenant, a namespace with the name of the Gateway."""
+    public: bool = False
+    """Give the gateway an address on the Internet. true: a regional external load balancer; false: an internal one,
+    which clients in the VPC network and region reach."""
+    certificate: GkeName | None = Field(default=None, examples=["llm-example-com"])
+    """TLS certificate: a Certificate Manager certificate in the region of the cluster."""
+    tls_secret: DnsLabel | None = Field(default=None, examples=["llm-example-com"])
+    """TLS certificate: a Secret of type kubernetes.io/tls in the namespace of the Gateway, instead of `certificate`."""
+    plain_http: bool = False
+    """Serve HTTP without TLS, instead of a certificate. Not for a public gateway."""
+    api_key: bool = False
+    """Require the API key of `gke-ai:gatewayApiKey` from clients. The servers check it. Servers in the namespace of a
+    tenant have a key of their own, which is derived from it."""
+    address: GkeName | None = Field(default=None, examples=["llm-address"])
+    """Reserved regional IP address, by its name. Default: Google Cloud assigns one."""
+    routes: list[Route] = Field(default=[])
+    """Which servers answer which requests. The first route of a host gets those that no other matches."""

@@ -16,24 +16,15 @@ class LoraAdapter(Section):
 
     noun: ClassVar[str] = "a LoRA adapter"
 
-    name: str = Field(description="Name of the adapter, which clients write as `model`.", examples=["sql"])
-    source: str = Field(
-        description="Id of the adapter on Hugging Face, or its folder in the bucket of `modelCache`, as a gs:// URI.",
-        examples=["my-team/gemma-3-4b-sql"],
-    )
-    revision: str = Field(
-        default="main",
-        description="Commit, tag or branch on Hugging Face. It needs `modelCache`. The first download decides which "
-        "commit a branch means.",
-        examples=["0cb88a4f764b7a12671c53f0838cd831a0843b95"],
-    )
-    rank: int = Field(
-        default=16,
-        ge=1,
-        le=LORA_RANKS[-1],
-        description="Rank of the adapter: `r` in its `adapter_config.json`.",
-        examples=[8],
-    )
+    name: str = Field(examples=["sql"])
+    """Name of the adapter, which clients write as `model`."""
+    source: str = Field(examples=["my-team/gemma-3-4b-sql"])
+    """Id of the adapter on Hugging Face, or its folder in the bucket of `modelCache`, as a gs:// URI."""
+    revision: str = Field(default="main", examples=["0cb88a4f764b7a12671c53f0838cd831a0843b95"])
+    """Commit, tag or branch on Hugging Face. It needs `modelCache`. The first download decides which commit a branch
+    means."""
+    rank: int = Field(default=16, ge=1, le=LORA_RANKS[-1], examples=[8])
+    """Rank of the adapter: `r` in its `adapter_config.json`."""
 
     @property
     def of_bucket(self) -> bool:

@@ -15,34 +15,24 @@ class ModelCache(Section):
 
     noun: ClassVar[str] = "a model cache"
 
-    bucket: str = Field(description="Bucket of this stack, as named in `buckets`.", examples=["models-{project}"])
-    revision: str = Field(
-        default="main",
-        description="Commit, tag or branch on Hugging Face. The first download decides which commit a branch means.",
-        examples=["0cb88a4f764b7a12671c53f0838cd831a0843b95"],
-    )
-    reader: Literal["fuse", "streamer"] = Field(
-        default="fuse",
-        description="Reader of the bucket. fuse: a folder, with a file cache on the node; streamer: vLLM's "
-        "Run:ai Model Streamer, from the bucket into the accelerators.",
-    )
-    file_cache: Request | None = Field(
-        default=None,
-        description="Size of a replica's file cache, in bytes. Default: the size of the model, plus a tenth.",
-        examples=["20Gi"],
-    )
-    file_cache_medium: Literal["disk", "memory"] = Field(
-        default="disk",
-        description="Medium of the file cache. disk: on the disk or the Local SSDs of the node; memory: in the memory "
-        "of the sidecar, in addition to `sidecarMemory`.",
-    )
-    sidecar_cpu: Request = Field(default="2", description="CPU request and limit of the FUSE sidecar, in cores.")
-    sidecar_memory: Request = Field(
-        default="2Gi", description="Memory request and limit of the FUSE sidecar, in bytes."
-    )
-    timeout_seconds: int = Field(
-        default=3600, ge=60, description="Time that `up` waits until the bucket has the model, in seconds."
-    )
+    bucket: str = Field(examples=["models-{project}"])
+    """Bucket of this stack, as named in `buckets`."""
+    revision: str = Field(default="main", examples=["0cb88a4f764b7a12671c53f0838cd831a0843b95"])
+    """Commit, tag or branch on Hugging Face. The first download decides which commit a branch means."""
+    reader: Literal["fuse", "streamer"] = "fuse"
+    """Reader of the bucket. fuse: a folder, with a file cache on the node; streamer: vLLM's Run:ai Model Streamer, from
+    the bucket into the accelerators."""
+    file_cache: Request | None = Field(default=None, examples=["20Gi"])
+    """Size of a replica's file cache, in bytes. Default: the size of the model, plus a tenth."""
+    file_cache_medium: Literal["disk", "memory"] = "disk"
+    """Medium of the file cache. disk: on the disk or the Local SSDs of the node; memory: in the memory of the sidecar,
+    in addition to `sidecarMemory`."""
+    sidecar_cpu: Request = "2"
+    """CPU request and limit of the FUSE sidecar, in cores."""
+    sidecar_memory: Request = "2Gi"
+    """Memory request and limit of the FUSE sidecar, in bytes."""
+    timeout_seconds: int = Field(default=3600, ge=60)
+    """Time that `up` waits until the bucket has the model, in seconds."""
 
     @property
     def how(self) -> Reader:

@@ -31,8 +31,10 @@ class Autoscaling(Section):
 
     noun: ClassVar[str] = "the autoscaling of a pool"
 
-    min_nodes: int = Field(default=0, ge=0, description="Minimum number of nodes, in all zones together.")
-    max_nodes: int = Field(ge=1, description="Maximum number of nodes, in all zones together.")
+    min_nodes: int = Field(default=0, ge=0)
+    """Minimum number of nodes, in all zones together."""
+    max_nodes: int = Field(ge=1)
+    """Maximum number of nodes, in all zones together."""
 
 
 class Pool(Section):
@@ -45,33 +47,27 @@ class Pool(Section):
     # Name of the accelerator as a Kubernetes resource. Empty for nodes without accelerators.
     accelerator_resource: ClassVar[str] = ""
 
-    name: GkeName = Field(description="Name of the pool.")
-    zones: list[str] = Field(default=[], description="Zones of the pool. Default: the zones of the cluster.")
-    nodes_per_zone: int | None = Field(
-        default=None,
-        ge=0,
-        le=1000,
-        description="Nodes in each zone, for a pool of fixed size. Cannot be set with `autoscaling`.",
-    )
-    autoscaling: Autoscaling | None = Field(default=None, description="Minimum and maximum size of an autoscaled pool.")
-    capacity: Capacity = Field(default=OnDemand(), description="How Google provides the machines.")
-    disk_size_gb: int = Field(default=200, ge=10, le=65536, description="Boot disk of each node, in GB.")
-    disk_type: str | None = Field(
-        default=None,
-        description="Type of the boot disk. Default: the type that suits the machine family.",
-        examples=["pd-ssd"],
-    )
-    labels: Labels = Field(default={}, description="Kubernetes labels of the nodes.", examples=[{"team": "research"}])
-    image_streaming: bool | None = Field(
-        default=None,
-        description="Start containers before their images are downloaded, with Image streaming. It needs images in "
-        "Artifact Registry, in the region of the nodes. Default: `false` in a new pool; an existing one keeps its "
-        "value.",
-        examples=[True],
-    )
-    protect: bool = Field(
-        default=False, description="Refuse to delete the pool. To delete it, set this to false and apply that first."
-    )
+    name: GkeName
+    """Name of the pool."""
+    zones: list[str] = Field(default=[])
+    """Zones of the pool. Default: the zones of the cluster."""
+    nodes_per_zone: int | None = Field(default=None, ge=0, le=1000)
+    """Nodes in each zone, for a pool of fixed size. Cannot be set with `autoscaling`."""
+    autoscaling: Autoscaling | None = None
+    """Minimum and maximum size of an autoscaled pool."""
+    capacity: Capacity = OnDemand()
+    """How Google provides the machines."""
+    disk_size_gb: int = Field(default=200, ge=10, le=65536)
+    """Boot disk of each node, in GB."""
+    disk_type: str | None = Field(default=None, examples=["pd-ssd"])
+    """Type of the boot disk. Default: the type that suits the machine family."""
+    labels: Labels = Field(default={}, examples=[{"team": "research"}])
+    """Kubernetes labels of the nodes."""
+    image_streaming: bool | None = Field(default=None, examples=[True])
+    """Start containers before their images are downloaded, with Image streaming. It needs images in Artifact Registry,
+    in the region of the nodes. Default: `false` in a new pool; an existing one keeps its value."""
+    protect: bool = False
+    """Refuse to delete the pool. To delete it, set this to false and apply that first."""
 
     @property
     @abstractmethod
@@ -183,14 +179,10 @@ class Pool(Section):
         return NodeShape(
             pool=self.name,
             machine_type=self.node_machine_type,
-            gpu=None,
-            gpus=0,
-            driver="default",
             capacity=self.capacity.mode,
             zone=zone,
             disk_gb=self.disk_size_gb,
             labels=self.node_labels,
-            workload_identity=True,
         )
 
 
@@ -204,25 +196,20 @@ class GpuPool(Pool):
 
     renamed_keys: ClassVar[Mapping[str, str]] = {"createFirst": "createBeforeDelete"}  # 0.4.0
 
-    machine_type: str = Field(description="Machine type of the nodes.")
-    accelerator: str | None = Field(default=None, description="GPU type. Default: the GPU type of the machine type.")
-    gpus_per_node: int | None = Field(
-        default=None, ge=1, description="GPUs per node. Default: all GPUs of the machine type."
-    )
-    driver: Literal["default", "latest", "disabled"] = Field(
-        default="default", description="NVIDIA driver that GKE installs."
-    )
-    secondary_boot_disk: str | None = Field(
-        default=None,
-        description="Compute Engine image with unpacked container images. Each node gets a disk of it, and starts "
-        "these containers without a pull. It needs `imageStreaming`. Default: no such disk.",
-        examples=["projects/my-project/global/images/vllm-0-31-0"],
-    )
-    create_before_delete: bool = Field(
-        default=False,
-        description="Create the replacement pool before deleting the old one. The name gets a hash suffix; "
-        "you pay for both meanwhile.",
-    )
+    machine_type: str
+    """Machine type of the nodes."""
+    accelerator: str | None = None
+    """GPU type. Default: the GPU type of the machine type."""
+    gpus_per_node: int | None = Field(default=None, ge=1)
+    """GPUs per node. Default: all GPUs of the machine type."""
+    driver: Literal["default", "latest", "disabled"] = "default"
+    """NVIDIA driver that GKE installs."""
+    secondary_boot_disk: str | None = Field(default=None, examples=["projects/my-project/global/images/vllm-0-31-0"])
+    """Compute Engine image with unpacked container images. Each node gets a disk of it, and starts these containers
+    without a pull. It needs `imageStreaming`. Default: no such disk."""
+    create_before_delete: bool = False
+    """Create the replacement pool before deleting the old one. The name gets a hash suffix; you pay for both
+    meanwhile."""
 
     @property
     def gpus(self) -> tuple[str, int]:
@@ -273,42 +260,26 @@ class TpuPool(Pool):
     workload_key: ClassVar[str] = "tpu"
     accelerator_resource: ClassVar[str] = GOOGLE_TPU
 
-    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
-    topology: str = Field(description="Chips of a slice along each side, for example 2x4.")
-    machine_type: str | None = Field(
-        default=None,
-        description="Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine "
-        "with 4 chips.",
-    )
-    nodes_per_zone: int | None = Field(
-        default=None,
-        ge=0,
-        le=1000,
-        description="Nodes in each zone of a single-host pool of fixed size. A multi-host pool has the nodes of its "
-        "slice.",
-    )
-    autoscaling: Autoscaling | None = Field(
-        default=None,
-        description="Minimum and maximum size of an autoscaled pool. A multi-host pool has no node or the whole slice.",
-    )
-    auto_repair: bool | None = Field(
-        default=None,
-        description="Let GKE repair nodes. With flex-start, a repair would end the run. Default: `true`, or `false` "
-        "with flex-start.",
-        examples=[False],
-    )
-    workload_policy: str | None = Field(
-        default=None,
-        description="Name of the workload policy that places the slice. A multi-host slice of tpu7x needs one, "
-        "one of v6e can have one.",
-        examples=["tpu7x-4x4x4"],
-    )
-    disk_size_gb: int = Field(default=100, ge=10, le=65536, description="Boot disk of each node, in GB.")
-    disk_type: str | None = Field(
-        default=None,
-        description="Type of the boot disk. Default: the type that suits the machine family.",
-        examples=["hyperdisk-balanced"],
-    )
+    version: str
+    """TPU version: v5e, v5p, v6e or tpu7x."""
+    topology: str
+    """Chips of a slice along each side, for example 2x4."""
+    machine_type: str | None = None
+    """Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine with 4 chips."""
+    nodes_per_zone: int | None = Field(default=None, ge=0, le=1000)
+    """Nodes in each zone of a single-host pool of fixed size. A multi-host pool has the nodes of its slice."""
+    autoscaling: Autoscaling | None = None
+    """Minimum and maximum size of an autoscaled pool. A multi-host pool has no node or the whole slice."""
+    auto_repair: bool | None = Field(default=None, examples=[False])
+    """Let GKE repair nodes. With flex-start, a repair would end the run. Default: `true`, or `false` with
+    flex-start."""
+    workload_policy: str | None = Field(default=None, examples=["tpu7x-4x4x4"])
+    """Name of the workload policy that places the slice. A multi-host slice of tpu7x needs one, one of v6e can have
+    one."""
+    disk_size_gb: int = Field(default=100, ge=10, le=65536)
+    """Boot disk of each node, in GB."""
+    disk_type: str | None = Field(default=None, examples=["hyperdisk-balanced"])
+    """Type of the boot disk. Default: the type that suits the machine family."""
 
     @property
     def slice(self) -> Slice:
@@ -366,16 +337,14 @@ class TpuSlice(Section):
 
     noun: ClassVar[str] = "a TPU slice"
 
-    version: str = Field(description="TPU version: v5e, v5p, v6e or tpu7x.")
-    topology: str = Field(description="Chips of the slice along each side, for example 2x4.")
-    machine_type: str | None = Field(
-        default=None,
-        description="Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine "
-        "with 4 chips.",
-    )
-    capacity: Literal["onDemand", "spot", "flexStart"] = Field(
-        default="onDemand", description="How Google provides the machines."
-    )
+    version: str
+    """TPU version: v5e, v5p, v6e or tpu7x."""
+    topology: str
+    """Chips of the slice along each side, for example 2x4."""
+    machine_type: str | None = None
+    """Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine with 4 chips."""
+    capacity: Literal["onDemand", "spot", "flexStart"] = "onDemand"
+    """How Google provides the machines."""
 
     @property
     def slice(self) -> Slice:

@@ -15,13 +15,16 @@ class PriorityClass(Section):
 
     noun: ClassVar[str] = "a priority class"
 
-    name: DnsLabel = Field(description="Name of the class.")
-    value: int = Field(ge=-2147483648, le=1000000000, description="Priority. A higher value goes first.")
-    preemption: Literal["Never", "PreemptLowerPriority"] = Field(
-        default="PreemptLowerPriority", description="Whether pods of the class may preempt pods of lower priority."
-    )
-    global_default: bool = Field(default=False, description="Use this class for pods that name none.")
-    description: str = Field(default="", description="When to use the class, for the people who choose one.")
+    name: DnsLabel
+    """Name of the class."""
+    value: int = Field(ge=-2147483648, le=1000000000)
+    """Priority. A higher value goes first."""
+    preemption: Literal["Never", "PreemptLowerPriority"] = "PreemptLowerPriority"
+    """Whether pods of the class may preempt pods of lower priority."""
+    global_default: bool = False
+    """Use this class for pods that name none."""
+    description: str = ""
+    """When to use the class, for the people who choose one."""
 
 
 class Flavor(Section):
@@ -29,12 +32,14 @@ class Flavor(Section):
 
     noun: ClassVar[str] = "a flavor"
 
-    name: DnsLabel = Field(description="Name of the flavor.")
-    pools: list[str] = Field(default=[], description="GPU or TPU pools that belong to the flavor. Default: any node.")
-    tpu: TpuSlice | None = Field(default=None, description="TPU slice of the flavor, if the stack has no pools.")
-    accelerator: str | None = Field(
-        default=None, description="GPU type of the flavor, if the stack has no pools.", examples=["nvidia-l4"]
-    )
+    name: DnsLabel
+    """Name of the flavor."""
+    pools: list[str] = Field(default=[])
+    """GPU or TPU pools that belong to the flavor. Default: any node."""
+    tpu: TpuSlice | None = None
+    """TPU slice of the flavor, if the stack has no pools."""
+    accelerator: str | None = Field(default=None, examples=["nvidia-l4"])
+    """GPU type of the flavor, if the stack has no pools."""
 
 
 def _quota_form(value: Any) -> str:
@@ -46,24 +51,17 @@ class FlavorQuota(Section):
 
     noun: ClassVar[str] = "the quota of a flavor"
 
-    flavor: str = Field(description="Name of the flavor.")
+    flavor: str
+    """Name of the flavor."""
     quota: Annotated[
         Annotated[dict[str, Quantity], Tag("resources")] | Annotated[Literal["derive"], Tag("derive")],
         Discriminator(_quota_form),
-    ] = Field(
-        description="Nominal quota by resource. derive: the allocatable capacity of the flavor's pools at their "
-        "maximum size."
-    )
-    borrowing_limit: dict[str, Quantity] = Field(
-        default={},
-        description="Maximum that this queue may borrow from its cohort, by resource. Default: all that others lend.",
-        examples=[{"nvidia.com/gpu": "4"}],
-    )
-    lending_limit: dict[str, Quantity] = Field(
-        default={},
-        description="Maximum that this queue lends to its cohort, by resource. Default: its whole quota.",
-        examples=[{"nvidia.com/gpu": "2"}],
-    )
+    ]
+    """Nominal quota by resource. derive: the allocatable capacity of the flavor's pools at their maximum size."""
+    borrowing_limit: dict[str, Quantity] = Field(default={}, examples=[{"nvidia.com/gpu": "4"}])
+    """Maximum that this queue may borrow from its cohort, by resource. Default: all that others lend."""
+    lending_limit: dict[str, Quantity] = Field(default={}, examples=[{"nvidia.com/gpu": "2"}])
+    """Maximum that this queue lends to its cohort, by resource. Default: its whole quota."""
 
 
 class Preemption(Section):
@@ -71,12 +69,10 @@ class Preemption(Section):
 
     noun: ClassVar[str] = "the preemption of a cluster queue"
 
-    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(
-        default="LowerPriority", description="Which workloads of the same cluster queue Kueue may evict."
-    )
-    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = Field(
-        default="LowerPriority", description="Which workloads of the cohort Kueue may evict to take back lent quota."
-    )
+    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "LowerPriority"
+    """Which workloads of the same cluster queue Kueue may evict."""
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "LowerPriority"
+    """Which workloads of the cohort Kueue may evict to take back lent quota."""
 
 
 class ClusterQueue(Section):
@@ -84,20 +80,16 @@ class ClusterQueue(Section):
 
     noun: ClassVar[str] = "a cluster queue"
 
-    name: DnsLabel = Field(description="Name of the cluster queue.")
-    cohort: DnsLabel | None = Field(
-        default=None,
-        description="Group of cluster queues that lend each other unused quota. Default: no cohort.",
-        examples=["gpus"],
-    )
-    flavors: list[FlavorQuota] = Field(min_length=1, description="Quota for each flavor, in order of preference.")
-    preemption: Preemption = Field(
-        default=Preemption(), description="Which workloads Kueue may evict to admit a workload of this queue."
-    )
-    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = Field(
-        default=None,
-        description="Whether a workload that does not fit blocks later ones. Default: Kueue's, `BestEffortFIFO`.",
-    )
+    name: DnsLabel
+    """Name of the cluster queue."""
+    cohort: DnsLabel | None = Field(default=None, examples=["gpus"])
+    """Group of cluster queues that lend each other unused quota. Default: no cohort."""
+    flavors: list[FlavorQuota] = Field(min_length=1)
+    """Quota for each flavor, in order of preference."""
+    preemption: Preemption = Preemption()
+    """Which workloads Kueue may evict to admit a workload of this queue."""
+    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] | None = None
+    """Whether a workload that does not fit blocks later ones. Default: Kueue's, `BestEffortFIFO`."""
 
 
 class LocalQueue(Section):
@@ -105,9 +97,12 @@ class LocalQueue(Section):
 
     noun: ClassVar[str] = "a local queue"
 
-    name: DnsLabel = Field(description="Name of the local queue. Workloads select it by this name.")
-    namespace: DnsLabel = Field(description="Namespace of the local queue.")
-    cluster_queue: str = Field(description="Cluster queue that provides the quota.")
+    name: DnsLabel
+    """Name of the local queue. Workloads select it by this name."""
+    namespace: DnsLabel
+    """Namespace of the local queue."""
+    cluster_queue: str
+    """Cluster queue that provides the quota."""
 
 
 class Queues(Section):
@@ -115,35 +110,23 @@ class Queues(Section):
 
     noun: ClassVar[str] = "the queues"
 
-    flavors: list[Flavor] = Field(default=[], description="Types of nodes with quota of their own.")
-    cluster_queues: list[ClusterQueue] = Field(default=[], description="Quotas, and how cluster queues share them.")
-    local_queues: list[LocalQueue] = Field(
-        default=[], description="Local queues, which give namespaces access to cluster queues."
-    )
-    priority_classes: list[PriorityClass] = Field(default=[], description="Kubernetes PriorityClasses.")
-    kueue_version: Version | None = Field(
-        default=None,
-        description="Version of the Kueue chart, if you upgrade Kueue separately. Default: the pinned version.",
-        examples=["0.16.2"],
-    )
-    manager_replicas: int = Field(
-        default=1,
-        ge=1,
-        le=5,
-        description="Pods of Kueue's manager. While none runs, no pod starts in the namespaces that Kueue manages. 2 "
-        "or more pods get a disruption budget and are spread over zones and nodes.",
-    )
-    pods_ready_timeout_seconds: int | None = Field(
-        default=None,
-        ge=0,
-        description="Time after admission in which all pods of a workload must be ready, in seconds. Kueue evicts and "
-        "requeues a workload that takes longer, which frees its quota and nodes. The limit is the same "
-        "for all workloads; 0 means no limit. Default: 3600, or the longest `readyTimeoutSeconds` of a "
-        "server in a queue; no limit if queued pods can wait for flex-start nodes.",
-        examples=[1800],
-    )
-    jobset_version: Version | None = Field(
-        default=None,
-        description="Version of the JobSet chart, if you upgrade JobSet separately. Default: the pinned version.",
-        examples=["0.11.1"],
-    )
+    flavors: list[Flavor] = Field(default=[])
+    """Types of nodes with quota of their own."""
+    cluster_queues: list[ClusterQueue] = Field(default=[])
+    """Quotas, and how cluster queues share them."""
+    local_queues: list[LocalQueue] = Field(default=[])
+    """Local queues, which give namespaces access to cluster queues."""
+    priority_classes: list[PriorityClass] = Field(default=[])
+    """Kubernetes PriorityClasses."""
+    kueue_version: Version | None = Field(default=None, examples=["0.16.2"])
+    """Version of the Kueue chart, if you upgrade Kueue separately. Default: the pinned version."""
+    manager_replicas: int = Field(default=1, ge=1, le=5)
+    """Pods of Kueue's manager. While none runs, no pod starts in the namespaces that Kueue manages. 2 or more pods get
+    a disruption budget and are spread over zones and nodes."""
+    pods_ready_timeout_seconds: int | None = Field(default=None, ge=0, examples=[1800])
+    """Time after admission in which all pods of a workload must be ready, in seconds. Kueue evicts and requeues a
+    workload that takes longer, which frees its quota and nodes. The limit is the same for all workloads; 0 means no
+    limit. Default: 3600, or the longest `readyTimeoutSeconds` of a server in a queue; no limit if queued pods can wait
+    for flex-start nodes."""
+    jobset_version: Version | None = Field(default=None, examples=["0.11.1"])
+    """Version of the JobSet chart, if you upgrade JobSet separately. Default: the pinned version."""

@@ -27,8 +27,10 @@ class Dataset(Section):
 
     noun: ClassVar[str] = "a dataset"
 
-    name: str = Field(default="b-mc2/sql-create-context", description="Dataset id on Hugging Face.")
-    limit: int = Field(default=5000, ge=1, description="Maximum number of rows.")
+    name: str = "b-mc2/sql-create-context"
+    """Dataset id on Hugging Face."""
+    limit: int = Field(default=5000, ge=1)
+    """Maximum number of rows."""
 
 
 class FineTune(GpuWorkload):
@@ -40,57 +42,53 @@ class FineTune(GpuWorkload):
     run_kind: ClassVar[str] = "fineTune"
     writes_checkpoints: ClassVar[bool] = True
 
-    kind: Literal["fineTune"] = Field(default="fineTune", description="A fine-tuning run on GPUs.")
-    image: str = Field(default=versions.FINE_TUNE_IMAGE, description="Image of the training program.")
-    base_model: str = Field(default="google/gemma-2-2b", description="Model on Hugging Face to start from.")
-    new_model: str = Field(default="gemma-ft", description="Name of the tuned model.")
-    model_path: str | None = Field(
-        default=None,
-        description="Folder for the checkpoints. A restarted run continues from the last one. Two runs cannot share a "
-        "folder. Default: a folder with the name of the Job below `volume.mountPath`; with `fixedName` "
-        "the folder model-gemma2/experiment there.",
-        examples=["/model-data/experiments/first"],
-    )
-    experiment: str = Field(default="finetune-experiment", description="Name of the MLflow experiment.")
-    dataset: Dataset = Field(default=Dataset(), description="Training data.")
-    epochs: int = Field(default=1, ge=1, description="Passes over the data.")
-    gradient_accumulation_steps: int = Field(default=2, ge=1, description="Batches between two updates of the weights.")
-    checkpoint_steps: int = Field(default=10, ge=1, description="Steps between two checkpoints.")
-    pods: int = Field(default=2, ge=1, description="Number of pods that train together.")
-    gpus_per_pod: int = Field(default=2, ge=1, description="GPUs per pod.")
-    volume: FuseVolume = Field(description="Bucket for the checkpoints.")
-    service: DnsLabel | None = Field(default=None, description="Name of the headless Service. Default: `name`.")
-    rendezvous_port: int = Field(default=29500, ge=1, le=65535, description="Port on which the pods find each other.")
-    backoff_limit: int | None = Field(
-        default=None,
-        ge=0,
-        description="Number of failed pods after which the Job fails. A pod that fails or is disrupted makes the "
-        "others fail, and these count. Default: 4 for each pod, or 4 with `fixedName`.",
-        examples=[8],
-    )
-    ignore_disruptions: bool | None = Field(
-        default=None,
-        description="Do not count node maintenance, eviction and preemption as failures. A failed pod is then "
-        "replaced, not restarted in place. Default: `true`, or `false` with `fixedName`.",
-        examples=[False],
-    )
-    remove_incomplete_checkpoints: bool | None = Field(
-        default=None,
-        description="Delete checkpoints without `trainer_state.json` when the run starts. They were not written "
-        "completely, and the run cannot continue from them. Default: `true`, or `false` with `fixedName`.",
-        examples=[False],
-    )
-    termination_grace_period_seconds: int = Field(
-        default=60,
-        ge=0,
-        description="Time in which a preempted or evicted pod can finish, in seconds. The default image writes no "
-        "checkpoint then: the work since the last one is lost.",
-    )
-    fixed_name: bool = Field(
-        default=False,
-        description="Use exactly `name` as the name of the Job. A changed Job then needs a new name. If false, the "
-        "name ends in a hash of the content, and a changed Job runs beside the old one.",
-    )
+    kind: Literal["fineTune"] = "fineTune"
+    """A fine-tuning run on GPUs."""
+    image: str = versions.FINE_TUNE_IMAGE
+    """Image of the training program."""
+    base_model: str = "google/gemma-2-2b"
+    """Model on Hugging Face to start from."""
+    new_model: str = "gemma-ft"
+    """Name of the tuned model."""
+    model_path: str | None = Field(default=None, examples=["/model-data/experiments/first"])
+    """Folder for the checkpoints. A restarted run continues from the last one. Two runs cannot share a folder. Default:
+    a folder with the name of the Job below `volume.mountPath`; with `fixedName` the folder model-gemma2/experiment
+    there."""
+    experiment: str = "finetune-experiment"
+    """Name of the MLflow experiment."""
+    dataset: Dataset = Dataset()
+    """Training data."""
+    epochs: int = Field(default=1, ge=1)
+    """Passes over the data."""
+    gradient_accumulation_steps: int = Field(default=2, ge=1)
+    """Batches between two updates of the weights."""
+    checkpoint_steps: int = Field(default=10, ge=1)
+    """Steps between two checkpoints."""
+    pods: int = Field(default=2, ge=1)
+    """Number of pods that train together."""
+    gpus_per_pod: int = Field(default=2, ge=1)
+    """GPUs per pod."""
+    volume: FuseVolume
+    """Bucket for the checkpoints."""
+    service: DnsLabel | None = None
+    """Name of the headless Service. Default: `name`."""
+    rendezvous_port: int = Field(default=29500, ge=1, le=65535)
+    """Port on which the pods find each other."""
+    backoff_limit: int | None = Field(default=None, ge=0, examples=[8])
+    """Number of failed pods after which the Job fails. A pod that fails or is disrupted makes the others fail, and
+    these count. Default: 4 for each pod, or 4 with `fixedName`."""
+    ignore_disruptions: bool | None = Field(default=None, examples=[False])
+    """Do not count node maintenance, eviction and preemption as failures. A failed pod is then replaced, not restarted
+    in place. Default: `true`, or `false` with `fixedName`."""
+    remove_incomplete_checkpoints: bool | None = Field(default=None, examples=[False])
+    """Delete checkpoints without `trainer_state.json` when the run starts. They were not written completely, and the
+    run cannot continue from them. Default: `true`, or `false` with `fixedName`."""
+    termination_grace_period_seconds: int = Field(default=60, ge=0)
+    """Time in which a preempted or evicted pod can finish, in seconds. The default image writes no checkpoint then: the
+    work since the last one is lost."""
+    fixed_name: bool = False
+    """Use exactly `name` as the name of the Job. A changed Job then needs a new name. If false, the name ends in a hash
+    of the content, and a changed Job runs beside the old one."""
 
     @property
     def suffix(self) -> str:
@@ -145,48 +143,33 @@ class TpuRun(TpuWorkload):
     # Key of the section that sets the name of its Service.
     service_key: ClassVar[str] = "service"
 
-    image: str = Field(default=versions.JAX_TPU_IMAGE, description="Image of the container.")
-    container: DnsLabel = Field(default="jax-tpu", description="Name of the container.")
-    command: list[str] = Field(default=[], description="Command of the container. Default: the command of the image.")
-    args: list[str] = Field(default=[], description="Arguments of the command.")
-    ports: list[int] = Field(default=[8471, 8431], description="Ports that TPU workers listen on.")
-    privileged: bool = Field(
-        default=False, description="Run a privileged container. GKE has not needed one since version 1.28."
-    )
-    volume: FuseVolume | None = Field(
-        default=None,
-        description="Bucket to mount, for data and checkpoints.",
-        examples=[{"bucket": "checkpoints"}],
-    )
-    shared_memory: Request | None = Field(
-        default=None,
-        description="Size of /dev/shm, in bytes. It counts toward the memory of the container. Default: the container "
-        "runtime's own, 64 MiB.",
-        examples=["16Gi"],
-    )
-    token_secret: TokenSecret | None = Field(
-        default=None,
-        description="Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token.",
-        examples=[{"name": "hf-secret"}],
-    )
-    ignore_disruptions: bool | None = Field(
-        default=None,
-        description="Do not count node maintenance, eviction and preemption as failures. A failed pod is then "
-        "replaced, not restarted in place. Default: `true`, or `false` with `fixedName`.",
-        examples=[False],
-    )
-    termination_grace_period_seconds: int | None = Field(
-        default=None,
-        ge=0,
-        description="Time in which a preempted or evicted pod can finish, in seconds. Default: 60, or 30 with "
-        "`fixedName`.",
-        examples=[300],
-    )
-    fixed_name: bool = Field(
-        default=False,
-        description="Use exactly `name` as the name of the run. A changed run then needs a new name. If false, the "
-        "name ends in a hash of the content, and a changed run runs beside the old one.",
-    )
+    image: str = versions.JAX_TPU_IMAGE
+    """Image of the container."""
+    container: DnsLabel = "jax-tpu"
+    """Name of the container."""
+    command: list[str] = Field(default=[])
+    """Command of the container. Default: the command of the image."""
+    args: list[str] = Field(default=[])
+    """Arguments of the command."""
+    ports: list[int] = Field(default=[8471, 8431])
+    """Ports that TPU workers listen on."""
+    privileged: bool = False
+    """Run a privileged container. GKE has not needed one since version 1.28."""
+    volume: FuseVolume | None = Field(default=None, examples=[{"bucket": "checkpoints"}])
+    """Bucket to mount, for data and checkpoints."""
+    shared_memory: Request | None = Field(default=None, examples=["16Gi"])
+    """Size of /dev/shm, in bytes. It counts toward the memory of the container. Default: the container runtime's own,
+    64 MiB."""
+    token_secret: TokenSecret | None = Field(default=None, examples=[{"name": "hf-secret"}])
+    """Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token."""
+    ignore_disruptions: bool | None = Field(default=None, examples=[False])
+    """Do not count node maintenance, eviction and preemption as failures. A failed pod is then replaced, not restarted
+    in place. Default: `true`, or `false` with `fixedName`."""
+    termination_grace_period_seconds: int | None = Field(default=None, ge=0, examples=[300])
+    """Time in which a preempted or evicted pod can finish, in seconds. Default: 60, or 30 with `fixedName`."""
+    fixed_name: bool = False
+    """Use exactly `name` as the name of the run. A changed run then needs a new name. If false, the name ends in a hash
+    of the content, and a changed run runs beside the old one."""
 
     @property
     def suffix(self) -> str:
@@ -230,18 +213,18 @@ class Multislice(TpuRun):
     service_key: ClassVar[str] = "name"
     run_kind: ClassVar[str] = "multislice"
 
-    kind: Literal["multislice"] = Field(description="A JobSet over several TPU slices.")
-    slices: int = Field(ge=1, description="Number of TPU slices that train together.")
-    pools: list[str] = Field(default=[], description="TPU pools of this stack, at least one for each slice.")
-    tpu: TpuSlice | None = Field(
-        default=None, description="TPU slice, if the stack has no TPU pools: on Autopilot or an existing cluster."
-    )
-    host_network: bool = Field(
-        default=False, description="Run the pods on the node's network. They then have no workload identity."
-    )
-    max_restarts: int = Field(
-        default=4, ge=0, description="Restarts of the JobSet after a slice fails. Disruptions do not count."
-    )
+    kind: Literal["multislice"]
+    """A JobSet over several TPU slices."""
+    slices: int = Field(ge=1)
+    """Number of TPU slices that train together."""
+    pools: list[str] = Field(default=[])
+    """TPU pools of this stack, at least one for each slice."""
+    tpu: TpuSlice | None = None
+    """TPU slice, if the stack has no TPU pools: on Autopilot or an existing cluster."""
+    host_network: bool = False
+    """Run the pods on the node's network. They then have no workload identity."""
+    max_restarts: int = Field(default=4, ge=0)
+    """Restarts of the JobSet after a slice fails. Disruptions do not count."""
 
     @property
     def has_named_service(self) -> bool:
@@ -280,23 +263,14 @@ class TpuBatch(TpuRun, SingleSliceWorkload):
     short_noun: ClassVar[str] = "batch Job"
     run_kind: ClassVar[str] = "tpuBatch"
 
-    service: DnsLabel | None = Field(
-        default=None, description="Name of the headless Service of a multi-host Job. Default: the name of the Job."
-    )
-    backoff_limit: int | None = Field(
-        default=None,
-        ge=0,
-        description="Number of failed pods after which the Job fails. On a multi-host slice, a pod that fails or is "
-        "disrupted makes the others fail, and these count. Default: 4 for each pod of a multi-host slice, or 0 with "
-        "`fixedName`; 6 on a single-host slice.",
-        examples=[0],
-    )
-    max_run_duration_seconds: int | None = Field(
-        default=None,
-        ge=MIN_RUN_SECONDS,
-        le=MAX_RUN_SECONDS,
-        description="Maximum duration of the run on queuedFlexStart capacity, in seconds. Default: that of the pool.",
-    )
+    service: DnsLabel | None = None
+    """Name of the headless Service of a multi-host Job. Default: the name of the Job."""
+    backoff_limit: int | None = Field(default=None, ge=0, examples=[0])
+    """Number of failed pods after which the Job fails. On a multi-host slice, a pod that fails or is disrupted makes
+    the others fail, and these count. Default: 4 for each pod of a multi-host slice, or 0 with `fixedName`; 6 on a
+    single-host slice."""
+    max_run_duration_seconds: int | None = Field(default=None, ge=MIN_RUN_SECONDS, le=MAX_RUN_SECONDS)
+    """Maximum duration of the run on queuedFlexStart capacity, in seconds. Default: that of the pool."""
 
     @property
     def has_named_service(self) -> bool:

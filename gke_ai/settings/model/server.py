@@ -34,14 +34,13 @@ class ScratchVolume(Section):
 
     noun: ClassVar[str] = "a scratch volume"
 
-    mount_path: str = Field(default="/tmp", description="Mount path in the container.")
-    size: Request = Field(default="100Gi", description="Size of the disk, in bytes.")
-    storage_class: DnsLabel | None = Field(
-        default=None,
-        description="StorageClass of the disk. Default: `premium-rwo`; for machines that attach only Hyperdisk, such "
-        "as v6e, a class of the server's own.",
-        examples=["premium-rwo"],
-    )
+    mount_path: str = "/tmp"
+    """Mount path in the container."""
+    size: Request = "100Gi"
+    """Size of the disk, in bytes."""
+    storage_class: DnsLabel | None = Field(default=None, examples=["premium-rwo"])
+    """StorageClass of the disk. Default: `premium-rwo`; for machines that attach only Hyperdisk, such as v6e, a class
+    of the server's own."""
 
 
 @dataclass(frozen=True)
@@ -72,61 +71,43 @@ class Server(Workload):
         # A key of every engine, each with its own description.
         model: str
 
-    engine: str = Field(description="Engine that serves the model.")
-    app: str | None = Field(
-        default=None, description="Value of the label `app`, by which the Service selects the pods. Default: `name`."
-    )
-    container: DnsLabel = Field(default="inference-server", description="Name of the container.")
-    image: str | None = Field(
-        default=None,
-        description="Container image. Default: the pinned image of the engine.",
-        examples=["us-docker.pkg.dev/my-project/serving/server:1.0.0"],
-    )
-    replicas: int = Field(default=1, ge=0, description="Number of pods. Cannot be set with an autoscaler.")
-    port: int = Field(default=8000, ge=1, le=65535, description="Port of the container and of the Service.")
-    service: DnsLabel | None = Field(default=None, description="Name of the Service. Default: `name`.")
-    scratch: ScratchVolume | None = Field(
-        default=None, description="Disk for data too large for the boot disk. Default: the boot disk."
-    )
-    model_cache: ModelCache | None = Field(
-        default=None,
-        description="Bucket that replicas read the model from. Default: each replica downloads it from Hugging Face.",
-        examples=[{"bucket": "models-{project}"}],
-    )
-    probes: bool = Field(
-        default=True, description="Create readiness, liveness and startup probes on the engine's health path."
-    )
-    disruption_budget: bool = Field(
-        default=True, description="Create a PodDisruptionBudget that lets one pod at a time be evicted."
-    )
-    pod_monitoring: bool = Field(
-        default=False, description="Create a PodMonitoring for Google Cloud Managed Service for Prometheus."
-    )
-    surge: bool = Field(
-        default=True,
-        description="Create one more pod before a rollout deletes one. It needs free quota. If false, a rollout "
-        "first deletes a pod.",
-    )
-    drain_seconds: int = Field(
-        default=15,
-        ge=0,
-        le=600,
-        description="Time for which a terminating pod still answers requests, until no more are sent to it, in "
-        "seconds. 0: not at all.",
-    )
-    termination_grace_period_seconds: int = Field(
-        default=120,
-        ge=1,
-        description="Time in which a terminating pod can finish its requests, including `drainSeconds`, in seconds. "
-        "Longer answers are cut. vLLM gets `--shutdown-timeout` for it, less 10 seconds to end. On Spot nodes GKE "
-        "allows less.",
-    )
-    ready_timeout_seconds: int = Field(
-        default=3600, ge=1, description="Time that `up` waits for the first replica to be ready, in seconds."
-    )
+    engine: str
+    """Engine that serves the model."""
+    app: str | None = None
+    """Value of the label `app`, by which the Service selects the pods. Default: `name`."""
+    container: DnsLabel = "inference-server"
+    """Name of the container."""
+    image: str | None = Field(default=None, examples=["us-docker.pkg.dev/my-project/serving/server:1.0.0"])
+    """Container image. Default: the pinned image of the engine."""
+    replicas: int = Field(default=1, ge=0)
+    """Number of pods. Cannot be set with an autoscaler."""
+    port: int = Field(default=8000, ge=1, le=65535)
+    """Port of the container and of the Service."""
+    service: DnsLabel | None = None
+    """Name of the Service. Default: `name`."""
+    scratch: ScratchVolume | None = None
+    """Disk for data too large for the boot disk. Default: the boot disk."""
+    model_cache: ModelCache | None = Field(default=None, examples=[{"bucket": "models-{project}"}])
+    """Bucket that replicas read the model from. Default: each replica downloads it from Hugging Face."""
+    probes: bool = True
+    """Create readiness, liveness and startup probes on the engine's health path."""
+    disruption_budget: bool = True
+    """Create a PodDisruptionBudget that lets one pod at a time be evicted."""
+    pod_monitoring: bool = False
+    """Create a PodMonitoring for Google Cloud Managed Service for Prometheus."""
+    surge: bool = True
+    """Create one more pod before a rollout deletes one. It needs free quota. If false, a rollout first deletes a
+    pod."""
+    drain_seconds: int = Field(default=15, ge=0, le=600)
+    """Time for which a terminating pod still answers requests, until no more are sent to it, in seconds. 0: not at
+    all."""
+    termination_grace_period_seconds: int = Field(default=120, ge=1)
+    """Time in which a terminating pod can finish its requests, including `drainSeconds`, in seconds. Longer answers are
+    cut. vLLM gets `--shutdown-timeout` for it, less 10 seconds to end. On Spot nodes GKE allows less."""
+    ready_timeout_seconds: int = Field(default=3600, ge=1)
+    """Time that `up` waits for the first replica to be ready, in seconds."""
     model_shape: ModelShape | None = Field(
         default=None,
-        description="Dimensions of the model. Default: those in the catalog.",
         examples=[
             {
                 "parameters": 8030261248,
@@ -138,6 +119,7 @@ class Server(Workload):
             }
         ],
     )
+    """Dimensions of the model. Default: those in the catalog."""
 
     @property
     def hub_token(self) -> TokenSecret | None:

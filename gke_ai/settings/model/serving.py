@@ -30,16 +30,15 @@ class GpuServer(Server, GpuWorkload):
     accelerators_key: ClassVar[str] = "gpus"
     shares_memory: ClassVar[bool] = True
 
-    model: str = Field(description="Model id on Hugging Face.")
-    gpus: int = Field(default=1, ge=1, description="GPUs per replica. The engine shards the model over them.")
-    quantize: str | None = Field(default=None, description="Quantization method, as the engine names it.")
-    max_model_len: int | None = Field(
-        default=None,
-        ge=1,
-        description="Longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context "
-        "length, with TGI what the GPU memory allows.",
-        examples=[16384],
-    )
+    model: str
+    """Model id on Hugging Face."""
+    gpus: int = Field(default=1, ge=1)
+    """GPUs per replica. The engine shards the model over them."""
+    quantize: str | None = None
+    """Quantization method, as the engine names it."""
+    max_model_len: int | None = Field(default=None, ge=1, examples=[16384])
+    """Longest sequence, prompt and answer together, in tokens. Default: with vLLM the model's context length, with TGI
+    what the GPU memory allows."""
 
     @property
     def hub_ids(self) -> Mapping[str, str]:
@@ -67,9 +66,8 @@ class GpuServer(Server, GpuWorkload):
 class FlagArguments(Server):
     """A server whose engine is configured by flags."""
 
-    arguments: list[str] = Field(
-        default=[], description="Additional arguments of the engine.", examples=[["--max-num-seqs=64"]]
-    )
+    arguments: list[str] = Field(default=[], examples=[["--max-num-seqs=64"]])
+    """Additional arguments of the engine."""
 
     @property
     def further_arguments(self) -> dict[str, str]:
@@ -102,24 +100,14 @@ class Vllm(FlagServer):
 
     noun: ClassVar[str] = "a vLLM server"
 
-    engine: Literal["vllm"] = Field(default="vllm", description="vLLM.")
-    lora_adapters: list[LoraAdapter] = Field(
-        default=[], description="LoRA adapters that the server answers for, besides its model."
-    )
-    max_loras: int | None = Field(
-        default=None,
-        ge=1,
-        description="Adapters whose requests run at once. Each GPU reserves memory for them. Default: all of "
-        "`loraAdapters`.",
-        examples=[4],
-    )
-    data_parallel: Annotated[int | None, EngineName("--data-parallel-size")] = Field(
-        default=None,
-        ge=1,
-        description="Copies of the attention among which `gpus` are divided. They share the experts of a model. "
-        "Default: 1.",
-        examples=[8],
-    )
+    engine: Literal["vllm"] = "vllm"
+    """vLLM."""
+    lora_adapters: list[LoraAdapter] = Field(default=[])
+    """LoRA adapters that the server answers for, besides its model."""
+    max_loras: int | None = Field(default=None, ge=1, examples=[4])
+    """Adapters whose requests run at once. Each GPU reserves memory for them. Default: all of `loraAdapters`."""
+    data_parallel: Annotated[int | None, EngineName("--data-parallel-size")] = Field(default=None, ge=1, examples=[8])
+    """Copies of the attention among which `gpus` are divided. They share the experts of a model. Default: 1."""
 
     @property
     def data_ranks(self) -> int:
@@ -197,21 +185,19 @@ class VllmTpu(FlagArguments, TpuServer):
     noun: ClassVar[str] = "a vLLM server on TPUs"
     shares_memory: ClassVar[bool] = True
 
-    engine: Literal["vllm-tpu"] = Field(description="vLLM on TPUs.")
-    model: str = Field(description="Model id on Hugging Face.", examples=["meta-llama/Llama-3.1-8B-Instruct"])
-    max_model_len: int | None = Field(
-        default=None,
-        ge=1,
-        description="Longest sequence, prompt and answer together, in tokens. Default: the model's context length.",
-        examples=[4096],
-    )
+    engine: Literal["vllm-tpu"]
+    """vLLM on TPUs."""
+    model: str = Field(examples=["meta-llama/Llama-3.1-8B-Instruct"])
+    """Model id on Hugging Face."""
+    max_model_len: int | None = Field(default=None, ge=1, examples=[4096])
+    """Longest sequence, prompt and answer together, in tokens. Default: the model's context length."""
     xla_cache: Annotated[str | None, EngineName("VLLM_XLA_CACHE_PATH")] = Field(
-        default=None,
-        description="Folder for compiled programs. On the scratch volume, they survive a restart of the container. "
-        "Default: a folder of the container.",
-        examples=["/tmp/xla-cache"],
+        default=None, examples=["/tmp/xla-cache"]
     )
-    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+    """Folder for compiled programs. On the scratch volume, they survive a restart of the container. Default: a folder
+    of the container."""
+    token_secret: TokenSecret | None = TokenSecret()
+    """Secret with the Hugging Face token."""
 
     @property
     def hub_token(self) -> TokenSecret | None:
@@ -232,9 +218,8 @@ class Tgi(GpuServer):
     noun: ClassVar[str] = "a TGI server"
 
     engine: Literal["tgi"] = Field(description=legacy("tgi"), json_schema_extra={"deprecated": True})
-    port_variable: str = Field(
-        default="PORT", description="Environment variable with the port that the image listens on."
-    )
+    port_variable: str = "PORT"
+    """Environment variable with the port that the image listens on."""
 
     @property
     def engine_names(self) -> dict[str, str]:
@@ -249,36 +234,28 @@ class JetStream(TpuServer):
     length_key: ClassVar[str] = "maxTargetLength"
 
     engine: Literal["jetstream"] = Field(description=legacy("jetstream"), json_schema_extra={"deprecated": True})
-    container: DnsLabel = Field(default="maxengine-server", description="Name of the container with the TPU.")
-    model: Annotated[str, EngineName("model_name")] = Field(description="Model name in MaxText, for example gemma-7b.")
-    tokenizer: Annotated[str, EngineName("tokenizer_path")] = Field(
-        default="assets/tokenizer.gemma", description="Path of the tokenizer in the image."
-    )
-    checkpoint: Annotated[str, EngineName("load_parameters_path")] = Field(
-        description="gs:// URI of the converted checkpoint."
-    )
-    batch_size: Annotated[int, EngineName("per_device_batch_size")] = Field(
-        default=4, ge=1, description="Decoding slots per chip."
-    )
-    max_prefill_length: Annotated[int, EngineName("max_prefill_predict_length")] = Field(
-        default=1024, ge=1, description="Maximum length of a prompt, in tokens."
-    )
-    max_target_length: Annotated[int, EngineName("max_target_length")] = Field(
-        default=2048, ge=1, description="Maximum length of prompt and answer together, in tokens."
-    )
+    container: DnsLabel = "maxengine-server"
+    """Name of the container with the TPU."""
+    model: Annotated[str, EngineName("model_name")]
+    """Model name in MaxText, for example gemma-7b."""
+    tokenizer: Annotated[str, EngineName("tokenizer_path")] = "assets/tokenizer.gemma"
+    """Path of the tokenizer in the image."""
+    checkpoint: Annotated[str, EngineName("load_parameters_path")]
+    """gs:// URI of the converted checkpoint."""
+    batch_size: Annotated[int, EngineName("per_device_batch_size")] = Field(default=4, ge=1)
+    """Decoding slots per chip."""
+    max_prefill_length: Annotated[int, EngineName("max_prefill_predict_length")] = Field(default=1024, ge=1)
+    """Maximum length of a prompt, in tokens."""
+    max_target_length: Annotated[int, EngineName("max_target_length")] = Field(default=2048, ge=1)
+    """Maximum length of prompt and answer together, in tokens."""
     http_image: str | None = Field(
-        default=None,
-        description="Image of the HTTP front end. Default: the pinned image.",
-        examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"],
+        default=None, examples=["us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2"]
     )
-    metrics_port: Annotated[int, EngineName("prometheus_port")] = Field(
-        default=JETSTREAM_METRICS_PORT, ge=1, le=65535, description="Port of the server's metrics."
-    )
-    arguments: dict[str, str] = Field(
-        default={},
-        description="Additional MaxText settings by name, for example `ici_tensor_parallelism`.",
-        examples=[{"ici_tensor_parallelism": "1"}],
-    )
+    """Image of the HTTP front end. Default: the pinned image."""
+    metrics_port: Annotated[int, EngineName("prometheus_port")] = Field(default=JETSTREAM_METRICS_PORT, ge=1, le=65535)
+    """Port of the server's metrics."""
+    arguments: dict[str, str] = Field(default={}, examples=[{"ici_tensor_parallelism": "1"}])
+    """Additional MaxText settings by name, for example `ici_tensor_parallelism`."""
 
     @property
     def images(self) -> list[str]:

@@ -25,47 +25,28 @@ class Tenant(Section):
 
     noun: ClassVar[str] = "a tenant"
 
-    name: DnsLabel = Field(description="Name of the namespace.", examples=["team-a"])
-    members: list[str] = Field(
-        default=[],
-        description="Identities that may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or "
-        "serviceAccount:E-MAIL. Google's provider cannot turn off Google Groups: if you remove the last group, first "
-        'run `gcloud container clusters update NAME --location LOCATION --security-group=""` and `pulumi refresh`.',
-        examples=[["group:team-a@example.com"]],
-    )
-    service_account: DnsLabel = Field(
-        default="workload",
-        description="Kubernetes service account of the tenant's workloads. The stack creates it with the tenant.",
-    )
-    deployer: DnsLabel = Field(
-        default="deployer", description="Kubernetes service account that may submit work as members may."
-    )
-    priority_classes: list[str] = Field(
-        default=[],
-        description="Priority classes that the tenant's pods may use. A pod without a priority class is always "
-        "allowed.",
-        examples=[["training"]],
-    )
-    quota: dict[str, Quantity] = Field(
-        default={},
-        description="Maximum in the namespace by resource, for example pods or requests.cpu. Of accelerators, the "
-        "namespace gets twice what its queues may use.",
-        examples=[{"pods": "50"}],
-    )
-    buckets: list[str] = Field(
-        default=[],
-        description="Buckets of this stack that the tenant reads and writes, as named in `buckets`.",
-        examples=[["team-a-data"]],
-    )
-    pod_security: Literal["privileged", "baseline", "restricted"] = Field(
-        default="baseline", description="Pod Security level that the pods must meet."
-    )
-    ingress_from: list[DnsLabel] = Field(
-        default=[],
-        description="Namespaces whose pods may connect to the tenant's pods, except to servers that require an API "
-        "key. Default: only its own.",
-        examples=[["gateway"]],
-    )
+    name: DnsLabel = Field(examples=["team-a"])
+    """Name of the namespace."""
+    members: list[str] = Field(default=[], examples=[["group:team-a@example.com"]])
+    """Identities that may submit work: user:E-MAIL, group:E-MAIL (Google Groups for RBAC) or serviceAccount:E-MAIL.
+    Google's provider cannot turn off Google Groups: if you remove the last group, first run `gcloud container clusters
+    update NAME --location LOCATION --security-group=""` and `pulumi refresh`."""
+    service_account: DnsLabel = "workload"
+    """Kubernetes service account of the tenant's workloads. The stack creates it with the tenant."""
+    deployer: DnsLabel = "deployer"
+    """Kubernetes service account that may submit work as members may."""
+    priority_classes: list[str] = Field(default=[], examples=[["training"]])
+    """Priority classes that the tenant's pods may use. A pod without a priority class is always allowed."""
+    quota: dict[str, Quantity] = Field(default={}, examples=[{"pods": "50"}])
+    """Maximum in the namespace by resource, for example pods or requests.cpu. Of accelerators, the namespace gets twice
+    what its queues may use."""
+    buckets: list[str] = Field(default=[], examples=[["team-a-data"]])
+    """Buckets of this stack that the tenant reads and writes, as named in `buckets`."""
+    pod_security: Literal["privileged", "baseline", "restricted"] = "baseline"
+    """Pod Security level that the pods must meet."""
+    ingress_from: list[DnsLabel] = Field(default=[], examples=[["gateway"]])
+    """Namespaces whose pods may connect to the tenant's pods, except to servers that require an API key. Default: only
+    its own."""
 
 
 class Monitoring(Section):
@@ -73,28 +54,18 @@ class Monitoring(Section):
 
     noun: ClassVar[str] = "the monitoring"
 
-    dashboards: bool = Field(default=True, description="Create dashboards.")
-    alerts: bool = Field(default=True, description="Create alerts.")
-    channels: list[str] = Field(
-        default=[],
-        description="Notification channels of the alerts: projects/PROJECT/notificationChannels/ID.",
-        examples=[["projects/my-project/notificationChannels/123"]],
-    )
-    queue_stuck_minutes: int = Field(
-        default=60,
-        ge=5,
-        le=1410,
-        description="Time for which a queue may have pending workloads and admit none before an alert, in minutes.",
-    )
-    preemptions_per_hour: int = Field(
-        default=10, ge=1, description="Preemptions of a queue per hour that cause an alert."
-    )
-    server_down_minutes: int = Field(
-        default=5,
-        ge=1,
-        le=1410,
-        description="Time for which a server may have no ready replica before an alert, in minutes.",
-    )
+    dashboards: bool = True
+    """Create dashboards."""
+    alerts: bool = True
+    """Create alerts."""
+    channels: list[str] = Field(default=[], examples=[["projects/my-project/notificationChannels/123"]])
+    """Notification channels of the alerts: projects/PROJECT/notificationChannels/ID."""
+    queue_stuck_minutes: int = Field(default=60, ge=5, le=1410)
+    """Time for which a queue may have pending workloads and admit none before an alert, in minutes."""
+    preemptions_per_hour: int = Field(default=10, ge=1)
+    """Preemptions of a queue per hour that cause an alert."""
+    server_down_minutes: int = Field(default=5, ge=1, le=1410)
+    """Time for which a server may have no ready replica before an alert, in minutes."""
 
 
 class Waiver(Section):
@@ -102,15 +73,12 @@ class Waiver(Section):
 
     noun: ClassVar[str] = "a waiver"
 
-    policy: str = Field(description="Name of the policy.", examples=["no-privileged-pods"])
-    resource: str = Field(
-        description="Kind and name of the resource. `*` matches any text.", examples=["Job llm/finetune-*"]
-    )
-    reason: str = Field(
-        min_length=1,
-        description="Why the exception exists, and who is responsible for it.",
-        examples=["research, until March"],
-    )
+    policy: str = Field(examples=["no-privileged-pods"])
+    """Name of the policy."""
+    resource: str = Field(examples=["Job llm/finetune-*"])
+    """Kind and name of the resource. `*` matches any text."""
+    reason: str = Field(min_length=1, examples=["research, until March"])
+    """Why the exception exists, and who is responsible for it."""
 
 
 @dataclass(frozen=True)
@@ -142,44 +110,44 @@ class Settings(Section):
 
     noun: ClassVar[str] = "a stack"
 
-    enable_apis: bool = Field(default=False, description="Enable the Google Cloud APIs that the stack needs.")
-    policies: Literal["advisory", "mandatory"] = Field(
-        default="advisory",
-        description="Effect of a violation of a policy. advisory: it is reported; mandatory: it stops the deployment.",
-    )
-    waivers: list[Waiver] = Field(default=[], description="Exceptions from policies.")
-    hf_token_secret: str | None = Field(
-        default=None,
-        description="Secret Manager secret with the Hugging Face token: its id, or projects/PROJECT/secrets/ID. GKE "
-        "copies the token into the cluster; this program never reads it. Default: the token in "
-        "`gke-ai:hfToken`.",
-        examples=["hf-token"],
-    )
-    cluster: Cluster = Field(default=Cluster(), description="The GKE cluster.")
-    buckets: list[Bucket] = Field(default=[], description="Cloud Storage buckets.")
-    gpu_pools: list[GpuPool] = Field(default=[], description="GPU node pools of a Standard cluster.")
-    tpu_pools: list[TpuPool] = Field(default=[], description="TPU node pools of a Standard cluster.")
-    compute_classes: list[ComputeClass] = Field(
-        default=[], description="ComputeClasses: capacity in order of preference."
-    )
-    queues: Queues | None = Field(default=None, description="Kueue and its queues.")
-    serving: list[AnyServer] = Field(default=[], description="Model servers.")
-    training: list[FineTune | Multislice | TrainingRun] = Field(
-        default=[], description="Training runs, in the order in which they are submitted."
-    )
-    batch: list[TpuBatch] = Field(default=[], description="Jobs, each on one TPU slice.")
-    autoscaling: list[Autoscaler] = Field(default=[], description="Autoscalers of model servers.")
-    gateway: Gateway | None = Field(
-        default=None, description="Address at which clients reach the servers. Default: no gateway."
-    )
-    tenants: list[Tenant] = Field(default=[], description="Teams with a namespace of their own.")
-    monitoring: Monitoring | None = Field(default=None, description="Dashboards and alerts in Cloud Monitoring.")
-    calibration: str | None = Field(
-        default=None,
-        description="File with the figures of `gke-ai verify` and `gke-ai capacity`, "
-        "relative to the project. Measured figures replace computed ones.",
-        examples=["calibration/prod.yaml"],
-    )
+    enable_apis: bool = False
+    """Enable the Google Cloud APIs that the stack needs."""
+    policies: Literal["advisory", "mandatory"] = "advisory"
+    """Effect of a violation of a policy. advisory: it is reported; mandatory: it stops the deployment."""
+    waivers: list[Waiver] = Field(default=[])
+    """Exceptions from policies."""
+    hf_token_secret: str | None = Field(default=None, examples=["hf-token"])
+    """Secret Manager secret with the Hugging Face token: its id, or projects/PROJECT/secrets/ID. GKE copies the token
+    into the cluster; this program never reads it. Default: the token in `gke-ai:hfToken`."""
+    cluster: Cluster = Cluster()
+    """The GKE cluster."""
+    buckets: list[Bucket] = Field(default=[])
+    """Cloud Storage buckets."""
+    gpu_pools: list[GpuPool] = Field(default=[])
+    """GPU node pools of a Standard cluster."""
+    tpu_pools: list[TpuPool] = Field(default=[])
+    """TPU node pools of a Standard cluster."""
+    compute_classes: list[ComputeClass] = Field(default=[])
+    """ComputeClasses: capacity in order of preference."""
+    queues: Queues | None = None
+    """Kueue and its queues."""
+    serving: list[AnyServer] = Field(default=[])
+    """Model servers."""
+    training: list[FineTune | Multislice | TrainingRun] = Field(default=[])
+    """Training runs, in the order in which they are submitted."""
+    batch: list[TpuBatch] = Field(default=[])
+    """Jobs, each on one TPU slice."""
+    autoscaling: list[Autoscaler] = Field(default=[])
+    """Autoscalers of model servers."""
+    gateway: Gateway | None = None
+    """Address at which clients reach the servers. Default: no gateway."""
+    tenants: list[Tenant] = Field(default=[])
+    """Teams with a namespace of their own."""
+    monitoring: Monitoring | None = None
+    """Dashboards and alerts in Cloud Monitoring."""
+    calibration: str | None = Field(default=None, examples=["calibration/prod.yaml"])
+    """File with the figures of `gke-ai verify` and `gke-ai capacity`, relative to the project. Measured figures replace
+    computed ones."""
 
     @property
     def pools(self) -> list[Pool]:

@@ -34,12 +34,14 @@ class BucketVolume(Section):
 
     noun: ClassVar[str] = "a volume"
 
-    bucket: str = Field(description="Bucket of this stack, as named in `buckets`.", examples=["datasets"])
-    mount_path: str = Field(description="Mount path in the container.", examples=["/data"])
-    read_only: bool = Field(default=False, description="Mount the bucket for reading only.")
-    mount_options: str = Field(
-        default=fuse.MOUNT_OPTIONS, description="Mount options of the driver, separated by commas."
-    )
+    bucket: str = Field(examples=["datasets"])
+    """Bucket of this stack, as named in `buckets`."""
+    mount_path: str = Field(examples=["/data"])
+    """Mount path in the container."""
+    read_only: bool = False
+    """Mount the bucket for reading only."""
+    mount_options: str = fuse.MOUNT_OPTIONS
+    """Mount options of the driver, separated by commas."""
 
 
 class RunCheckpoints(Section):
@@ -47,14 +49,14 @@ class RunCheckpoints(Section):
 
     noun: ClassVar[str] = "a directory of checkpoints"
 
-    bucket: str = Field(description="Bucket of this stack, as named in `buckets`.", examples=["checkpoints"])
-    path: str | None = Field(
-        default=None,
-        description="Directory in the bucket. No other run may use it. Default: the name of the JobSet.",
-        examples=["experiments/first"],
-    )
-    keep: int = Field(default=2, ge=1, le=1000, description="Number of complete checkpoints to keep.")
-    mount_path: str = Field(default="/checkpoints", description="Mount path of the bucket in the container.")
+    bucket: str = Field(examples=["checkpoints"])
+    """Bucket of this stack, as named in `buckets`."""
+    path: str | None = Field(default=None, examples=["experiments/first"])
+    """Directory in the bucket. No other run may use it. Default: the name of the JobSet."""
+    keep: int = Field(default=2, ge=1, le=1000)
+    """Number of complete checkpoints to keep."""
+    mount_path: str = "/checkpoints"
+    """Mount path of the bucket in the container."""
 
 
 # Keys that say where it runs. It moves there and continues.
@@ -76,62 +78,45 @@ class TrainingRun(GpuWorkload):
     # A changed run always gets a new name.
     fixed_name: ClassVar[bool] = False
 
-    kind: Literal["job"] = Field(description="A run of any image on GPUs.")
-    image: str = Field(min_length=1, description="Image of the training program.")
-    command: list[str] = Field(default=[], description="Command of the container. Default: the command of the image.")
-    args: list[str] = Field(default=[], description="Arguments of the command.")
-    pods: int = Field(default=1, ge=1, description="Number of pods that train together.")
-    gpus_per_pod: int = Field(default=1, ge=1, description="GPUs per pod.")
-    rendezvous_port: int = Field(
-        default=29500, ge=1, le=65535, description="Port of the first pod on which the pods find each other."
-    )
-    volumes: list[BucketVolume] = Field(default=[], description="Buckets to mount, for example with training data.")
-    sidecar_memory_limit: Request | None = Field(
-        default=None,
-        description="Memory limit of the FUSE sidecar, which serves all buckets of a pod, in bytes. Default: 256Mi, "
-        "and 128Mi for each GPU if the pod writes to a bucket.",
-        examples=["2Gi"],
-    )
-    sidecar_cpu: Request | None = Field(
-        default=None,
-        description="CPU request and limit of the FUSE sidecar, in cores. Default: the driver's own.",
-        examples=["1"],
-    )
-    shared_memory: Request | None = Field(
-        default=None,
-        description="Maximum size of /dev/shm, in bytes. It counts toward the memory of the container. Default: the "
-        "memory of the container.",
-        examples=["16Gi"],
-    )
-    checkpoints: RunCheckpoints | None = Field(
-        default=None, description="Directory for the checkpoints. Without it, a restarted run begins again."
-    )
-    resume_from: str | None = Field(
-        default=None,
-        description="Directory of another run in the bucket of `checkpoints`. A run without a checkpoint of its own "
-        "starts from the newest one there. Default: the run begins at step 0.",
-        examples=["pretrain-1a2b3c"],
-    )
-    max_restarts: int = Field(
-        default=4, ge=0, description="Restarts of all pods after a pod fails. Disruptions do not count."
-    )
-    ignore_disruptions: bool | None = Field(
-        default=None,
-        description="Do not count node maintenance, eviction and preemption as failures. Default: `true`.",
-        examples=[False],
-    )
-    termination_grace_period_seconds: int = Field(
-        default=60,
-        ge=0,
-        # https://docs.cloud.google.com/kubernetes-engine/docs/concepts/spot-vms
-        description="Time between SIGTERM and SIGKILL, in which a preempted or evicted pod can save a checkpoint, in "
-        "seconds. When Google takes back a Spot node, its pods have 15 s by default.",
-    )
-    token_secret: TokenSecret | None = Field(
-        default=None,
-        description="Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token.",
-        examples=[{"name": "hf-secret"}],
-    )
+    kind: Literal["job"]
+    """A run of any image on GPUs."""
+    image: str = Field(min_length=1)
+    """Image of the training program."""
+    command: list[str] = Field(default=[])
+    """Command of the container. Default: the command of the image."""
+    args: list[str] = Field(default=[])
+    """Arguments of the command."""
+    pods: int = Field(default=1, ge=1)
+    """Number of pods that train together."""
+    gpus_per_pod: int = Field(default=1, ge=1)
+    """GPUs per pod."""
+    rendezvous_port: int = Field(default=29500, ge=1, le=65535)
+    """Port of the first pod on which the pods find each other."""
+    volumes: list[BucketVolume] = Field(default=[])
+    """Buckets to mount, for example with training data."""
+    sidecar_memory_limit: Request | None = Field(default=None, examples=["2Gi"])
+    """Memory limit of the FUSE sidecar, which serves all buckets of a pod, in bytes. Default: 256Mi, and 128Mi for each
+    GPU if the pod writes to a bucket."""
+    sidecar_cpu: Request | None = Field(default=None, examples=["1"])
+    """CPU request and limit of the FUSE sidecar, in cores. Default: the driver's own."""
+    shared_memory: Request | None = Field(default=None, examples=["16Gi"])
+    """Maximum size of /dev/shm, in bytes. It counts toward the memory of the container. Default: the memory of the
+    container."""
+    checkpoints: RunCheckpoints | None = None
+    """Directory for the checkpoints. Without it, a restarted run begins again."""
+    resume_from: str | None = Field(default=None, examples=["pretrain-1a2b3c"])
+    """Directory of another run in the bucket of `checkpoints`. A run without a checkpoint of its own starts from the
+    newest one there. Default: the run begins at step 0."""
+    max_restarts: int = Field(default=4, ge=0)
+    """Restarts of all pods after a pod fails. Disruptions do not count."""
+    ignore_disruptions: bool | None = Field(default=None, examples=[False])
+    """Do not count node maintenance, eviction and preemption as failures. Default: `true`."""
+    # https://docs.cloud.google.com/kubernetes-engine/docs/concepts/spot-vms
+    termination_grace_period_seconds: int = Field(default=60, ge=0)
+    """Time between SIGTERM and SIGKILL, in which a preempted or evicted pod can save a checkpoint, in seconds. When
+    Google takes back a Spot node, its pods have 15 s by default."""
+    token_secret: TokenSecret | None = Field(default=None, examples=[{"name": "hf-secret"}])
+    """Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token."""
 
     @property
     def suffix(self) -> str:

@@ -25,9 +25,12 @@ class Resources(Section):
 
     noun: ClassVar[str] = "the resources of a pod"
 
-    cpu: Request | None = Field(default=None, description="CPU cores.")
-    memory: Request | None = Field(default=None, description="Memory, in bytes.")
-    ephemeral_storage: Request | None = Field(default=None, description="Local storage of the node, in bytes.")
+    cpu: Request | None = None
+    """CPU cores."""
+    memory: Request | None = None
+    """Memory, in bytes."""
+    ephemeral_storage: Request | None = None
+    """Local storage of the node, in bytes."""
 
 
 class TokenSecret(Section):
@@ -35,8 +38,10 @@ class TokenSecret(Section):
 
     noun: ClassVar[str] = "a token secret"
 
-    name: DnsLabel = Field(default="hf-secret", description="Name of the Secret.")
-    key: str = Field(default="hf_api_token", description="Key in the Secret.")
+    name: DnsLabel = "hf-secret"
+    """Name of the Secret."""
+    key: str = "hf_api_token"
+    """Key in the Secret."""
 
 
 # An accelerator with room for a pod: its name, the parts that a GPU is divided into, and the words that name the
@@ -69,20 +74,22 @@ class Workload(Section):
     pods_key: ClassVar[str] = "pool"
     pools_key: ClassVar[str] = "pool"
 
-    name: DnsLabel = Field(description="Name of the workload.")
-    namespace: DnsLabel = Field(default="llm", description="Namespace of the workload.")
-    queue: str | None = Field(
-        default=None, description="Local queue of the same namespace. Default: Kueue does not manage the workload."
-    )
-    priority_class: str | None = Field(
-        default=None, description="PriorityClass of the pods. Default: the global default class, or else priority 0."
-    )
-    service_account: DnsLabel = Field(default="default", description="Kubernetes service account of the pods.")
-    resources: Resources = Field(default=Resources(), description="Resource requests of one pod.")
-    labels: Labels = Field(default={}, description="Additional labels of the pods.")
-    env: dict[str, str] = Field(
-        default={}, description="Additional environment variables of the container.", examples=[{"LOG_LEVEL": "info"}]
-    )
+    name: DnsLabel
+    """Name of the workload."""
+    namespace: DnsLabel = "llm"
+    """Namespace of the workload."""
+    queue: str | None = None
+    """Local queue of the same namespace. Default: Kueue does not manage the workload."""
+    priority_class: str | None = None
+    """PriorityClass of the pods. Default: the global default class, or else priority 0."""
+    service_account: DnsLabel = "default"
+    """Kubernetes service account of the pods."""
+    resources: Resources = Resources()
+    """Resource requests of one pod."""
+    labels: Labels = Field(default={})
+    """Additional labels of the pods."""
+    env: dict[str, str] = Field(default={}, examples=[{"LOG_LEVEL": "info"}])
+    """Additional environment variables of the container."""
 
     @property
     def suffix(self) -> str:
@@ -245,12 +252,14 @@ class GpuWorkload(Workload):
 
     accelerator_resource: ClassVar[str] = NVIDIA_GPU
 
-    pool: str | None = Field(default=None, description="GPU pool of this stack that the workload runs on.")
-    accelerator: str | None = Field(
-        default=None, description="GPU type, if the stack has no GPU pool: on Autopilot or an existing cluster."
-    )
-    compute_class: str | None = Field(default=None, description="Compute class of this stack that provides the nodes.")
-    token_secret: TokenSecret | None = Field(default=TokenSecret(), description="Secret with the Hugging Face token.")
+    pool: str | None = None
+    """GPU pool of this stack that the workload runs on."""
+    accelerator: str | None = None
+    """GPU type, if the stack has no GPU pool: on Autopilot or an existing cluster."""
+    compute_class: str | None = None
+    """Compute class of this stack that provides the nodes."""
+    token_secret: TokenSecret | None = TokenSecret()
+    """Secret with the Hugging Face token."""
 
     @property
     def token(self) -> TokenSecret | None:
@@ -303,9 +312,8 @@ class TpuWorkload(Workload):
 
     accelerator_resource: ClassVar[str] = GOOGLE_TPU
 
-    tpu: TpuSlice | None = Field(
-        default=None, description="TPU slice, if the stack has no TPU pool: on Autopilot or an existing cluster."
-    )
+    tpu: TpuSlice | None = None
+    """TPU slice, if the stack has no TPU pool: on Autopilot or an existing cluster."""
 
     @property
     def hardware(self) -> object:
@@ -343,7 +351,8 @@ class TpuWorkload(Workload):
 class SingleSliceWorkload(TpuWorkload):
     """A workload on one TPU slice."""
 
-    pool: str | None = Field(default=None, description="TPU pool of this stack that the workload runs on.")
+    pool: str | None = None
+    """TPU pool of this stack that the workload runs on."""
 
     @property
     def named_pools(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import ceil
 
 from gke_ai.catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine
-from gke_ai.catalog.nodes import NVIDIA_GPU, NodeShape, NotOffered, autopilot_machine, smallest_machine
+from gke_ai.catalog.nodes import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.calibration import Calibration
@@ -165,10 +165,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
 
 
 def _free_of(machine_type: Machine, measured: Calibration) -> Amounts:
-    node = NodeShape(
-        "", machine_type.name, machine_type.gpu, machine_type.gpus, "default", "onDemand", "", 100, {}, True
-    )
-    return {resource: parse_quantity(text) for resource, text in measured.room(node).items()}
+    return {resource: parse_quantity(text) for resource, text in measured.room(bare_shape(machine_type)).items()}
 
 
 @needs("gke-ai:cluster")
