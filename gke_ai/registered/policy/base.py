@@ -51,30 +51,33 @@ Rule = Callable[[Resource], Iterator[str]]
 StackRule = Callable[[RegisteredStack], Iterator[tuple[Resource | None, str]]]
 
 
-def of_resources(name: str, description: str, remedy: str, *, only_mandatory: bool = False) -> Callable[[Rule], Policy]:
+def of_resources(remedy: str, *, only_mandatory: bool = False) -> Callable[[Rule], Policy]:
     """Creates a policy from a rule over one resource, which yields its violations."""
 
     def decorate(rule: Rule) -> Policy:
         def check(stack: RegisteredStack) -> Iterator[Violation]:
             return (Violation(resource, text) for resource in stack.resources for text in rule(resource))
 
-        return Policy(name, description, remedy, check, False, only_mandatory)
+        return Policy(*_texts(rule), remedy, check, False, only_mandatory)
 
     return decorate
 
 
-def of_stacks(
-    name: str, description: str, remedy: str, *, only_mandatory: bool = False
-) -> Callable[[StackRule], Policy]:
+def of_stacks(remedy: str) -> Callable[[StackRule], Policy]:
     """Creates a policy from a rule over all resources, which yields resources with their violations."""
 
     def decorate(rule: StackRule) -> Policy:
         def check(stack: RegisteredStack) -> Iterator[Violation]:
             return (Violation(resource, text) for resource, text in rule(stack))
 
-        return Policy(name, description, remedy, check, True, only_mandatory)
+        return Policy(*_texts(rule), remedy, check, True)
 
     return decorate
+
+
+def _texts(rule: Rule | StackRule) -> tuple[str, str]:
+    """The name and the description of a policy: the name of its rule, and the first line of what the rule says."""
+    return rule.__name__.replace("_", "-"), (rule.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 @dataclass(frozen=True)

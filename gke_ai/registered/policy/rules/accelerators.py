@@ -25,13 +25,13 @@ PROJECT_FOLDER = Path(__file__).resolve().parents[4]
 
 
 @of_stacks(
-    "accelerators-under-a-queue",
-    "Pods that request GPUs or TPUs with quota are submitted to a queue",
     f"Set the label {QUEUE_LABEL} to a LocalQueue of the namespace, or use a compute class or a pool that no "
     "ClusterQueue covers",
 )
 def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
-    """A stack without queues may use its own pools and compute classes, whose bounds limit it.
+    """Pods that request GPUs or TPUs with quota are submitted to a queue.
+
+    A stack without queues may use its own pools and compute classes, whose bounds limit it.
 
     In an existing cluster, which others share, the policy always requires a queue.
     """
@@ -84,13 +84,12 @@ def _may_be_on(selected: Mapping[str, Any], labels: Mapping[str, Any]) -> bool:
     return all(selected.get(key, wanted) in (wanted, Hidden.UNKNOWN) for key, wanted in labels.items())
 
 
-@of_stacks(
-    "quota-within-capacity",
-    "Quota of queues does not exceed the capacity of their nodes",
-    "Lower the quota (gke-ai: quota: derive), or raise the maximum size of the pools",
-)
+@of_stacks("Lower the quota (gke-ai: quota: derive), or raise the maximum size of the pools")
 def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
-    """Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size."""
+    """Quota of queues does not exceed the capacity of their nodes.
+
+    Compares the sum of all nominal quotas with the capacity of the flavor's pools at maximum size.
+    """
     granted: dict[tuple[str, str], Fraction] = {}
     for queue in stack.of_kind("ClusterQueue"):
         for key, quota in quotas_of(queue.props).items():
@@ -127,13 +126,14 @@ def _calibration(stack: RegisteredStack) -> calibration.Calibration:
 
 
 @of_resources(
-    "flex-start-is-bounded",
-    "Flex-start nodes have a maximum run duration",
     f"On a pool, set maxRunDuration ({MIN_RUN_SECONDS}s to {MAX_RUN_SECONDS}s). On a compute class, set "
     "maxRunDurationSeconds or flexStart.nodeRecycling",
 )
 def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    """Flex-start nodes have a maximum run duration.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+    """
     if resource.type == NODE_POOL and capacity_mode(resource.props) in ("flexStart", "queuedFlexStart"):
         duration = value(resource.props, "nodeConfig", "maxRunDuration")
         if isinstance(duration, Hidden):

@@ -21,12 +21,9 @@ INTERNAL = {
 INTERNAL_INGRESS, INGRESS_CLASS = "gce-internal", "kubernetes.io/ingress.class"
 
 
-@of_resources(
-    "no-cluster-admins",
-    "No role or binding grants all rights in the cluster",
-    "Bind a role that has only the required rights, in the namespace that requires them",
-)
+@of_resources("Bind a role that has only the required rights, in the namespace that requires them")
 def no_cluster_admins(resource: Resource) -> Iterator[str]:
+    """No role or binding grants all rights in the cluster."""
     if not resource.is_kubernetes:
         return
     if resource.kind in ("ClusterRoleBinding", "RoleBinding"):
@@ -44,12 +41,11 @@ def no_cluster_admins(resource: Resource) -> Iterator[str]:
 
 
 @of_resources(
-    "nothing-is-public",
-    "No workload in the cluster is exposed to the Internet",
     "Use type: ClusterIP or an internal load balancer (networking.gke.io/load-balancer-type: Internal), or add a "
     "waiver that says who may call it and what authenticates callers",
 )
 def nothing_is_public(resource: Resource) -> Iterator[str]:
+    """No workload in the cluster is exposed to the Internet."""
     if not resource.is_kubernetes:
         return
     if resource.kind == "Service":
@@ -66,13 +62,12 @@ def nothing_is_public(resource: Resource) -> Iterator[str]:
             yield f"gateways of class {name} are exposed to the Internet. Whoever has the API key can use the servers"
 
 
-@of_resources(
-    "gateways-encrypt",
-    "Gateways accept encrypted connections alone",
-    "Use listeners of protocol HTTPS with a certificate (gke-ai: gateway.certificate)",
-)
+@of_resources("Use listeners of protocol HTTPS with a certificate (gke-ai: gateway.certificate)")
 def gateways_encrypt(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/gateway-security"""
+    """Gateways accept encrypted connections alone.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/gateway-security
+    """
     if resource.is_kubernetes and resource.kind == "Gateway":
         for listener in items(resource.props, "spec", "listeners"):
             if listener.get("protocol") == "HTTP":
@@ -89,13 +84,12 @@ def tenant_namespaces(stack: RegisteredStack) -> dict[str, str]:
     return tenants
 
 
-@of_stacks(
-    "tenants-have-pod-security",
-    "Namespaces of tenants enforce a Pod Security level",
-    f"Set the label {POD_SECURITY} to baseline or restricted (gke-ai: tenants[].podSecurity)",
-)
+@of_stacks(f"Set the label {POD_SECURITY} to baseline or restricted (gke-ai: tenants[].podSecurity)")
 def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
-    """https://kubernetes.io/docs/concepts/security/pod-security-admission/"""
+    """Namespaces of tenants enforce a Pod Security level.
+
+    https://kubernetes.io/docs/concepts/security/pod-security-admission/
+    """
     tenants = tenant_namespaces(stack)
     for namespace in stack.of_kind("Namespace"):
         level = namespace.labels.get(POD_SECURITY)
@@ -110,12 +104,9 @@ def tenants_have_pod_security(stack: RegisteredStack) -> Iterator[tuple[Resource
             )
 
 
-@of_stacks(
-    "tenants-are-isolated",
-    "Pods of a tenant accept traffic only from the sources that the tenant allows",
-    "Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]",
-)
+@of_stacks("Add a NetworkPolicy for all pods of the namespace (podSelector: {}) with policyTypes: [Ingress]")
 def tenants_are_isolated(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
+    """Pods of a tenant accept traffic only from the sources that the tenant allows."""
     guarded = {
         policy.namespace
         for policy in stack.of_kind("NetworkPolicy")

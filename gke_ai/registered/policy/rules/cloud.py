@@ -22,13 +22,14 @@ def autopilot(cluster: Resource) -> bool:
 
 
 @of_resources(
-    "workload-identity",
-    "Pods use their own identity, not the identity of their node",
     "Set workloadIdentityConfig.workloadPool (PROJECT.svc.id.goog) on the cluster and "
     "nodeConfig.workloadMetadataConfig.mode: GKE_METADATA on its pools",
 )
 def workload_identity(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity"""
+    """Pods use their own identity, not the identity of their node.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
+    """
     if resource.type == CLUSTER and not autopilot(resource):
         if is_unset(value(resource.props, "workloadIdentityConfig", "workloadPool")):
             yield "it has no workload pool. Grants to service accounts of pods have no effect"
@@ -39,12 +40,13 @@ def workload_identity(resource: Resource) -> Iterator[str]:
 
 
 @of_resources(
-    "nodes-have-an-account-of-their-own",
-    "Nodes run as a service account that has only the rights that nodes need",
-    "Set a service account with roles/container.defaultNodeServiceAccount (gke-ai: cluster.nodeServiceAccount)",
+    "Set a service account with roles/container.defaultNodeServiceAccount (gke-ai: cluster.nodeServiceAccount)"
 )
 def nodes_have_an_account_of_their_own(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa"""
+    """Nodes run as a service account that has only the rights that nodes need.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster#use_least_privilege_sa
+    """
     if resource.type == NODE_POOL:
         account = value(resource.props, "nodeConfig", "serviceAccount")
     elif resource.type == CLUSTER and autopilot(resource):
@@ -58,26 +60,26 @@ def nodes_have_an_account_of_their_own(resource: Resource) -> Iterator[str]:
         )
 
 
-@of_resources(
-    "release-channel",
-    "Clusters are enrolled in a release channel",
-    "Set releaseChannel.channel: RAPID, REGULAR or STABLE (gke-ai: cluster.releaseChannel)",
-)
+@of_resources("Set releaseChannel.channel: RAPID, REGULAR or STABLE (gke-ai: cluster.releaseChannel)")
 def release_channel(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels"""
+    """Clusters are enrolled in a release channel.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels
+    """
     channel = value(resource.props, "releaseChannel", "channel")
     if resource.type == CLUSTER and not autopilot(resource) and (is_unset(channel) or channel == "UNSPECIFIED"):
         yield "it is in no release channel. You manage its versions and security patches yourself"
 
 
 @of_resources(
-    "control-plane-is-not-open",
-    "The control plane is not open to the whole Internet",
     "Set the networks that may reach it (masterAuthorizedNetworksConfig; gke-ai: cluster.authorizedNetworks), or "
     "remove its public address (gke-ai: cluster.publicEndpoint: false with dnsEndpoint: true)",
 )
 def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation"""
+    """The control plane is not open to the whole Internet.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/network-isolation
+    """
     if resource.type != CLUSTER:
         return
     endpoints = mapping(resource.props, "controlPlaneEndpointsConfig", "ipEndpointsConfig")
@@ -94,13 +96,14 @@ def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
 
 
 @of_resources(
-    "nodes-are-private",
-    "Nodes have no public IP address",
     "Set privateClusterConfig.enablePrivateNodes or networkConfig.enablePrivateNodes (gke-ai: cluster.privateNodes), "
     "and add Cloud NAT for outgoing traffic",
 )
 def nodes_are_private(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation"""
+    """Nodes have no public IP address.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
+    """
     if resource.type != CLUSTER:
         return
     default = value(resource.props, "defaultEnablePrivateNodes")
@@ -109,13 +112,12 @@ def nodes_are_private(resource: Resource) -> Iterator[str]:
         yield "its nodes have public IP addresses. One firewall rule exposes every host port of their pods"
 
 
-@of_resources(
-    "no-legacy-authentication",
-    "Clusters authorize users by IAM and RBAC only",
-    "Remove enableLegacyAbac and masterAuth.clientCertificateConfig",
-)
+@of_resources("Remove enableLegacyAbac and masterAuth.clientCertificateConfig")
 def no_legacy_authentication(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
+    """Clusters authorize users by IAM and RBAC only.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster
+    """
     if resource.type != CLUSTER:
         return
     if value(resource.props, "enableLegacyAbac") is True:
@@ -124,13 +126,12 @@ def no_legacy_authentication(resource: Resource) -> Iterator[str]:
         yield "it issues a client certificate. Nobody can revoke it, and audit logs do not name its user"
 
 
-@of_stacks(
-    "network-policies-are-enforced",
-    "The cluster enforces the NetworkPolicies of the stack",
-    "Enable Dataplane V2 (datapathProvider: ADVANCED_DATAPATH) or networkPolicy.enabled",
-)
+@of_stacks("Enable Dataplane V2 (datapathProvider: ADVANCED_DATAPATH) or networkPolicy.enabled")
 def network_policies_are_enforced(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy"""
+    """The cluster enforces the NetworkPolicies of the stack.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
+    """
     if not any(stack.of_kind("NetworkPolicy")):
         return
     for cluster in stack.of_type(CLUSTER):
@@ -144,12 +145,9 @@ def network_policies_are_enforced(stack: RegisteredStack) -> Iterator[tuple[Reso
             )
 
 
-@of_resources(
-    "firewalls-are-not-open",
-    "No firewall rule admits the whole Internet",
-    "Restrict sourceRanges to the networks that need access",
-)
+@of_resources("Restrict sourceRanges to the networks that need access")
 def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
+    """No firewall rule admits the whole Internet."""
     if resource.type != FIREWALL or value(resource.props, "direction") == "EGRESS":
         return
     open_to = ANYWHERE & {
@@ -159,25 +157,21 @@ def firewalls_are_not_open(resource: Resource) -> Iterator[str]:
         yield f"it admits traffic from {', '.join(sorted(open_to))}. This is the whole Internet"
 
 
-@of_resources(
-    "no-basic-roles",
-    "The program grants nobody the role of owner or editor of the project",
-    "Grant the predefined roles for the specific tasks",
-)
+@of_resources("Grant the predefined roles for the specific tasks")
 def no_basic_roles(resource: Resource) -> Iterator[str]:
+    """The program grants nobody the role of owner or editor of the project."""
     role = value(resource.props, "role") if resource.type.startswith("gcp:") else None
     if isinstance(role, str) and role in BASIC_ROLES:
         yield f"it grants {role}. This role covers nearly every resource of the project"
 
 
 @of_resources(
-    "clusters-and-buckets-are-protected",
-    "Clusters and buckets are protected from deletion, and pools are replaced without a gap",
     "Set protect, and deletionProtection on a cluster (gke-ai: protect: true). "
     "On a pool, set protect or createBeforeDelete",
     only_mandatory=True,
 )
 def clusters_and_buckets_are_protected(resource: Resource) -> Iterator[str]:
+    """Clusters and buckets are protected from deletion, and pools are replaced without a gap."""
     if resource.type == CLUSTER:
         if not resource.protect:
             yield "Pulumi can delete it, with everything that runs in it. A changed name or mode is enough"

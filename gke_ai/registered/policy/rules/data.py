@@ -23,13 +23,14 @@ EVERYONE = {"allUsers", "allAuthenticatedUsers"}
 
 
 @of_resources(
-    "no-plain-text-secrets",
-    "Tokens and passwords are secrets in the state and in the cluster",
     "Revoke the value and create a new one. Pass it as a Pulumi secret to a Kubernetes Secret, and refer to that in "
     "the pod (valueFrom.secretKeyRef)",
 )
 def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
-    """Messages name the location of a secret, never its value."""
+    """Tokens and passwords are secrets in the state and in the cluster.
+
+    Messages name the location of a secret, never its value.
+    """
     if resource.is_kubernetes and resource.kind == "Secret":
         for field in ("data", "stringData"):
             keys = sorted({at.partition(".")[0] for at, text in texts(resource.props.get(field)) if text})
@@ -55,13 +56,12 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
             yield f"{at} looks like a token. It is readable by everyone who can read the object or the state"
 
 
-@of_resources(
-    "offline-servers-have-no-token",
-    "A server whose model comes from a bucket has no Hugging Face token",
-    "Remove the token from the container. It reads its model from the bucket",
-)
+@of_resources("Remove the token from the container. It reads its model from the bucket")
 def offline_servers_have_no_token(resource: Resource) -> Iterator[str]:
-    """https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hfhuboffline"""
+    """A server whose model comes from a bucket has no Hugging Face token.
+
+    https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hfhuboffline
+    """
     for pod in pods_of(resource):
         for container in pod.containers:
             variables = {str(variable.get("name")): variable for variable in items(container, "env")}
@@ -70,12 +70,9 @@ def offline_servers_have_no_token(resource: Resource) -> Iterator[str]:
                 yield f"{pod.at(container)} is offline and has {token}. It cannot use the token, and can only leak it"
 
 
-@of_stacks(
-    "no-secrets-in-configuration",
-    "The configuration of the stack holds no token in plain text",
-    "Revoke the token, create a new one, and run pulumi config set --secret KEY",
-)
+@of_stacks("Revoke the token, create a new one, and run pulumi config set --secret KEY")
 def no_secrets_in_configuration(stack: RegisteredStack) -> Iterator[tuple[None, str]]:
+    """The configuration of the stack holds no token in plain text."""
     for key, text in stack.configuration.items():
         if isinstance(text, str) and TOKEN.search(text):
             yield (
@@ -84,23 +81,19 @@ def no_secrets_in_configuration(stack: RegisteredStack) -> Iterator[tuple[None, 
             )
 
 
-@of_resources(
-    "no-service-account-keys",
-    "No service account has a key file",
-    "Use Workload Identity Federation: principal://… for pods, an identity pool for others (docs/github.md)",
-)
+@of_resources("Use Workload Identity Federation: principal://… for pods, an identity pool for others (docs/github.md)")
 def no_service_account_keys(resource: Resource) -> Iterator[str]:
+    """No service account has a key file."""
     if resource.type == SERVICE_ACCOUNT_KEY:
         yield "this is a service account key. It never expires, and anyone who copies it can use it"
 
 
-@of_resources(
-    "buckets-are-private",
-    "Buckets are never public, and IAM alone controls access to them",
-    "Set uniformBucketLevelAccess: true and publicAccessPrevention: enforced",
-)
+@of_resources("Set uniformBucketLevelAccess: true and publicAccessPrevention: enforced")
 def buckets_are_private(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/storage/docs/public-access-prevention"""
+    """Buckets are never public, and IAM alone controls access to them.
+
+    https://cloud.google.com/storage/docs/public-access-prevention
+    """
     if resource.type != BUCKET:
         return
     if value(resource.props, "uniformBucketLevelAccess") not in (True, Hidden.UNKNOWN):
@@ -109,12 +102,9 @@ def buckets_are_private(resource: Resource) -> Iterator[str]:
         yield "public access is not prevented. One grant to allUsers publishes its models and checkpoints"
 
 
-@of_resources(
-    "no-public-grants",
-    "No role is granted to the whole Internet",
-    "Grant the role to specific members: principal://…, group:…, serviceAccount:…",
-)
+@of_resources("Grant the role to specific members: principal://…, group:…, serviceAccount:…")
 def no_public_grants(resource: Resource) -> Iterator[str]:
+    """No role is granted to the whole Internet."""
     if not resource.type.startswith("gcp:"):
         return
     for member in (value(resource.props, "member"), *list_at(resource.props, "members")):
@@ -123,13 +113,14 @@ def no_public_grants(resource: Resource) -> Iterator[str]:
 
 
 @of_resources(
-    "data-can-be-restored",
-    "Deleted buckets and objects can be restored",
     "Set forceDestroy: false (gke-ai: onDestroy: keep), and keep deleted objects for at least 7 days (softDeleteDays)",
     only_mandatory=True,
 )
 def data_can_be_restored(resource: Resource) -> Iterator[str]:
-    """https://cloud.google.com/storage/docs/soft-delete"""
+    """Deleted buckets and objects can be restored.
+
+    https://cloud.google.com/storage/docs/soft-delete
+    """
     if resource.type != BUCKET:
         return
     if value(resource.props, "forceDestroy") is True:

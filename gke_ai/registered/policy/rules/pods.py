@@ -17,12 +17,13 @@ HARMLESS_CAPABILITIES = {"NET_BIND_SERVICE"}
 
 
 @of_resources(
-    "resources-are-set",
-    "Containers request CPU and memory, and limit memory",
-    "Set resources.requests (or limits) for cpu and memory, and resources.limits for memory (gke-ai: resources)",
+    "Set resources.requests (or limits) for cpu and memory, and resources.limits for memory (gke-ai: resources)"
 )
 def resources_are_set(resource: Resource) -> Iterator[str]:
-    """The request defaults to the limit. A CPU limit only throttles, so it is not required."""
+    """Containers request CPU and memory, and limit memory.
+
+    The request defaults to the limit. A CPU limit only throttles, so it is not required.
+    """
     for pod in pods_of(resource):
         for container in pod.containers:
             missing = [
@@ -37,12 +38,9 @@ def resources_are_set(resource: Resource) -> Iterator[str]:
                 )
 
 
-@of_resources(
-    "images-are-pinned",
-    "Images have a version tag or a digest",
-    "Set a version (IMAGE:1.2.3) or, better, a digest (IMAGE@sha256:…)",
-)
+@of_resources("Set a version (IMAGE:1.2.3) or, better, a digest (IMAGE@sha256:…)")
 def images_are_pinned(resource: Resource) -> Iterator[str]:
+    """Images have a version tag or a digest."""
     for pod in pods_of(resource):
         for container in pod.containers:
             image = container.get("image")
@@ -58,13 +56,12 @@ def images_are_pinned(resource: Resource) -> Iterator[str]:
             yield f"{pod.at(container)}: {found}. The next pod may run another version, and a rollback cannot undo it"
 
 
-@of_resources(
-    "no-privileged-pods",
-    "Pods have no privileged access to their node",
-    "Remove the setting (TPUs need no privileged container since GKE 1.28), or add a waiver with a reason",
-)
+@of_resources("Remove the setting (TPUs need no privileged container since GKE 1.28), or add a waiver with a reason")
 def no_privileged_pods(resource: Resource) -> Iterator[str]:
-    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline"""
+    """Pods have no privileged access to their node.
+
+    https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
+    """
     for pod in pods_of(resource):
         found = [f"{key}: true" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.spec.get(key) is True]
         found += [
@@ -83,12 +80,9 @@ def no_privileged_pods(resource: Resource) -> Iterator[str]:
             yield f"{'; '.join(found)}. An attacker in the pod controls the node, its other pods and its identity"
 
 
-@of_stacks(
-    "servers-have-a-readiness-probe",
-    "Pods behind a Service have a readiness probe",
-    "Add a readinessProbe to the container (gke-ai: probes: true)",
-)
+@of_stacks("Add a readinessProbe to the container (gke-ai: probes: true)")
 def servers_have_a_readiness_probe(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
+    """Pods behind a Service have a readiness probe."""
     services = [(service, mapping(service.props, "spec", "selector")) for service in stack.of_kind("Service")]
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS or any("readinessProbe" in container for container in pod.containers):
@@ -103,13 +97,12 @@ def servers_have_a_readiness_probe(stack: RegisteredStack) -> Iterator[tuple[Res
                 break
 
 
-@of_stacks(
-    "servers-have-a-disruption-budget",
-    "Servers lose one replica at a time, and their nodes can be drained",
-    "Add a PodDisruptionBudget with maxUnavailable: 1 (gke-ai: disruptionBudget: true)",
-)
+@of_stacks("Add a PodDisruptionBudget with maxUnavailable: 1 (gke-ai: disruptionBudget: true)")
 def servers_have_a_disruption_budget(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
-    """https://kubernetes.io/docs/tasks/run-application/configure-pdb/"""
+    """Servers lose one replica at a time, and their nodes can be drained.
+
+    https://kubernetes.io/docs/tasks/run-application/configure-pdb/
+    """
     budgets = list(stack.of_kind("PodDisruptionBudget"))
     for pod in stack.pods:
         if pod.owner.kind not in SERVERS:
