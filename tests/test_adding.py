@@ -15,7 +15,7 @@ import pytest
 
 from tests.repository import ROOT, copy_to
 
-PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.py)\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
+PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.(?:py|yaml))\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
 BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M | re.S)
 
 # Runs in the copy: deploys a configuration to Pulumi's mocks and prints what the tests check.
@@ -332,7 +332,7 @@ def test_output_is_added_in_two_files(tmp_path: Path) -> None:
 
 def test_machine_types_are_added_in_one_line(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
-    assert apply("adding-a-machine-type.md", copy) == {"gke_ai/catalog/machines.py"}
+    assert apply("adding-a-machine-type.md", copy) == {"gke_ai/catalog/machines.yaml"}
     (block,) = BLOCK.finditer((ROOT / "docs" / "adding-a-machine-type.md").read_text())
     assert len(re.findall(r"^[+-]", block["content"], re.M)) == 1
     cluster = CLUSTER | {"systemPool": {"machineType": "n1-highmem-4"}}

@@ -44,7 +44,7 @@ class NodeClaims(Comparison):
         for group in groups(self.stack, self.live.nodes):
             shaped = list(group.shaped())
             if unknown := group.unknown():
-                step = "add the machine type to gke_ai/catalog/machines.py"
+                step = "add the machine type to gke_ai/catalog/machines.yaml"
                 yield Check(FAIL, "machine", group.title, "a machine of the catalog", ", ".join(unknown), step)
             elif not shaped:
                 yield Check(UNSEEN, "nodes", group.title, "labels, taints and sizes of the catalog", "–", group.shows)
