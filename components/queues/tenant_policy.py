@@ -11,6 +11,9 @@ types of Secrets. Whatever a later release adds is refused until it is listed he
 
 import json
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from gke_ai.catalog import fuse
@@ -18,6 +21,7 @@ from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.tpus import GOOGLE_TPU
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
@@ -101,121 +105,35 @@ CONDITIONS = [
 ]
 
 
+@cache
+def _policy() -> Any:
+    return read_table(Path(__file__).with_name("tenant_policy.yaml"))
+
+
 def variables(pickers: Sequence[str] = ()) -> list[dict[str, str]]:
     """CEL variables of the rules. Later ones may use earlier ones."""
-    accelerator_nodes = json.dumps([GKE_ACCELERATOR, GKE_TPU_ACCELERATOR])
-    # A toleration without a key tolerates every taint.
-    taints = json.dumps(["", NVIDIA_GPU, GOOGLE_TPU])
-    expressions = {
-        "creating": 'request.operation == "CREATE"',
-        "deleting": 'request.operation == "DELETE"',
-        # Untyped: the kinds differ, and the API server has no types for custom resources.
-        "made": "variables.deleting ? dyn(oldObject) : dyn(object)",
-        "former": "variables.creating ? {} : dyn(oldObject)",
-        "kind": "request.kind.kind",
-        "specs": specs("variables.made"),
-        # Node affinity terms of the pods, in addition to nodeSelector.
-        "terms": "variables.specs.map(spec, spec.?affinity.?nodeAffinity).map(affinity,"
-        " affinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms.orValue([])"
-        " + affinity.?preferredDuringSchedulingIgnoredDuringExecution.orValue([]).map(one, one.preference))",
-        # A resource with a domain is a device: an accelerator of any vendor, or a device class.
-        "accelerated": "variables.specs.exists(spec,"
-        " (spec.containers + spec.?initContainers.orValue([])).exists(container,"
-        ' container.?resources.?requests.orValue({}).exists(name, name.contains("/"))'
-        ' || container.?resources.?limits.orValue({}).exists(name, name.contains("/")))'
-        f" || spec.?nodeSelector.orValue({{}}).exists(label, label in {accelerator_nodes})"
-        f' || spec.?tolerations.orValue([]).exists(one, one.?key.orValue("") in {taints}))'
-        # Another operator, such as NotIn, keeps pods off such nodes.
-        " || variables.terms.exists(terms, terms.exists(term, term.?matchExpressions.orValue([]).exists(one,"
-        f" one.key in {accelerator_nodes} && one.operator in ['In', 'Exists'])))",
-        "metas": metas("variables.made"),
-        "formerMetas": f"variables.creating ? [] : {metas('variables.former')}",
-        "queue": queue("variables.made"),
-        # Children of an object that Kueue held. They have no queue label.
-        "ofItsController": f"(variables.kind == 'Pod' && request.userInfo.username == {json.dumps(JOB_CONTROLLER)})"
-        f" || (variables.kind == 'Job' && {json.dumps(JOBSET_CONTROLLER)} in request.userInfo.groups)"
-        # A change of a pod changes neither its resources nor its nodes.
-        f" || (variables.kind == 'Pod' && !variables.creating && variables.queue == {queue('variables.former')})",
-        "held": held("variables.made"),
-        "wasHeld": f"!variables.creating && ({held('variables.former')})",
-        "owners": owners("variables.made"),
-        "formerOwners": owners("variables.former"),
-        # Names that the author may not set, for each object and pod template.
-        "foreign": f"{foreign('labels', LABELS)} + {foreign('annotations', ANNOTATIONS)}",
-        "parallelism": parallelism("variables.made"),
-        "formerParallelism": f"variables.creating ? [] : {parallelism('variables.former')}",
-        "ofPicker": of_picker("variables.made", pickers)
-        + f" || (!variables.creating && ({of_picker('variables.former', pickers)}))",
+    names = {
+        "accelerator_nodes": json.dumps([GKE_ACCELERATOR, GKE_TPU_ACCELERATOR]),
+        # A toleration without a key tolerates every taint.
+        "accelerator_taints": json.dumps(["", NVIDIA_GPU, GOOGLE_TPU]),
+        "queue_label": QUEUE_LABEL,
+        "gate": GATE,
+        "pickers": json.dumps(list(pickers)),
+        "picker_label": PICKER_LABEL,
+        "job_controller": JOB_CONTROLLER,
+        "jobset_controller": JOBSET_CONTROLLER,
+        "of_queueing": json.dumps(OF_QUEUEING),
+        "labels": json.dumps(LABELS),
+        "annotations": json.dumps(ANNOTATIONS),
     }
-    return [{"name": name, "expression": expression} for name, expression in expressions.items()]
-
-
-def specs(item: str) -> str:
-    """The specs of the pods."""
-    return (
-        f"variables.kind == 'Pod' ? [{item}.spec]"
-        " : variables.kind in ['Secret', 'Service'] ? []"
-        f" : variables.kind == 'JobSet' ? {item}.spec.replicatedJobs.map(job, job.template.spec.template.spec)"
-        f" : [{item}.spec.template.spec]"
-    )
-
-
-def metas(item: str) -> str:
-    """The metadata of a workload and of its templates."""
-    jobs = f"{item}.spec.replicatedJobs"
-    return (
-        "(variables.kind in ['Secret', 'Service'] ? []"
-        f" : variables.kind == 'Pod' ? [{item}.?metadata]"
-        f" : variables.kind == 'JobSet' ? [{item}.?metadata] + {jobs}.map(job, job.template.?metadata)"
-        f" + {jobs}.map(job, job.template.spec.template.?metadata)"
-        f" : [{item}.?metadata, {item}.spec.template.?metadata]).map(meta, meta.orValue({{}}))"
-    )
-
-
-def queue(item: str) -> str:
-    """The local queue of the object, or nothing."""
-    return f'{item}.?metadata.?labels[?"{QUEUE_LABEL}"].orValue("")'
-
-
-def foreign(field: str, allowed: dict[str, list[str]]) -> str:
-    """Names of Kueue and JobSet in the labels or annotations that are neither allowed nor there already."""
-    new = (
-        f"!(name in {json.dumps(allowed)}[variables.kind])"
-        f" && !variables.formerMetas.exists(former, former.?{field}[?name] == meta.?{field}[?name])"
-    )
-    names = f"meta.?{field}.orValue({{}}).filter(name, name.matches({json.dumps(OF_QUEUEING)}) && {new})"
-    return f'variables.metas.map(meta, {names}.join(", ")).filter(names, names != "")'
-
-
-def parallelism(item: str) -> str:
-    """The number of pods of each Job, with its name in a JobSet."""
-    jobs = f"{item}.spec.replicatedJobs"
-    return (
-        f"variables.kind == 'Job' ? [{{'name': dyn(''), 'pods': dyn({item}.spec.?parallelism.orValue(1))}}]"
-        " : variables.kind == 'JobSet' ? "
-        f"{jobs}.map(job, {{'name': dyn(job.name), 'pods': dyn(job.template.spec.?parallelism.orValue(1))}}) : []"
-    )
-
-
-def of_picker(item: str, pickers: Sequence[str]) -> str:
-    """Whether the object has the rights of an endpoint picker: its label or its service account."""
-    return (
-        f"({specs(item)}).exists(spec, spec.?serviceAccountName.orValue('') in {json.dumps(list(pickers))})"
-        f" || ({metas(item)}).exists(meta, '{PICKER_LABEL}' in meta.?labels.orValue({{}}))"
-    )
-
-
-def held(item: str) -> str:
-    """Whether Kueue holds the object until its queue admits it. For a Deployment, Kueue holds each pod."""
-    return (
-        f"variables.kind == 'Pod' ? {item}.spec.?schedulingGates.orValue([]).exists(gate, gate.name == {GATE!r})"
-        f" : variables.kind in ['Job', 'JobSet'] ? {item}.spec.?suspend.orValue(false) : true"
-    )
-
-
-def owners(item: str) -> str:
-    """The owner reference of the object's controller."""
-    return f"{item}.?metadata.?ownerReferences.orValue([]).filter(owner, owner.?controller.orValue(false))"
+    for item in ("made", "former"):
+        of_item = {**names, "item": f"variables.{item}"}
+        for name, expression in _policy()["of_objects"].items():
+            of_item[name] = names[f"{name}_of_{item}"] = Template(expression).substitute(of_item)
+    return [
+        {"name": name, "expression": Template(expression).substitute(names)}
+        for name, expression in _policy()["variables"].items()
+    ]
 
 
 def validations(
@@ -230,153 +148,38 @@ def validations(
     host_paths: bool = False,
 ) -> list[dict[str, Any]]:
     """The rules, each with the message of a refusal."""
-    rules = [
-        *queue_rules(tenant, queues),
-        *metadata_rules(tenant, priority_classes),
-        *pod_rules(tenant, buckets, [*service_accounts, *pickers], host_paths),
-        {
-            "expression": "!variables.ofPicker"
-            f" || {FROM_CONTROLLER}"
-            # Who may change the tenant's network policies has the same rights anyway.
-            ' || authorizer.group("networking.k8s.io").resource("networkpolicies")'
-            f'.namespace({json.dumps(tenant)}).check("update").allowed()',
-            "message": "has the label or the service account of an endpoint picker, which only the platform may set: "
-            f"remove the label {PICKER_LABEL}, and set serviceAccountName to {choice(service_accounts)}",
-        },
-        {
-            "expression": "variables.specs.all(spec, spec.?terminationGracePeriodSeconds"
-            f".orValue({_DEFAULT_GRACE_SECONDS}) <= {grace_seconds})",
-            "message": "could keep its nodes long after Kueue takes them back: set terminationGracePeriodSeconds to "
-            f"{grace_seconds} or less",
-        },
-        {
-            "expression": "variables.kind != 'Secret'"
-            f' || variables.made.?type.orValue("Opaque") in {json.dumps(SECRETS)}',
-            "message": "is a Secret of a type that teams may not create, such as a credential that never expires: set "
-            f"type to {choice(SECRETS)}. kubectl create token issues tokens that expire",
-        },
-        {
-            "expression": "variables.kind != 'Service' || variables.made.spec.?externalIPs.orValue([]).size() == 0",
-            "message": "would receive traffic of the cluster for addresses outside it: remove externalIPs",
-        },
-    ]
-    # A deletion always passes, but for its grace period. The rules came after some objects.
-    return [
-        *({**rule, "expression": f"variables.deleting || ({rule['expression']})"} for rule in rules),
-        {
-            "expression": "!variables.deleting"
-            f" || dyn(request.options).?gracePeriodSeconds.orValue(0) <= {grace_seconds}",
-            "message": f"would keep its nodes while it is deleted: set the grace period to {grace_seconds} or less",
-        },
-    ]
-
-
-def queue_rules(tenant: str, queues: list[str]) -> list[dict[str, Any]]:
-    """Rules that leave accelerators to Kueue."""
-    return [
-        {
-            "expression": f'variables.metas.all(meta, meta.?labels[?"{QUEUE_LABEL}"].orValue("")'
-            f" in {json.dumps(['', *queues])})",
-            "message": f"uses a queue that {tenant} does not have: set the label {QUEUE_LABEL} to {choice(queues)}",
-        },
-        {
-            "expression": '!variables.accelerated || variables.ofItsController || variables.queue != ""',
-            "message": "requests accelerators or their nodes without a queue: set the label "
-            f"{QUEUE_LABEL} to {choice(queues)}",
-        },
-        {
-            "expression": "!variables.accelerated || !variables.creating || variables.ofItsController"
-            " || variables.held",
-            "message": "requests accelerators, and Kueue does not hold it until its queue admits it: remove owner "
-            "references and annotations that make Kueue ignore it",
-        },
-        {
-            "expression": "!variables.accelerated || !variables.wasHeld || variables.held",
-            "message": "waits in its queue, and only Kueue may start it: do not change spec.suspend and "
-            "spec.schedulingGates",
-        },
-        {
-            "expression": '(!variables.accelerated && variables.queue == "") || variables.creating'
-            " || variables.wasHeld || variables.parallelism.all(job,"
-            " variables.formerParallelism.exists(former, former.name == job.name && job.pods <= former.pods))",
-            "message": "runs, and its new pods would start before Kueue counts them: do not raise parallelism, and "
-            "create another Job",
-        },
-        {
-            "expression": "variables.kind in ['Secret', 'Service'] || variables.owners == variables.formerOwners"
-            f" || {FROM_CONTROLLER}",
-            "message": "has an owner reference with `controller: true`, which only controllers may write: remove it",
-        },
-    ]
-
-
-def metadata_rules(tenant: str, priority_classes: list[str]) -> list[dict[str, Any]]:
-    """Rules of labels, annotations and finalizers, and of priorities."""
-    priorities = json.dumps(["", *priority_classes])
-    on_tpus = "spec.containers.exists(container, container.?resources.?limits.orValue({}).exists(name, name == "
-    on_tpus += f"{json.dumps(GOOGLE_TPU)}))"
-    return [
-        {
-            "expression": f"variables.foreign.size() == 0 || {FROM_CONTROLLER}",
-            "message": "sets a label or annotation that only Kueue and JobSet may set: remove it",
-            "messageExpression": '"sets " + variables.foreign.join(", ")'
-            ' + ", which changes how Kueue counts it, or which only Kueue and JobSet may set: remove it"',
-        },
-        {
-            "expression": f"variables.kind != 'JobSet' || !variables.metas.exists(meta, '{EXCLUSIVE}' in"
-            f" meta.?annotations.orValue({{}})) || (variables.specs.all(spec, {on_tpus})"
-            f" && variables.metas.all(meta, meta.?annotations[?'{EXCLUSIVE}'].orValue('{GKE_NODEPOOL}')"
-            f" == '{GKE_NODEPOOL}'))",
-            "message": f"keeps other JobSets off nodes: set {EXCLUSIVE} only to {GKE_NODEPOOL} and for pods with "
-            f"{GOOGLE_TPU}, whose node pool is one slice",
-        },
-        {
-            "expression": f"variables.metas.all(meta, meta.?finalizers.orValue([]).all(name, name in"
-            f" {json.dumps(FINALIZERS)} || variables.formerMetas.exists(former, name in"
-            f" former.?finalizers.orValue([])))) || {FROM_CONTROLLER}",
-            "message": "has a finalizer that nobody would remove, so the namespace could not be deleted: remove it",
-        },
-        {
-            "expression": f'variables.specs.all(spec, spec.?priorityClassName.orValue("") in {priorities})'
-            f' && variables.metas.all(meta, meta.?labels[?"{PRIORITY_LABEL}"].orValue("") in {priorities})',
-            "message": f"uses a priority class that {tenant} may not use: set {choice(priority_classes)}",
-        },
-    ]
-
-
-def pod_rules(tenant: str, buckets: list[str], service_accounts: list[str], host_paths: bool) -> list[dict[str, Any]]:
-    """Rules of what pods use."""
-    kinds = [*VOLUMES, *(["hostPath"] if host_paths else [])]
-    bucket = 'volume.csi.?volumeAttributes[?"bucketName"].orValue("")'
-    return [
-        {
-            "expression": "variables.specs.all(spec, spec.?volumes.orValue([]).all(volume, volume.all(field,"
-            f" field in {json.dumps(['name', *kinds])})"
-            f' && volume.?csi.?driver.orValue("{fuse.DRIVER}") == "{fuse.DRIVER}"))',
-            "message": f"mounts a volume of a kind that {tenant} may not use: use {choice(kinds)} with the driver "
-            f"{fuse.DRIVER}",
-        },
-        {
-            "expression": "variables.specs.all(spec, spec.?volumes.orValue([]).all(volume,"
-            f' volume.?csi.?driver.orValue("") != "{fuse.DRIVER}" || {bucket} in {json.dumps(buckets)}))',
-            "message": f"mounts a bucket that {tenant} may not use: mount {choice(buckets)}",
-        },
-        {
-            "expression": "variables.specs.all(spec,"
-            f' spec.?serviceAccountName.orValue("default") in {json.dumps(service_accounts)})',
-            "message": f"runs as a service account that workloads may not use: set serviceAccountName to "
-            f"{choice(service_accounts)}",
-        },
-        {
-            "expression": "(variables.kind == 'Pod' && !variables.creating)"
-            ' || variables.specs.all(spec, spec.?nodeName.orValue("") == "")',
-            "message": "sets nodeName, which bypasses scheduler and queue: remove it",
-        },
-        {
-            "expression": "variables.specs.all(spec, spec.?resourceClaims.orValue([]).size() == 0)",
-            "message": "claims devices, which no queue counts: request them in resources, and remove resourceClaims",
-        },
-    ]
+    volumes = [*VOLUMES, *(["hostPath"] if host_paths else [])]
+    names = {
+        "tenant": tenant,
+        "from_controller": FROM_CONTROLLER,
+        "queue_label": QUEUE_LABEL,
+        "queues_or_none": json.dumps(["", *queues]),
+        "choice_of_queues": choice(queues),
+        "exclusive": EXCLUSIVE,
+        "tpu": GOOGLE_TPU,
+        "node_pool": GKE_NODEPOOL,
+        "finalizers": json.dumps(FINALIZERS),
+        "priority_label": PRIORITY_LABEL,
+        "priorities_or_none": json.dumps(["", *priority_classes]),
+        "choice_of_priorities": choice(priority_classes),
+        "fuse": fuse.DRIVER,
+        "volume_fields": json.dumps(["name", *volumes]),
+        "choice_of_volumes": choice(volumes),
+        "buckets": json.dumps(buckets),
+        "choice_of_buckets": choice(buckets),
+        "all_accounts": json.dumps([*service_accounts, *pickers]),
+        "choice_of_all_accounts": choice([*service_accounts, *pickers]),
+        "choice_of_accounts": choice(service_accounts),
+        "picker_label": PICKER_LABEL,
+        "default_grace_seconds": str(_DEFAULT_GRACE_SECONDS),
+        "grace_seconds": str(grace_seconds),
+        "secrets": json.dumps(SECRETS),
+        "choice_of_secrets": choice(SECRETS),
+    }
+    rules = [*_policy()["rules"], _policy()["of_deletions"]]
+    *of_writes, of_deletions = ({key: Template(text).substitute(names) for key, text in rule.items()} for rule in rules)
+    passing = [{**rule, "expression": f"variables.deleting || ({rule['expression']})"} for rule in of_writes]
+    return [*passing, of_deletions]
 
 
 def choice(names: Sequence[str]) -> str:

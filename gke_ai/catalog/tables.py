@@ -1,4 +1,4 @@
-"""Reads the tables of the catalog that are YAML files in this folder."""
+"""Reads tables that are YAML files of this project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 import yaml
 
 
+def read_table(file: Path) -> Any:
+    """Returns the content of a file of this project."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
+    return yaml.load(file.read_text(), loader)
+
+
 def table(name: str) -> Any:
     """Returns the content of a file in this folder."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
-    return yaml.load(Path(__file__).with_name(name).read_text(), loader)
+    return read_table(Path(__file__).with_name(name))
