@@ -71,12 +71,12 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         *([rehearsed(options.rehearsal, options.prices)] if options.rehearsal else []),
         *([simulated(options.simulation)] if options.simulation else []),
         interrupted(plan),
-        warnings(plan),
+        bullets("Warnings", map(text, plan.warnings)),
         accelerators(plan, options.prices),
-        capacity(plan, options.measured),
+        bullets("Capacity", map(text, remarks(plan.after, options.measured))),
         *([] if forbidden else judged),
-        not_checked(plan),
-        cold_starts(plan),
+        bullets("Not checked", map(text, plan.unchecked)),
+        bullets("Cold starts", map(text, plan.cold_starts)),
         *changed(plan),
         picture(plan, options.picture),
     ]
@@ -87,10 +87,10 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
     for spared in [0, *sorted({section.spare for section in sections} - {0}, reverse=True)]:
         left_out |= {spared} - {0}
         parts = [*head, *(line for section in sections for line in section.written(section.spare not in left_out))]
-        text = "\n\n".join(parts) + "\n"
-        if not options.limit or len(text) <= options.limit:
-            return text
-    return cut(text, options.limit)
+        written = "\n\n".join(parts) + "\n"
+        if not options.limit or len(written) <= options.limit:
+            return written
+    return cut(written, options.limit)
 
 
 def cut(text: str, limit: int) -> str:
@@ -166,31 +166,16 @@ def failed(plan: PlannedUpdate) -> Section:
     return Section("Why it failed", [block(error) for error in plan.errors])
 
 
-def not_checked(plan: PlannedUpdate) -> Section:
-    """Lists what the program could not check, such as a model that the catalog does not have."""
-    return Section("Not checked", ["\n".join(f"- {text(line)}" for line in plan.unchecked)] if plan.unchecked else [])
-
-
-def cold_starts(plan: PlannedUpdate) -> Section:
-    """Lists how long new replicas take to read their models."""
-    return Section(
-        "Cold starts", ["\n".join(f"- {text(line)}" for line in plan.cold_starts)] if plan.cold_starts else []
-    )
+def bullets(heading: str, lines: Iterable[str]) -> Section:
+    """Lists lines, such as the warnings of the program, each with its remedy."""
+    listed = "\n".join(f"- {line}" for line in lines)
+    return Section(heading, [listed] if listed else [])
 
 
 def interrupted(plan: PlannedUpdate) -> Section:
     """Lists the interruptions, worst first."""
-    causes = interruptions(plan)
-    lines = [
-        f"- {'**' + text(interruption.text) + '**' if interruption.severity <= 1 else text(interruption.text)}"
-        for interruption in causes
-    ]
-    return Section("Interruptions", ["\n".join(lines)] if lines else [])
-
-
-def warnings(plan: PlannedUpdate) -> Section:
-    """Lists the warnings of the program, each with its remedy."""
-    return Section("Warnings", ["\n".join(f"- {text(warning)}" for warning in plan.warnings)] if plan.warnings else [])
+    texts = ((interruption.severity, text(interruption.text)) for interruption in interruptions(plan))
+    return bullets("Interruptions", (f"**{line}**" if severity <= 1 else line for severity, line in texts))
 
 
 def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
@@ -229,12 +214,6 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
         [folded(f"By pool and workload ({len(places)})", detail)],
         2,
     )
-
-
-def capacity(plan: PlannedUpdate, measured: Calibration) -> Section:
-    """Lists what Google said of the machines that the stack can use after the plan."""
-    lines = [f"- {text(remark)}" for remark in remarks(plan.after, measured)]
-    return Section("Capacity", ["\n".join(lines)] if lines else [])
 
 
 def place_of(supply: Supply) -> tuple[tuple[str, str], str]:

@@ -22,7 +22,7 @@ from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings.model import Autoscaler, ScaledMetric
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import SERVERS, each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import ResolvedStack
+from gke_ai.settings.stack import ResolvedStack, ScaledServer
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100
@@ -69,31 +69,31 @@ def engines_are_known(autoscaler: Autoscaler) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def engines_have_the_metrics(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.scaled)
+def engines_have_the_metrics(scaler: ScaledServer) -> Iterator[Problem]:
     """The engine of the server has each metric of its autoscaler."""
-    for scaler in stack.scaled:
-        autoscaler, target = scaler.section, scaler.target
-        if target is None or target.engine not in ENGINES:
-            continue
-        known = scaler.known_metrics
-        for index, metric in enumerate(autoscaler.metrics):
-            if metric.metric not in known:
-                cause = f"{target.name} runs {target.engine}, which has no metric {metric.metric}. Nothing would be "
-                cause += "scaled by it"
-                remedy = f"Use one of: {join_names(known)}" if known else "Scale a server of another engine"
-                yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, remedy)
+    autoscaler, target = scaler.section, scaler.target
+    if target is None or target.engine not in ENGINES:
+        return
+    known = scaler.known_metrics
+    for index, metric in enumerate(autoscaler.metrics):
+        if metric.metric not in known:
+            cause = f"{target.name} runs {target.engine}, which has no metric {metric.metric}. Nothing would be "
+            cause += "scaled by it"
+            remedy = f"Use one of: {join_names(known)}" if known else "Scale a server of another engine"
+            yield Problem(autoscaler.at(f"metrics[{index}].metric"), cause, remedy)
 
 
 @needs("gke-ai:serving")
-def servers_have_metrics(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.scaled)
+def servers_have_metrics(scaler: ScaledServer) -> Iterator[Problem]:
     """No argument turns the metrics of an autoscaled server off."""
-    for scaler in stack.scaled:
-        autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
-        off = ENGINES[server.engine].metrics_off if server else ""
-        if server is not None and off in server.further_arguments:
-            cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
-            cause += "number of replicas would never change"
-            yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
+    autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
+    off = ENGINES[server.engine].metrics_off if server else ""
+    if server is not None and off in server.further_arguments:
+        cause = f"{server.argument_name(off)} turns off the metrics that autoscaler {autoscaler.name} reads. The "
+        cause += "number of replicas would never change"
+        yield Problem(server.at("arguments"), cause, "Remove it, or remove the autoscaler")
 
 
 @needs("gke-ai:serving")
@@ -216,13 +216,13 @@ def pools_hold_max_replicas(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def replicas_are_left_to_the_autoscaler(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.scaled)
+def replicas_are_left_to_the_autoscaler(scaler: ScaledServer) -> Iterator[Problem]:
     """An autoscaled server does not set replicas."""
-    for scaler in stack.scaled:
-        autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
-        if server is not None and "replicas" in server.model_fields_set:
-            cause = f"autoscaler {autoscaler.name} sets the replicas of {server.name}. This number would have no effect"
-            yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
+    autoscaler, server = scaler.section, scaler.server.section if scaler.server else None
+    if server is not None and "replicas" in server.model_fields_set:
+        cause = f"autoscaler {autoscaler.name} sets the replicas of {server.name}. This number would have no effect"
+        yield Problem(server.at("replicas"), cause, f"Remove it, and set {autoscaler.at('minReplicas')}")
 
 
 @each(lambda stack: stack.settings.autoscaling)
@@ -255,20 +255,20 @@ def tpu_metrics_can_be_collected(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:computeClasses")
-def targets_can_work(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.scaled)
+def targets_can_work(scaler: ScaledServer) -> Iterator[Problem]:
     """A target is in the metric's unit, can call for more replicas, and does not always call for the most."""
-    for scaler in stack.scaled:
-        autoscaler, known_of_engine = scaler.section, scaler.known_metrics
-        for index, metric in enumerate(autoscaler.metrics):
-            if metric.metric not in known_of_engine:
-                continue  # another rule reports it
-            path, known = autoscaler.at(f"metrics[{index}].target"), scaler.values(metric)
-            problems = chain(
-                _unit(metric, autoscaler, known, path),
-                _never(metric, autoscaler, known, path),
-                _always(metric, autoscaler, known, path),
-            )
-            yield from list(problems)[:1]  # a wrong unit also breaks the other checks
+    autoscaler, known_of_engine = scaler.section, scaler.known_metrics
+    for index, metric in enumerate(autoscaler.metrics):
+        if metric.metric not in known_of_engine:
+            continue  # another rule reports it
+        path, known = autoscaler.at(f"metrics[{index}].target"), scaler.values(metric)
+        problems = chain(
+            _unit(metric, autoscaler, known, path),
+            _never(metric, autoscaler, known, path),
+            _always(metric, autoscaler, known, path),
+        )
+        yield from list(problems)[:1]  # a wrong unit also breaks the other checks
 
 
 def _unit(metric: ScaledMetric, autoscaler: Autoscaler, known: Range, path: str) -> Iterator[Problem]:

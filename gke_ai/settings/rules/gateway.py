@@ -14,6 +14,7 @@ from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import (
     BEGINS_WITH_A_LETTER,
     SERVERS,
+    each,
     join_names,
     needs,
     of_the_gateway,
@@ -21,7 +22,7 @@ from gke_ai.settings.rules.common import (
     rule,
 )
 from gke_ai.settings.rules.network import of_new_clusters
-from gke_ai.settings.stack import ResolvedStack
+from gke_ai.settings.stack import ResolvedStack, Routed
 from gke_ai.settings.stack.gateway import are_by_model, picker_name
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
@@ -99,15 +100,14 @@ def routes_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
                 break
 
 
-@rule
-def routes_match_their_models(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.routes)
+def routes_match_their_models(routed_to: Routed) -> Iterator[Problem]:
     """A route has no more models and adapters than its HTTPRoute can match."""
-    for routed_to in stack.routes:
-        names = max(len(matched.models) for matched in routed_to.rules)
-        if names > MAX_MATCHES:
-            cause = f"the route answers for {names} models and adapters, and an HTTPRoute matches {MAX_MATCHES}. "
-            cause += "The API server would refuse it"
-            yield Problem(routed_to.at("servers"), cause, "Divide the adapters among servers of more routes")
+    names = max(len(matched.models) for matched in routed_to.rules)
+    if names > MAX_MATCHES:
+        cause = f"the route answers for {names} models and adapters, and an HTTPRoute matches {MAX_MATCHES}. "
+        cause += "The API server would refuse it"
+        yield Problem(routed_to.at("servers"), cause, "Divide the adapters among servers of more routes")
 
 
 @rule
@@ -135,24 +135,22 @@ def routes_name_servers(stack: ResolvedStack) -> Iterator[Problem]:
 
 
 @needs("gke-ai:serving")
-def servers_of_a_route_belong_together(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.routes)
+def servers_of_a_route_belong_together(routed_to: Routed) -> Iterator[Problem]:
     """The servers of a route are in one namespace and serve a model of one name."""
-    for routed_to in stack.routes:
-        servers = routed_to.servers
-        namespaces = list(dict.fromkeys(server.namespace for server in servers))
-        if len(namespaces) > 1:
-            cause = (
-                f"its servers are in namespaces {join_names(namespaces)}, and a route is in one. GKE would refuse it"
-            )
-            yield Problem(routed_to.at("servers"), cause, "Move the servers into one namespace")
-        models = list(dict.fromkeys(server.served_model for server in servers))
-        if len(models) > 1:
-            yield Problem(
-                routed_to.at("servers"),
-                f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
-                "other, so a share of the requests would fail",
-                'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
-            )
+    servers = routed_to.servers
+    namespaces = list(dict.fromkeys(server.namespace for server in servers))
+    if len(namespaces) > 1:
+        cause = f"its servers are in namespaces {join_names(namespaces)}, and a route is in one. GKE would refuse it"
+        yield Problem(routed_to.at("servers"), cause, "Move the servers into one namespace")
+    models = list(dict.fromkeys(server.served_model for server in servers))
+    if len(models) > 1:
+        yield Problem(
+            routed_to.at("servers"),
+            f"its servers answer to {join_names(models)}, and a request names one model. A server refuses any "
+            "other, so a share of the requests would fail",
+            'Set arguments: ["--served-model-name=NAME"] with one name on each of them',
+        )
 
 
 @needs("gke-ai:serving", "gke-ai:autoscaling")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
-from gke_ai.settings.model import GpuServer
+from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.rules.common import GPU_POOLS, join_names, needs, of_another_engine, rule
+from gke_ai.settings.rules.common import GPU_POOLS, each, join_names, needs, of_another_engine, rule
 from gke_ai.settings.rules.pools import not_built
-from gke_ai.settings.stack import ResolvedStack
+from gke_ai.settings.stack import Placed, ResolvedStack
 
 
 @rule
@@ -56,26 +56,25 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
                 yield not_built(workload.at("accelerator"), unbuilt)
 
 
-@rule
-def runs_over_several_nodes_have_a_network(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.gpu_workloads)
+def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
     This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
     """
-    for placed in stack.gpu_workloads:
-        run = placed.section
-        if isinstance(run, GpuServer):
-            continue
-        for machine_type in placed.machines:
-            if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
-                yield Problem(
-                    run.at("pods"),
-                    f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
-                    f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
-                    "wait for the network",
-                    f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}",
-                )
-                break
+    run = placed.section
+    if isinstance(run, GpuServer):
+        return
+    for machine_type in placed.machines:
+        if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
+            yield Problem(
+                run.at("pods"),
+                f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
+                f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
+                "wait for the network",
+                f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}",
+            )
+            break
 
 
 def _on_the_default_network(named: Machine) -> str:
@@ -103,17 +102,16 @@ def accelerators_are_in_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
             )
 
 
-@rule
-def pools_can_serve(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.gpu_workloads)
+def pools_can_serve(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Iterator[Problem]:
     """The default image runs on the processors of the workload's pool."""
-    for placed in stack.gpu_workloads:
-        workload = placed.section
-        for pool in placed.nodes.pools if workload.pool is not None else ():
-            pinned = workload.image in (None, FINE_TUNE_IMAGE)
-            machine_type = machine(pool.node_machine_type)
-            if machine_type.arch == "arm64" and pinned:
-                yield Problem(
-                    workload.at("image"),
-                    f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
-                    "Choose a pool with another machine type",
-                )
+    workload = placed.section
+    for pool in placed.nodes.pools if workload.pool is not None else ():
+        pinned = workload.image in (None, FINE_TUNE_IMAGE)
+        machine_type = machine(pool.node_machine_type)
+        if machine_type.arch == "arm64" and pinned:
+            yield Problem(
+                workload.at("image"),
+                f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
+                "Choose a pool with another machine type",
+            )

@@ -14,12 +14,12 @@ from gke_ai.catalog.machines import machines_with
 from gke_ai.catalog.quantities import GI
 from gke_ai.catalog.tpus import slices
 from gke_ai.catalog.vllm_architectures import LATER
-from gke_ai.settings.model import AnyServer, Server, TpuWorkload, Vllm
+from gke_ai.settings.model import AnyServer, Server, TpuServer, TpuWorkload, Vllm
 from gke_ai.settings.model.serving import FlagArguments
 from gke_ai.settings.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import each_server, rule
-from gke_ai.settings.stack import Placed, ResolvedStack
+from gke_ai.settings.rules.common import each, each_server
+from gke_ai.settings.stack import Placed
 from gke_ai.settings.tight_models import table
 
 # Shorter sequences are not useful; the remedy is then another one.
@@ -53,21 +53,20 @@ def shapes_are_consistent(server: Server) -> Iterator[Problem]:
         yield Problem(server.at(f"modelShape.{missing}"), cause, "Set both, or neither")
 
 
-@rule
-def models_are_shared_evenly(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.servers)
+def models_are_shared_evenly(placed: Placed[AnyServer]) -> Iterator[Problem]:
     """The number of GPUs or TPU devices of a replica divides the heads and the experts of its model evenly."""
-    for placed in stack.servers:
-        server, load = placed.section, load_of(placed)
-        if isinstance(load, Unchecked) or load.divides or not places(placed):
-            continue
-        on_tpus = isinstance(server, TpuWorkload)
-        counts = ", ".join(str(count) for count in range(1, _MAX_GPUS_SUGGESTED + 1) if load.on(count).divides)
-        remedy = f"Choose a slice with one of these numbers: {counts}" if on_tpus else f"Write one of: {counts}"
-        if load.shares_heads and load.use.expert_parallel_flag:
-            remedy += f", or add --{load.use.expert_parallel_flag} to arguments"
-        noun = "devices of a slice" if on_tpus else "GPUs"
-        cause = f"{load.shards} {noun} cannot share the {_shared(load)} of {server.model} evenly"
-        yield Problem(server.at(server.size_key), f"{cause}. The server would not start", remedy)
+    server, load = placed.section, load_of(placed)
+    if isinstance(load, Unchecked) or load.divides or not places(placed):
+        return
+    on_tpus = isinstance(server, TpuWorkload)
+    counts = ", ".join(str(count) for count in range(1, _MAX_GPUS_SUGGESTED + 1) if load.on(count).divides)
+    remedy = f"Choose a slice with one of these numbers: {counts}" if on_tpus else f"Write one of: {counts}"
+    if load.shares_heads and load.use.expert_parallel_flag:
+        remedy += f", or add --{load.use.expert_parallel_flag} to arguments"
+    noun = "devices of a slice" if on_tpus else "GPUs"
+    cause = f"{load.shards} {noun} cannot share the {_shared(load)} of {server.model} evenly"
+    yield Problem(server.at(server.size_key), f"{cause}. The server would not start", remedy)
 
 
 def _shared(load: Load) -> str:
@@ -79,18 +78,17 @@ def _shared(load: Load) -> str:
     return f"{model.expert_size} columns{blocks} of each expert"
 
 
-@rule
-def models_fit(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.servers)
+def models_fit(placed: Placed[AnyServer]) -> Iterator[Problem]:
     """Each accelerator that a replica may get has the memory that the model needs at least, with one sequence."""
-    for placed in stack.servers:
-        load = load_of(placed)
-        if isinstance(load, Unchecked):
-            continue
-        if not load.divides:
-            continue  # models_are_shared_evenly reports it
-        short = [place for place in places(placed) if not load.fits(place)]
-        if short:
-            yield _does_not_fit(placed, load, short[0])
+    load = load_of(placed)
+    if isinstance(load, Unchecked):
+        return
+    if not load.divides:
+        return  # models_are_shared_evenly reports it
+    short = [place for place in places(placed) if not load.fits(place)]
+    if short:
+        yield _does_not_fit(placed, load, short[0])
 
 
 def _does_not_fit(placed: Placed[AnyServer], load: Load, place: Place) -> Problem:
@@ -176,36 +174,34 @@ def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
         yield Problem(server.at("arguments"), cause, "Remove it: the GPUs share each layer")
 
 
-@rule
-def engines_have_kernels(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.servers)
+def engines_have_kernels(placed: Placed[AnyServer]) -> Iterator[Problem]:
     """The engine's pinned image supports the GPU type; the user's own image is not checked."""
-    for placed in stack.servers:
-        server = placed.section
-        if server.image is not None:
-            continue
-        for place in places(placed):
-            if place.accelerator in GPU_TYPES and not _has_kernels(server, GPU_TYPES[place.accelerator]):
-                key = next(key for key in ("compute_class", "pool", "accelerator") if getattr(server, key) is not None)
-                path = server.at({"compute_class": "computeClass"}.get(key, key))
-                cause = f"the image of {ENGINES[server.engine].title} has no kernels for {place}"
-                remedy = "Use engine: vllm, another GPU type, or an image of your own"
-                yield Problem(path, f"{cause}. The server would fail", remedy)
-                break
+    server = placed.section
+    if server.image is not None:
+        return
+    for place in places(placed):
+        if place.accelerator in GPU_TYPES and not _has_kernels(server, GPU_TYPES[place.accelerator]):
+            key = next(key for key in ("compute_class", "pool", "accelerator") if getattr(server, key) is not None)
+            path = server.at({"compute_class": "computeClass"}.get(key, key))
+            cause = f"the image of {ENGINES[server.engine].title} has no kernels for {place}"
+            remedy = "Use engine: vllm, another GPU type, or an image of your own"
+            yield Problem(path, f"{cause}. The server would fail", remedy)
+            break
 
 
-@rule
-def engines_support_the_tpu(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_servers)
+def engines_support_the_tpu(placed: Placed[TpuServer]) -> Iterator[Problem]:
     """The engine's pinned image supports the TPU version; the user's own image is not checked."""
-    for placed in stack.tpu_servers:
-        server = placed.section
-        supported = ENGINES[server.engine].tpus
-        if server.image is not None or not supported:
-            continue
-        version = placed.slice.version
-        if version not in supported:
-            cause = f"{ENGINES[server.engine].title} does not support TPU {version} yet. The server would fail"
-            remedy = f"Use {', '.join(supported[:-1])} or {supported[-1]}, or an image of your own"
-            yield Problem(server.at(server.size_key), cause, remedy)
+    server = placed.section
+    supported = ENGINES[server.engine].tpus
+    if server.image is not None or not supported:
+        return
+    version = placed.slice.version
+    if version not in supported:
+        cause = f"{ENGINES[server.engine].title} does not support TPU {version} yet. The server would fail"
+        remedy = f"Use {', '.join(supported[:-1])} or {supported[-1]}, or an image of your own"
+        yield Problem(server.at(server.size_key), cause, remedy)
 
 
 @each_server
@@ -220,16 +216,15 @@ def models_are_known(server: Server) -> Iterator[Problem]:
     yield Problem(server.at("model"), cause, later)
 
 
-@rule
-def latent_attention_runs(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.servers)
+def latent_attention_runs(placed: Placed[AnyServer]) -> Iterator[Problem]:
     """Models with multi-head latent attention run on TPUs only with further settings."""
-    for placed in stack.servers:
-        server, load = placed.section, load_of(placed)
-        if isinstance(load, Unchecked) or load.use.latent_attention or load.model.latent_size is None:
-            continue
-        cause = f"{server.model} has multi-head latent attention. {ENGINES[server.engine].title} would refuse it"
-        remedy = f"Set {vllm.TPU_MLA_VARIABLE} to 1 in env, and add '{vllm.TPU_MLA_FLAG}' to arguments"
-        yield Problem(server.at("model"), cause, remedy)
+    server, load = placed.section, load_of(placed)
+    if isinstance(load, Unchecked) or load.use.latent_attention or load.model.latent_size is None:
+        return
+    cause = f"{server.model} has multi-head latent attention. {ENGINES[server.engine].title} would refuse it"
+    remedy = f"Set {vllm.TPU_MLA_VARIABLE} to 1 in env, and add '{vllm.TPU_MLA_FLAG}' to arguments"
+    yield Problem(server.at("model"), cause, remedy)
 
 
 @each_server

@@ -11,8 +11,8 @@ from gke_ai.catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_
 from gke_ai.catalog.models import find_model
 from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
 from gke_ai.settings.problems import TOKEN, Problem, nearest
-from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
-from gke_ai.settings.stack import Placed, ResolvedStack
+from gke_ai.settings.rules.common import each, each_server, join_names, needs
+from gke_ai.settings.stack import Placed
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
@@ -27,18 +27,17 @@ def servers_have_one_slice(placed: Placed[TpuServer]) -> Iterator[Problem]:
         yield Problem(server.at("tpu"), cause, "Remove one of them")
 
 
-@rule
-def slices_are_single_host(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.tpu_servers)
+def slices_are_single_host(placed: Placed[TpuServer]) -> Iterator[Problem]:
     """The slice of a server on TPUs is one machine, as a replica is one pod."""
-    for placed in stack.tpu_servers:
-        server, tpu_slice = placed.section, placed.slice
-        if tpu_slice.multi_host:
-            yield Problem(
-                server.at("pool" if server.pool else "tpu"),
-                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
-                f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start",
-                f"Choose a single-host slice of TPU {tpu_slice.version}",
-            )
+    server, tpu_slice = placed.section, placed.slice
+    if tpu_slice.multi_host:
+        yield Problem(
+            server.at("pool" if server.pool else "tpu"),
+            f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} machines, and this is "
+            f"single-host {ENGINES[server.engine].title}. A pod would get a part of the slice and never start",
+            f"Choose a single-host slice of TPU {tpu_slice.version}",
+        )
 
 
 @each(lambda stack: stack.jetstreams)

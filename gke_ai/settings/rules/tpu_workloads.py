@@ -17,10 +17,11 @@ from gke_ai.settings.model import (
     TpuPool,
     TpuRun,
     TrainingRun,
+    Workload,
 )
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
-from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResolvedStack
+from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResolvedStack, ResourceFlavor
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6
@@ -42,56 +43,53 @@ def pools_and_slices_are_named_once(stack: ResolvedStack) -> Iterator[Problem]:
                 yield Problem(run.at(f"pools[{index}]"), cause, "List it once")
 
 
-@rule
-def slices_of_a_run_are_alike(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.multislices)
+def slices_of_a_run_are_alike(placed: Placed[Multislice]) -> Iterator[Problem]:
     """All slices of a Multislice run are multi-host, of one version, topology and machine type."""
-    for placed in stack.multislices:
-        run = placed.section
-        own = [pool for pool in placed.nodes.pools if isinstance(pool, TpuPool)]
-        slices = dict.fromkeys(pool.slice for pool in own)
-        if len(slices) > 1 and run.tpu is None:
-            descriptions = join_names(
-                f"{pool.name}: {pool.version} {pool.topology} of {pool.slice.machine_type}" for pool in own
-            )
-            cause = f"the pools of {run.name} differ ({descriptions}). GKE would refuse Multislice over unequal slices"
-            yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
-            continue
-        tpu_slice = placed.slice
-        if not tpu_slice.multi_host:
-            yield Problem(
-                run.at("tpu" if run.tpu is not None else "pools"),
-                f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
-                "multi-host slices. GKE would refuse it",
-                "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice",
-            )
-            continue
-        modes = {pool.capacity.mode for pool in own}
-        if modes == {"queuedFlexStart"} and run.slices > 1:
-            # https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/admissionchecks/provisioning/controller.go
-            # merges pod sets with accelerators; Cluster Autoscaler (pkg/provisioningrequests/scaleup/orchestrator.go)
-            # scales one node group for a request.
-            cause = (
-                f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
-                "slices at once. GKE provisions a request in one pool, so the run would wait forever"
-            )
-            yield Problem(run.at("slices"), cause, "Set slices: 1, or use capacity {mode: flexStart} in the pools")
-        elif "queuedFlexStart" in modes and len(modes) > 1:
-            cause = (
-                f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
-            )
-            yield Problem(run.at("pools"), cause, "Name pools of one capacity mode")
+    run = placed.section
+    own = [pool for pool in placed.nodes.pools if isinstance(pool, TpuPool)]
+    slices = dict.fromkeys(pool.slice for pool in own)
+    if len(slices) > 1 and run.tpu is None:
+        descriptions = join_names(
+            f"{pool.name}: {pool.version} {pool.topology} of {pool.slice.machine_type}" for pool in own
+        )
+        cause = f"the pools of {run.name} differ ({descriptions}). GKE would refuse Multislice over unequal slices"
+        yield Problem(run.at("pools"), cause, "Name pools of one version, topology and machine type")
+        return
+    tpu_slice = placed.slice
+    if not tpu_slice.multi_host:
+        yield Problem(
+            run.at("tpu" if run.tpu is not None else "pools"),
+            f"a {tpu_slice.topology} slice of {tpu_slice.machine_type} is one machine, and Multislice needs "
+            "multi-host slices. GKE would refuse it",
+            "Use a larger topology or a machine with 4 chips, or define a Job in gke-ai:batch for each slice",
+        )
+        return
+    modes = {pool.capacity.mode for pool in own}
+    if modes == {"queuedFlexStart"} and run.slices > 1:
+        # https://github.com/kubernetes-sigs/kueue/blob/main/pkg/controller/admissionchecks/provisioning/controller.go
+        # merges pod sets with accelerators; Cluster Autoscaler (pkg/provisioningrequests/scaleup/orchestrator.go)
+        # scales one node group for a request.
+        cause = (
+            f"each slice of {run.name} is a pool with queued provisioning, and Kueue requests the nodes of all "
+            "slices at once. GKE provisions a request in one pool, so the run would wait forever"
+        )
+        yield Problem(run.at("slices"), cause, "Set slices: 1, or use capacity {mode: flexStart} in the pools")
+    elif "queuedFlexStart" in modes and len(modes) > 1:
+        cause = f"some pools of {run.name} use queued provisioning and some do not. A request must cover all of them"
+        yield Problem(run.at("pools"), cause, "Name pools of one capacity mode")
 
 
 @needs("gke-ai:tpuPools")
-def each_slice_has_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.multislices)
+def each_slice_has_a_pool(placed: Placed[Multislice]) -> Iterator[Problem]:
     """A Multislice run has a pool for each slice, as a multi-host pool is one slice."""
-    for placed in stack.multislices:
-        run = placed.section
-        own = placed.nodes.pools
-        if own and all(pool.is_one_slice for pool in own) and run.slices > len(own):
-            cause = f"{run.slices} slices need {run.slices} multi-host pools, and {run.name} has {len(own)}. "
-            cause += "It would wait forever"
-            yield Problem(run.at("slices"), cause, f"Set it to {len(own)} or less, or name more pools")
+    run = placed.section
+    own = placed.nodes.pools
+    if own and all(pool.is_one_slice for pool in own) and run.slices > len(own):
+        cause = f"{run.slices} slices need {run.slices} multi-host pools, and {run.name} has {len(own)}. "
+        cause += "It would wait forever"
+        yield Problem(run.at("slices"), cause, f"Set it to {len(own)} or less, or name more pools")
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:cluster.existingMode")
@@ -120,14 +118,13 @@ def host_network_has_no_identity(placed: Placed[Multislice]) -> Iterator[Problem
         yield Problem(run.at("volume"), cause, "Remove hostNetwork or volume")
 
 
-@rule
-def services_are_for_several_pods(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.batch_jobs)
+def services_are_for_several_pods(placed: Placed[TpuBatch]) -> Iterator[Problem]:
     """Only a multi-host Job has a headless Service, by which its pods find each other."""
-    for placed in stack.batch_jobs:
-        run = placed.section
-        if run.service is not None and not placed.slice.multi_host:
-            cause = f"the Job runs one pod on a single-host slice. Service {run.service} would not be created"
-            yield Problem(run.at("service"), cause, "Remove it, or choose a multi-host slice")
+    run = placed.section
+    if run.service is not None and not placed.slice.multi_host:
+        cause = f"the Job runs one pod on a single-host slice. Service {run.service} would not be created"
+        yield Problem(run.at("service"), cause, "Remove it, or choose a multi-host slice")
 
 
 @rule
@@ -208,67 +205,61 @@ def runs_in_the_default_namespace_have_fixed_names(run: Run) -> Iterator[Problem
 
 
 @needs("gke-ai:queues", "gke-ai:gpuPools", "gke-ai:tpuPools")
-def queued_pools_take_queued_runs(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.placed)
+def queued_pools_take_queued_runs(place: Placed[Workload]) -> Iterator[Problem]:
     """Workloads on a queued pool are runs in a queue with quota for the pool's flavor."""
-    for place in stack.placed:
-        workload, queue = place.section, place.queue
-        queued = [pool for pool in place.nodes.pools if pool.capacity.queued_seconds is not None]
-        if not queued or not workload.is_bound_to_pools:
-            continue
-        pool = queued[0]
-        path = workload.at(workload.pools_key)
-        cause = f"the nodes of pool {pool.name} start only for a ProvisioningRequest for a whole Job"
-        if not workload.ends:
-            remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
-            yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
-            continue
-        own = (
-            [quota for quota in queue.quotas if quota.flavor and pool.name in quota.flavor.section.pools]
-            if queue
-            else []
+    workload, queue = place.section, place.queue
+    queued = [pool for pool in place.nodes.pools if pool.capacity.queued_seconds is not None]
+    if not queued or not workload.is_bound_to_pools:
+        return
+    pool = queued[0]
+    path = workload.at(workload.pools_key)
+    cause = f"the nodes of pool {pool.name} start only for a ProvisioningRequest for a whole Job"
+    if not workload.ends:
+        remedy = f"Set {pool.at('capacity')} to {{mode: flexStart}}, or choose another pool"
+        yield Problem(path, f"{cause}, and this is a server. Its pods would stay pending", remedy)
+        return
+    own = [quota for quota in queue.quotas if quota.flavor and pool.name in quota.flavor.section.pools] if queue else []
+    if workload.queue is None or (queue is not None and not own):
+        missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
+        yield Problem(
+            path,
+            f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending",
+            f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
+            f"or set {pool.at('capacity')} to {{mode: flexStart}}",
         )
-        if workload.queue is None or (queue is not None and not own):
-            missing = "the run has no queue" if workload.queue is None else "its queue has no flavor with that pool"
-            yield Problem(
-                path,
-                f"{cause}, which Kueue creates, and {missing}. Its pods would stay pending",
-                f"Set a queue that has quota for a flavor with pools: [{pool.name}], "
-                f"or set {pool.at('capacity')} to {{mode: flexStart}}",
-            )
 
 
 @needs("gke-ai:gpuPools", "gke-ai:tpuPools")
-def flavors_are_queued_or_not(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.flavors)
+def flavors_are_queued_or_not(resolved: ResourceFlavor) -> Iterator[Problem]:
     """All pools of a flavor use queued provisioning, or none, as its admission check covers all of its nodes."""
-    for resolved in stack.flavors:
-        flavor, own = resolved.section, [pool.section for pool in resolved.pools]
-        queued = [pool.name for pool in own if pool.capacity.queued_seconds is not None]
-        if queued and len(queued) < len(own):
-            cause = f"in flavor {flavor.name} only {join_names(queued)} use queued provisioning. "
-            cause += "Kueue would request nodes of all pools of the flavor, or of none"
-            yield Problem(flavor.at("pools"), cause, "Define a flavor for each capacity mode")
+    flavor, own = resolved.section, [pool.section for pool in resolved.pools]
+    queued = [pool.name for pool in own if pool.capacity.queued_seconds is not None]
+    if queued and len(queued) < len(own):
+        cause = f"in flavor {flavor.name} only {join_names(queued)} use queued provisioning. "
+        cause += "Kueue would request nodes of all pools of the flavor, or of none"
+        yield Problem(flavor.at("pools"), cause, "Define a flavor for each capacity mode")
 
 
 @needs("gke-ai:tpuPools")
-def bounds_of_runs_fit_their_pools(stack: ResolvedStack) -> Iterator[Problem]:
+@each(lambda stack: stack.batch_jobs)
+def bounds_of_runs_fit_their_pools(placed: Placed[TpuBatch]) -> Iterator[Problem]:
     """A run's maximum duration is for queued provisioning, and not longer than the nodes' lifetime."""
-    for placed in stack.batch_jobs:
-        run = placed.section
-        if run.max_run_duration_seconds is None:
-            continue
-        lifetimes = [pool.capacity.queued_seconds for pool in placed.nodes.pools]
-        queued = [seconds for seconds in lifetimes if seconds is not None]
-        path = run.at("maxRunDurationSeconds")
-        if not queued:
-            cause = "only queued provisioning uses the maximum duration. On these nodes it would have no effect"
-            yield Problem(path, cause, "Remove it, or use a pool with capacity: {mode: queuedFlexStart}")
-            continue
-        longest = min(queued)
-        if run.max_run_duration_seconds > longest:
-            cause = (
-                f"the run may take {run.max_run_duration_seconds} s, and the nodes of its pool live for {longest} s. "
-            )
-            yield Problem(path, f"{cause}GKE would refuse the request", f"Set it to {longest} or less")
+    run = placed.section
+    if run.max_run_duration_seconds is None:
+        return
+    lifetimes = [pool.capacity.queued_seconds for pool in placed.nodes.pools]
+    queued = [seconds for seconds in lifetimes if seconds is not None]
+    path = run.at("maxRunDurationSeconds")
+    if not queued:
+        cause = "only queued provisioning uses the maximum duration. On these nodes it would have no effect"
+        yield Problem(path, cause, "Remove it, or use a pool with capacity: {mode: queuedFlexStart}")
+        return
+    longest = min(queued)
+    if run.max_run_duration_seconds > longest:
+        cause = f"the run may take {run.max_run_duration_seconds} s, and the nodes of its pool live for {longest} s. "
+        yield Problem(path, f"{cause}GKE would refuse the request", f"Set it to {longest} or less")
 
 
 @needs("gke-ai:queues", "gke-ai:tpuPools")
