@@ -89,18 +89,11 @@ class SystemMonitoring(Component):
         monitoring = args
         self._project, self._cluster = project, cluster
         self._channels = monitoring.channels
+        charts_by_topic = all_charts(cluster, queues, servers, job_namespaces, jobsets, accelerators, tpus)
 
-        topics: list[tuple[str, list[Chart]]] = []
         if queues:
             self._collect_kueue()
-            topics.append(("queues", dashboards.queue_charts(cluster)))
-        if servers:
-            topics.append(("servers", dashboards.server_charts(cluster, list(servers))))
-        if accelerators:
-            topics.append(("accelerators", dashboards.accelerator_charts(cluster, tpus)))
-        if job_namespaces:
-            topics.append(("jobs", dashboards.job_charts(cluster, list(job_namespaces), queues, jobsets)))
-        created = [self._dashboard(topic, charts) for topic, charts in topics] if monitoring.dashboards else []
+        created = [self._dashboard(topic, charts) for topic, charts in charts_by_topic] if monitoring.dashboards else []
         if monitoring.alerts and queues:
             self._queue_alerts(monitoring)
         for server in servers if monitoring.alerts else []:
@@ -264,3 +257,25 @@ class SystemMonitoring(Component):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[token, role, reading, binding]),
         )
+
+
+def all_charts(
+    cluster: str,
+    queues: bool,
+    servers: Sequence[MonitoredServer],
+    job_namespaces: Sequence[str],
+    jobsets: bool,
+    accelerators: bool,
+    tpus: bool,
+) -> list[tuple[str, list[Chart]]]:
+    """The charts of each dashboard, by topic, for the parts that the stack has."""
+    topics: list[tuple[str, list[Chart]]] = []
+    if queues:
+        topics.append(("queues", dashboards.queue_charts(cluster)))
+    if servers:
+        topics.append(("servers", dashboards.server_charts(cluster, list(servers))))
+    if accelerators:
+        topics.append(("accelerators", dashboards.accelerator_charts(cluster, tpus)))
+    if job_namespaces:
+        topics.append(("jobs", dashboards.job_charts(cluster, list(job_namespaces), queues, jobsets)))
+    return topics
