@@ -6,6 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import pulumi
+
 
 @dataclass(frozen=True)
 class Pauses:
@@ -33,6 +35,20 @@ class ProgressLog:
         if waited >= self._quiet_seconds and (changed or waited - self._logged_at > self._repeat_seconds):
             self._log(reason)
             self._reason, self._logged_at = reason, waited
+
+
+def log_waits(title: str, resource: pulumi.Resource, quiet_seconds: float = 1.0) -> ProgressLog:
+    """Logs what a resource waits for, again once a minute. Most need no message in the first second."""
+
+    def log(reason: str) -> None:
+        pulumi.log.info(f"{title} waits for {reason}", resource=resource)
+
+    return ProgressLog(log, quiet_seconds, repeat_seconds=60.0)
+
+
+def no_answer(error: Exception) -> str:
+    """What a wait continues for after an error of the API or the plugin, which may be gone at the next try."""
+    return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
 
 
 async def poll_until(

@@ -8,12 +8,11 @@ import pulumi
 
 from gke_ai.catalog.versions import GATEWAY_API
 from gke_ai.components.cluster_client import connection, in_thread, load_client
-from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.components.polling import Pauses, log_waits, no_answer, poll_until
 
 # GKE creates the load balancer within a few minutes. A failed one is reported long before.
 PATIENCE_SECONDS = 900.0
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.1, 5.0
-QUIET_SECONDS, LOG_AGAIN_SECONDS = 1.0, 60.0
 
 Json = Mapping[str, Any]
 
@@ -55,8 +54,8 @@ async def wait_for_address(kubeconfig: str, namespace: str, name: str, gateway: 
     async def check() -> str | None:
         try:
             found, reason = address_of(await in_thread(read_gateway, kubeconfig, namespace, name))
-        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
-            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+        except Exception as error:  # noqa: BLE001
+            return no_answer(error)
         addresses[:] = [found]
         return reason
 
@@ -64,11 +63,7 @@ async def wait_for_address(kubeconfig: str, namespace: str, name: str, gateway: 
         check,
         PATIENCE_SECONDS,
         Pauses(FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS),
-        ProgressLog(
-            lambda reason: pulumi.log.info(f"gateway {namespace}/{name} waits for {reason}", resource=gateway),
-            QUIET_SECONDS,
-            LOG_AGAIN_SECONDS,
-        ),
+        log_waits(f"gateway {namespace}/{name}", gateway),
     )
     if reason is not None:
         raise pulumi.RunError(

@@ -13,7 +13,7 @@ from gke_ai.catalog import fuse
 from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
 from gke_ai.components.base import Component
 from gke_ai.components.cluster_client import connection, in_thread, load_client
-from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.components.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.workload import SKIP_AWAIT, variables
 from gke_ai.settings.model import TokenSecret
@@ -26,7 +26,7 @@ CONTAINER = "download"
 # The kubelet restarts nothing: the Job creates a new pod, and after this many failures none.
 MAX_FAILURES = 4
 PAUSES = Pauses(0.5, 1.2, 5.0)
-QUIET_SECONDS, LOG_AGAIN_SECONDS = 2.0, 60.0
+QUIET_SECONDS = 2.0
 REPEAT_TRIES = 30
 
 Json = Mapping[str, Any]
@@ -265,19 +265,15 @@ async def wait_for(download: Download, client: JobClient, resource: pulumi.Resou
             if first and has(last[0], "Failed"):
                 await in_thread(client.repeat, last[0])
                 return "a Job that failed before is repeated"
-        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
+        except Exception as error:  # noqa: BLE001
             if getattr(error, "status", None) == 404:
                 raise pulumi.RunError(
                     f"The Job {client.title} was deleted. Run refresh, then up: a new Job finds what the bucket has."
                 ) from None
-            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+            return no_answer(error)
         return None if has(last[0], "Failed") else waits_for(*last)
 
-    log = ProgressLog(
-        lambda reason: pulumi.log.info(f"{client.title} waits for {reason}", resource=resource),
-        QUIET_SECONDS,
-        LOG_AGAIN_SECONDS,
-    )
+    log = log_waits(client.title, resource, QUIET_SECONDS)
     reason = await poll_until(check, download.timeout_seconds, PAUSES, log)
     if reason is not None:
         raise pulumi.RunError(

@@ -13,13 +13,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.components.cluster_client import connection, in_thread, load_client, workloads
-from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.components.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.kube.objects import condition
 from gke_ai.settings.model import Server
 
 FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS = 0.3, 1.05, 5.0
-# The first second needs no message: most servers are ready already.
-QUIET_SECONDS, LOG_AGAIN_SECONDS = 1.0, 60.0
 REVISION = "deployment.kubernetes.io/revision"
 
 Json = Mapping[str, Any]
@@ -78,18 +76,14 @@ async def wait_for(server: Server, cluster: Cluster, deployment: pulumi.Resource
         try:
             objects = await in_thread(cluster.look, server)
             return waits_for(*objects)
-        except Exception as error:  # noqa: BLE001  any error of the API or the plugin may be gone at the next try
-            return f"the cluster to answer: {str(error).strip().splitlines()[0]}"
+        except Exception as error:  # noqa: BLE001
+            return no_answer(error)
 
     reason = await poll_until(
         check,
         server.ready_timeout_seconds,
         Pauses(FIRST_PAUSE_SECONDS, GROWTH, MAX_PAUSE_SECONDS),
-        ProgressLog(
-            lambda reason: pulumi.log.info(f"{name} waits for {reason}", resource=deployment),
-            QUIET_SECONDS,
-            LOG_AGAIN_SECONDS,
-        ),
+        log_waits(name, deployment),
     )
     if reason is not None:
         raise pulumi.RunError(

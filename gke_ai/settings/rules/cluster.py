@@ -10,6 +10,7 @@ from gke_ai.catalog.zones import ZONES, is_zone, region_of
 from gke_ai.settings.model import Cluster, Unresolved
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import empty_labels, join_names, needs, of_the_cluster
+from gke_ai.settings.rules.pools import unknown_machine
 from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
@@ -93,8 +94,7 @@ def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
         return
     machine_type = MACHINES.get(pool.machine_type)
     if machine_type is None:
-        cause = f"{pool.machine_type} is not a machine type of the catalog. GKE would refuse the pool"
-        yield Problem(cluster.at("systemPool.machineType"), cause, nearest(pool.machine_type, _CONTROLLER_MACHINES))
+        yield unknown_machine(cluster.at("systemPool.machineType"), pool.machine_type, _CONTROLLER_MACHINES)
     elif machine_type.gpu is not None or machine_type.tpu is not None:
         has = f"{machine_type.gpus} {machine_type.gpu}" if machine_type.gpu else f"a {machine_type.tpu}"
         noun, section = ("GPUs", "gpuPools") if machine_type.gpu else ("TPUs", "tpuPools")

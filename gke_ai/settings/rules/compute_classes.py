@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT
 from gke_ai.settings.model import ClassFlexStart, ComputeClass
-from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import CLASSES, each, needs, repeated, rule
-from gke_ai.settings.rules.pools import RESERVATION, not_built, offered
+from gke_ai.settings.rules.pools import is_a_reservation, not_built, offered, unknown_machine
 from gke_ai.settings.stack import ResolvedStack
 
 # Prefixes that GKE reserves for its own classes:
@@ -37,9 +37,9 @@ def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
         path = compute_class.at(f"priorities[{index}]")
         machine_type = MACHINES.get(priority.machine_type)
         if machine_type is None:
-            cause = f"{priority.machine_type} is not a machine type of the catalog. GKE would create no node"
             candidates = [name for name, other in MACHINES.items() if other.tpu is None]
-            yield Problem(f"{path}.machineType", cause, nearest(priority.machine_type, candidates))
+            consequence = "GKE would create no node"
+            yield unknown_machine(f"{path}.machineType", priority.machine_type, candidates, consequence)
         elif machine_type.tpu is not None:
             # GKE has them, by `tpu` of a priority: https://github.com/GoogleCloudPlatform/compute-class-api (types.go).
             cause = f"{machine_type.name} has TPUs, and this program does not write TPUs into compute classes yet. "
@@ -96,13 +96,8 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
 def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
     for index, priority in enumerate(compute_class.priorities):
-        name = priority.capacity.reservation_name
-        if name is not None and not RESERVATION.fullmatch(name):
-            yield Problem(
-                compute_class.at(f"priorities[{index}].capacity.reservation"),
-                f'"{name}" is not a valid reservation name. GKE would create no node',
-                "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
-            )
+        path = compute_class.at(f"priorities[{index}].capacity.reservation")
+        yield from is_a_reservation(path, priority.capacity.reservation_name, "create no node")
 
 
 @needs("gke-ai:cluster.mode")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import GPUS, NOT_BUILT, machines_with
+from gke_ai.catalog.machines import GPUS
 from gke_ai.settings.model import Flavor, Workload
-from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import GPU_POOLS, TPU_POOLS, Named, each, join_names, needs, rule
-from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.rules.pools import gpu_type_is_supported
 from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor
 
 
@@ -50,14 +50,9 @@ def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
         other = "pools" if flavor.pools else "tpu"
         cause = f"flavor {flavor.name} has {other} and an accelerator. They could contradict each other"
         yield Problem(flavor.at("accelerator"), cause, f"Remove accelerator or {other}")
-    elif flavor.accelerator not in GPUS:
-        cause = f"{flavor.accelerator} is not a GPU type of the catalog. No node would belong to this flavor"
-        yield Problem(flavor.at("accelerator"), cause, nearest(flavor.accelerator, GPUS))
     else:
-        for unbuilt in (
-            machine_type for machine_type in machines_with(flavor.accelerator) if machine_type.name in NOT_BUILT
-        ):
-            yield not_built(flavor.at("accelerator"), unbuilt)
+        consequence = "No node would belong to this flavor"
+        yield from gpu_type_is_supported(flavor.at("accelerator"), flavor.accelerator, consequence)
 
 
 @needs("gke-ai:queues")

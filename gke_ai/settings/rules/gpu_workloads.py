@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import GPUS, NOT_BUILT, Machine, machine, machines_with
+from gke_ai.catalog.machines import GPUS, Machine, machine, machines_with
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
-from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import GPU_POOLS, each, join_names, needs, of_another_engine, rule
-from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.rules.pools import gpu_type_is_supported
 from gke_ai.settings.stack import Placed, ResolvedStack
 
 
@@ -46,14 +46,9 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
             cause = f"the {noun} requests GPUs and names no pool or GPU type. It would run on any node"
             names = f"Set pool ({join_names(pools)})" if pools else "Set accelerator, for example nvidia-l4"
             yield Problem(workload.at("pool" if pools else "accelerator"), cause, names)
-        elif workload.accelerator is not None and workload.accelerator not in GPUS:
-            cause = f"{workload.accelerator} is not a GPU type of the catalog. The pods would stay pending"
-            yield Problem(workload.at("accelerator"), cause, nearest(workload.accelerator, GPUS))
         elif workload.accelerator is not None:
-            for unbuilt in (
-                machine_type for machine_type in machines_with(workload.accelerator) if machine_type.name in NOT_BUILT
-            ):
-                yield not_built(workload.at("accelerator"), unbuilt)
+            path, consequence = workload.at("accelerator"), "The pods would stay pending"
+            yield from gpu_type_is_supported(path, workload.accelerator, consequence)
 
 
 @each(lambda stack: stack.gpu_workloads)

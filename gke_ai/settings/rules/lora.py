@@ -11,7 +11,7 @@ from gke_ai.settings.model import LoraAdapter, ModelCache, Server, Vllm
 from gke_ai.settings.model_memory import model_of
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_server
-from gke_ai.settings.rules.model_cache import REVISION
+from gke_ai.settings.rules.model_cache import is_a_revision
 
 # vLLM takes adapters as NAME=PATH, and a path with a comma as JSON: vllm/entrypoints/launchers/cli_args.py
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?")
@@ -83,9 +83,8 @@ def _hub_problems(adapter: LoraAdapter, cache: ModelCache | None, path: str) -> 
     if cache is None and "revision" in adapter.model_fields_set:
         cause = "vLLM downloads the main branch of an adapter. The revision would have no effect"
         yield Problem(f"{path}.revision", cause, "Set modelCache, or remove the revision")
-    elif not REVISION.fullmatch(adapter.revision) or ".." in adapter.revision:
-        cause = f'"{adapter.revision}" is not a commit, tag or branch. Hugging Face would not find it'
-        yield Problem(f"{path}.revision", cause, "Write for example main, or a commit")
+    else:
+        yield from is_a_revision(f"{path}.revision", adapter.revision)
 
 
 @each_server

@@ -16,7 +16,7 @@ from gke_ai.settings.rules.common import BUCKETS, join_names, needs, rule
 from gke_ai.settings.stack import ResolvedStack
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
-REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
+_REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")
 
 
 def _cached(serving: list[AnyServer]) -> Iterator[tuple[Server, ModelCache]]:
@@ -62,9 +62,14 @@ def buckets_of_models_exist(stack: ResolvedStack) -> Iterator[Problem]:
 def revisions_are_names(stack: ResolvedStack) -> Iterator[Problem]:
     """A revision is a commit, a tag or a branch."""
     for server, cache in _cached(stack.settings.serving):
-        if not REVISION.fullmatch(cache.revision) or ".." in cache.revision:
-            cause = f'"{cache.revision}" is not a commit, tag or branch. Hugging Face would not find it'
-            yield Problem(server.at("modelCache.revision"), cause, "Write for example main, or a commit")
+        yield from is_a_revision(server.at("modelCache.revision"), cache.revision)
+
+
+def is_a_revision(path: str, revision: str) -> Iterator[Problem]:
+    """A problem if it is not a commit, a tag or a branch."""
+    if not _REVISION.fullmatch(revision) or ".." in revision:
+        cause = f'"{revision}" is not a commit, tag or branch. Hugging Face would not find it'
+        yield Problem(path, cause, "Write for example main, or a commit")
 
 
 @rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
@@ -24,16 +24,15 @@ from gke_ai.settings.rules.common import (
 from gke_ai.settings.stack import ResolvedStack
 
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     """The machine type exists, and has the GPUs that the pool requests."""
     machine_type = MACHINES.get(pool.machine_type)
     if machine_type is None:
-        cause = f"{pool.machine_type} is not a machine type of the catalog. GKE would refuse the pool"
         candidates = [name for name, machine_type in MACHINES.items() if machine_type.gpu or name in ATTACHABLE]
-        yield Problem(pool.at("machineType"), cause, nearest(pool.machine_type, candidates))
+        yield unknown_machine(pool.at("machineType"), pool.machine_type, candidates)
         return
     if machine_type.name in NOT_BUILT:
         yield not_built(pool.at("machineType"), machine_type)
@@ -59,9 +58,22 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
 def machine_is_known(pool: Pool) -> Iterator[Problem]:
     """The machine type of a pool without accelerators exists."""
     if pool.node_machine_type not in MACHINES:
-        cause = f"{pool.node_machine_type} is not a machine type of the catalog. GKE would refuse the pool"
         known = [name for name, machine_type in MACHINES.items() if not machine_type.gpu and not machine_type.tpu]
-        yield Problem(pool.at("machineType"), cause, nearest(pool.node_machine_type, known))
+        yield unknown_machine(pool.at("machineType"), pool.node_machine_type, known)
+
+
+def unknown_machine(
+    path: str, name: str, candidates: Iterable[str], consequence: str = "GKE would refuse the pool"
+) -> Problem:
+    """A problem for a machine type that the catalog does not have."""
+    return Problem(path, f"{name} is not a machine type of the catalog. {consequence}", nearest(name, candidates))
+
+
+def gpu_type_is_supported(path: str, name: str, consequence: str) -> Iterator[Problem]:
+    """The GPU type exists, and this program supports its machines."""
+    if name not in GPUS:
+        yield Problem(path, f"{name} is not a GPU type of the catalog. {consequence}", nearest(name, GPUS))
+    yield from (not_built(path, machine_type) for machine_type in machines_with(name) if machine_type.name in NOT_BUILT)
 
 
 def not_built(path: str, machine_type: Machine) -> Problem:
@@ -209,13 +221,14 @@ def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
 @each_pool
 def reservation_is_named(pool: Pool) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project."""
-    name = pool.capacity.reservation_name
-    if name is not None and not RESERVATION.fullmatch(name):
-        yield Problem(
-            pool.at("capacity.reservation"),
-            f'"{name}" is not a valid reservation name. GKE would refuse the pool',
-            "Write its name, or projects/PROJECT/reservations/NAME for a shared one",
-        )
+    yield from is_a_reservation(pool.at("capacity.reservation"), pool.capacity.reservation_name, "refuse the pool")
+
+
+def is_a_reservation(path: str, name: str | None, consequence: str) -> Iterator[Problem]:
+    """A problem if the name is not a reservation's, nor its full path. GKE would do what the consequence says."""
+    if name is not None and not _RESERVATION.fullmatch(name):
+        cause = f'"{name}" is not a valid reservation name. GKE would {consequence}'
+        yield Problem(path, cause, "Write its name, or projects/PROJECT/reservations/NAME for a shared one")
 
 
 # GKE's maximum, minus the suffix that createBeforeDelete adds.
