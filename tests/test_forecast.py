@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gke_ai.forecast.comparison import AS_FORECAST, Fact, compare, differences, facts
+from gke_ai.forecast.comparison import AS_FORECAST, Fact, facts
 from gke_ai.forecast.forecast import (
     BadForecast,
     Count,
@@ -27,6 +27,7 @@ from gke_ai.forecast.forecast import (
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.reasons import OVERTAKEN, plain, why_evicted
 from gke_ai.forecast.timeline import Timeline
+from tests.rehearsal.outcomes import compare, differences
 from tests.timelines import (
     UNUSED,
     Item,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.comparison import differences as compare
 from gke_ai.forecast.forecast import Eviction, Forecast, Nodes, Start, Wait
 from tests.rehearsal.fates import Fate
+from tests.rehearsal.outcomes import differences as compare
 from tests.rehearsal.seeds import generate, random_case
 from tests.rehearsal.stack import configuration, problems
 from tests.rehearsal.verdicts import Outcome, Verdict, differences, judge, report

@@ -16,8 +16,7 @@ from pathlib import Path
 from rich.table import Table
 
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.forecast.afterwards import beside, happened
-from gke_ai.forecast.comparison import AS_FORECAST, Line
+from gke_ai.forecast.comparison import AS_FORECAST, Line, beside, happened
 from gke_ai.forecast.forecast import BadForecast, Forecast
 from gke_ai.forecast.forecast import read as read_forecast
 from gke_ai.forecast.snapshot.command import read_file

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gke_ai.forecast.comparison import differences
 from gke_ai.forecast.forecast import parse
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse.watching import Recorder
 from tests.end_to_end.conftest import fresh
 from tests.end_to_end.emulator import Emulator
 from tests.rehearsal import places
+from tests.rehearsal.outcomes import differences
 from tests.rehearsal.scenario import run_object
 from tests.rehearsal.seeds import SeededCase, random_case
 from tests.rehearsal.stack import configuration

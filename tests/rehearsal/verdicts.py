@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gke_ai.forecast.comparison import Fact, facts, pool_facts
-from gke_ai.forecast.comparison import differences as compare
+from gke_ai.forecast.comparison import Fact, facts
 from gke_ai.forecast.forecast import Forecast
 from tests.rehearsal.fates import Fate
+from tests.rehearsal.outcomes import differences as compare
+from tests.rehearsal.outcomes import pool_facts
 from tests.rehearsal.seeds import SeededCase
 
 
