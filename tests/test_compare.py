@@ -166,7 +166,7 @@ def test_the_command_compares_a_file_with_a_cluster(
 
 def test_a_file_that_is_no_forecast_stops_the_command(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    file.write_text(json.dumps({"version": 9}))
+    file.write_text(json.dumps({"version": 9, "evictions": []}))
     with pytest.raises(Stop, match="its version is 9"):
         gke_ai("compare", file)
 

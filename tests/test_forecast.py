@@ -9,7 +9,6 @@ import pytest
 
 from gke_ai.forecast.comparison import AS_FORECAST, Fact, facts
 from gke_ai.forecast.forecast import (
-    BadForecast,
     Count,
     Duration,
     End,
@@ -469,18 +468,20 @@ def test_a_forecast_is_written_and_read_without_loss(tmp_path: Path) -> None:
     ("text", "cause"),
     [
         ("no", "not JSON"),
-        ("[]", "no version"),
-        ('{"version": 1}', "its version is 1, and this program reads version 2"),
-        ('{"version": 2, "stack": "s"}', "does not have the form"),
-        ('{"version": 2, "evictions": [{"who": 1}]}', "Eviction has no who"),
+        ("[]", "not the result of `gke-ai rehearse`"),
+        ('{"version": 1, "configurations": []}', "not the result of `gke-ai rehearse`"),
+        ('{"version": 1, "evictions": []}', "its version is 1, and this program reads version 2"),
+        ('{"version": 2, "stack": "s", "evictions": []}', "does not have the form .*change: Field required"),
+        ('{"version": 2, "evictions": [{"who": 1}]}', "does not have the form"),
         (
-            '{"version": 2, "lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}',
-            "does not have the form",
+            '{"version": 2, "evictions": [], "stack": "s", "change": "c", "settled": true, "seconds": 1, "horizon": 1, '
+            '"lanes": [{"group": "server", "name": "a", "steps": [[0, ["x", []]]]}]}',
+            "does not have the form .*lanes",
         ),
     ],
 )
 def test_a_file_that_is_no_forecast_is_refused(text: str, cause: str) -> None:
-    with pytest.raises(BadForecast, match=cause):
+    with pytest.raises(ValueError, match=cause):
         parse(text)
 
 

@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "terminal": set[str](),
     "emulation": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
-    "forecast": {"catalog", "emulation", "kube"},
+    "forecast": {"catalog", "emulation", "kube", "terminal"},
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
     "forecast.render": {"catalog", "forecast", "kube", "registered", "svg"},

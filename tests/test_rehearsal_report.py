@@ -161,7 +161,7 @@ def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Pa
 def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     file.write_text("{}")
-    with pytest.raises(Stop, match=r"cannot be used: it has no version.*Run `gke-ai rehearse"):
+    with pytest.raises(Stop, match=r"cannot be used: it is not the result of .*Run `gke-ai rehearse"):
         gke_ai("report", "--rehearsal", file, "--from", file)
 
 

@@ -25,7 +25,6 @@ from gke_ai.forecast.simulation import (
     POOL,
     QUEUE,
     VERSION,
-    BadSimulation,
     Configuration,
     Figure,
     Simulation,
@@ -35,7 +34,6 @@ from gke_ai.forecast.simulation import (
     read,
 )
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
-from gke_ai.registered.report import command as report
 from gke_ai.registered.report.page import simulated
 from gke_ai.terminal import Stop, new_console
 from tests.commands import gke_ai
@@ -389,7 +387,7 @@ class TestReport:
         [
             ("[", "not JSON"),
             ("[" * 100_000, "not JSON"),
-            ("[]", "not the result of a simulation"),
+            ("[]", "not the result of `gke-ai simulate`"),
             ('{"version": 9, "configurations": []}', "version is 9"),
             ('{"version": 1, "configurations": []}', "does not have the form"),
         ],
@@ -398,7 +396,7 @@ class TestReport:
         file = tmp_path / "out.json"
         file.write_text(text)
         with pytest.raises(Stop, match=message):
-            report.read_simulation(file)
+            read(file)
 
     @pytest.mark.parametrize(
         "change",
@@ -408,7 +406,7 @@ class TestReport:
         file = tmp_path / "out.json"
         content = json.loads(result(figure("wait_p90", (60,))).written())
         file.write_text(json.dumps({**content, **change}))
-        with pytest.raises(BadSimulation, match="gke-ai simulate --json"):
+        with pytest.raises(Stop, match="gke-ai simulate --json"):
             read(file)
 
 

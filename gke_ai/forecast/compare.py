@@ -17,7 +17,7 @@ from rich.table import Table
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.comparison import AS_FORECAST, Line, beside, happened
-from gke_ai.forecast.forecast import BadForecast, Forecast
+from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.forecast import read as read_forecast
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.client import list_objects
@@ -32,10 +32,7 @@ PATHS = {"Workload": f"/apis/{KUEUE_API}/workloads", "Pod": "/api/v1/pods", "Nod
 
 def show(stack: Stack, file: Path, snapshot: Path | None, since: datetime | None) -> None:
     """Prints the comparison, workload by workload."""
-    try:
-        forecast = read_forecast(file)
-    except BadForecast as bad:
-        raise Stop(str(bad)) from None
+    forecast = read_forecast(file)
     objects = read_file(snapshot).objects if snapshot else of_cluster(stack)
     begun = since or last_update(stack)
     lines = compare(forecast, objects, begun)

@@ -7,16 +7,12 @@ Names are stable: a workload is `namespace/kind/name` of the object that a user 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from gke_ai.forecast.result_file import ResultFile
 
 VERSION = 2
-
-
-class BadForecast(ValueError):
-    """A file is not a forecast of this version."""
 
 
 @dataclass(frozen=True, order=True)
@@ -255,59 +251,5 @@ class Forecast:
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
-PARTS: Mapping[str, type[Any]] = {
-    "evictions": Eviction,
-    "starts": Start,
-    "waits": Wait,
-    "ends": End,
-    "interruptions": Interruption,
-    "over_quota": OverQuota,
-    "nodes": Nodes,
-    "servers": Server,
-    "accelerators": Accelerators,
-    "durations": Duration,
-    "lanes": Lane,
-}
-
-
-def parse(text: str) -> Forecast:
-    """Returns the forecast of a JSON text. Raises BadForecast."""
-    try:
-        content = json.loads(text)
-    except ValueError as error:
-        raise BadForecast(f"it is not JSON ({error})") from None
-    if not isinstance(content, dict) or "version" not in content:
-        raise BadForecast("it has no version, so it is not the result of a rehearsal")
-    if content["version"] != VERSION:
-        raise BadForecast(f"its version is {content['version']}, and this program reads version {VERSION}")
-    try:
-        return Forecast(**{key: _part(key, value) for key, value in content.items()})
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadForecast(f"it does not have the form of a forecast ({error})") from None
-
-
-def read(path: Path) -> Forecast:
-    """Returns the forecast of a file. Raises BadForecast with the name of the file."""
-    try:
-        return parse(path.read_text())
-    except OSError as error:
-        raise BadForecast(f"{path} cannot be read ({error.strerror}).") from None
-    except BadForecast as bad:
-        raise BadForecast(f"{path} cannot be used: {bad}. Run `gke-ai rehearse --json` again.") from None
-
-
-def _part(key: str, value: Any) -> Any:
-    if key in PARTS:
-        return tuple(_entry(PARTS[key], entry) for entry in value)
-    return tuple(value) if key in ("notes", "terminating") else value
-
-
-def _entry(part: type[Any], entry: Mapping[str, Any]) -> Any:
-    if unknown := entry.keys() - {field.name for field in fields(part)}:
-        raise TypeError(f"{part.__name__} has no {', '.join(sorted(unknown))}")
-    if part is Lane:
-        steps = tuple(
-            (int(at), state if isinstance(state, str) else Count(*map(int, state))) for at, state in entry["steps"]
-        )
-        return Lane(entry["group"], entry["name"], steps)
-    return part(**entry)
+FILE = ResultFile(Forecast, VERSION, "rehearse", "evictions")
+parse, read = FILE.parse, FILE.read

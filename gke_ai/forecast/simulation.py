@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
+from pydantic import FiniteFloat
 
+from gke_ai.forecast.result_file import ResultFile
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference, mean
 
 VERSION = 1
-MAX_BYTES = 256 * 2**20
 MAX_CONFIGURATIONS = 4
 MAX_BINS = 2000
 QUEUE, POOL = "queue", "pool"
-
-
-class BadSimulation(ValueError):
-    """A file is not the result of a simulation of this version."""
 
 
 @dataclass(frozen=True)
@@ -171,31 +166,5 @@ class Simulation:
         return list(dict.fromkeys(figure.name for figure in self.figures if figure.kind == kind))
 
 
-def parse(text: str) -> Simulation:
-    """Returns the simulation of a JSON text. Raises BadSimulation."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadSimulation(f"it is not JSON ({error})") from None
-    if not isinstance(content, dict) or not {"version", "configurations"} <= content.keys():
-        raise BadSimulation("it is not the result of a simulation")
-    if content["version"] != VERSION:
-        raise BadSimulation(f"its version is {content['version']!r}, and this program reads version {VERSION}")
-    try:
-        return TypeAdapter(Simulation).validate_python({**content, "days": None})
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise BadSimulation(f"it does not have the form of a simulation ({where or 'file'}: {first['msg']})") from None
-
-
-def read(path: Path) -> Simulation:
-    """Returns the simulation of a file. Raises BadSimulation with the name of the file."""
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise BadSimulation(f"it has more than {MAX_BYTES >> 20} MiB")
-        return parse(path.read_text())
-    except OSError as error:
-        raise BadSimulation(f"{path} cannot be read ({error.strerror}).") from None
-    except (BadSimulation, UnicodeDecodeError) as bad:
-        raise BadSimulation(f"{path} cannot be used: {bad}. Run `gke-ai simulate --json` again.") from None
+FILE = ResultFile(Simulation, VERSION, "simulate", "configurations")
+parse, read = FILE.parse, FILE.read

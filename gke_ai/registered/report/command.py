@@ -9,8 +9,6 @@ from pathlib import Path
 
 from gke_ai.forecast import forecast as forecasts
 from gke_ai.forecast import simulation as simulations
-from gke_ai.forecast.forecast import Forecast
-from gke_ai.forecast.simulation import Simulation
 from gke_ai.ops.configuration_file import read_calibration, read_prices
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.registered import prices
@@ -68,8 +66,8 @@ def write(request: Request) -> int:
     """Writes the page. Returns the exit code: 1 if the preview fails or violates a mandatory policy."""
     measured = request.measured()  # before a preview that may take minutes
     table = prices.with_google(read_prices(request.prices), measured)
-    forecast = read_rehearsal(request.rehearsal)
-    days = read_simulation(request.simulation)
+    forecast = forecasts.read(request.rehearsal) if request.rehearsal else None
+    days = simulations.read(request.simulation) if request.simulation else None
     output, graph_format = request.output, request.graph or ("svg" if request.output else "mermaid")
     if graph_format == "svg" and not output:
         raise Stop("--graph svg writes a file beside the page. Add --output report.md, or use --graph mermaid.")
@@ -89,22 +87,6 @@ def write(request: Request) -> int:
         title = f"The components of {planned.stack}, with changes marked"
         output.with_suffix(".svg").write_text(drawing.svg(graph.of_plan(planned), title))
     return exit_code(planned, results)
-
-
-def read_rehearsal(path: Path | None) -> Forecast | None:
-    """Reads the result of a rehearsal, if any. Stops if it is invalid."""
-    try:
-        return forecasts.read(path) if path else None
-    except forecasts.BadForecast as bad:
-        raise Stop(str(bad)) from None
-
-
-def read_simulation(path: Path | None) -> Simulation | None:
-    """Reads the result of a simulation, if any. Stops if it is invalid."""
-    try:
-        return simulations.read(path) if path else None
-    except simulations.BadSimulation as bad:
-        raise Stop(str(bad)) from None
 
 
 def exit_code(planned: PlannedUpdate, results: Verdict) -> int:
