@@ -24,7 +24,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop, new_console, new_table
 
 Objects = Mapping[str, Iterable[Object]]
 PATHS = {"Workload": f"/apis/{KUEUE_API}/workloads", "Pod": "/api/v1/pods", "Node": "/api/v1/nodes"}
@@ -72,9 +72,9 @@ def moment(text: str) -> datetime:
 
 def shown(lines: Iterable[Line]) -> Table:
     """Returns the table of a comparison."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("workload or pool", "verdict", "forecast", "happened"):
-        table.add_column(column, no_wrap=column in ("workload or pool", "verdict"))
-    for line in lines:
-        table.add_row(line.name, line.verdict, "\n".join(line.forecast) or "–", "\n".join(line.happened) or "–")
-    return table
+    texts = ("forecast", "happened")
+    rows = (
+        (line.name, line.verdict, *("\n".join(side) or "–" for side in (line.forecast, line.happened)))
+        for line in lines
+    )
+    return new_table(("workload or pool", "verdict", *texts), rows, wrapped=texts)

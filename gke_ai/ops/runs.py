@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects, request
@@ -15,7 +13,7 @@ from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import wanted_pods
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop, new_console, new_table
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -189,21 +187,15 @@ def saved(run: Run) -> tuple[str, str]:
 def show(stack: Stack) -> None:
     """Prints the runs of a stack."""
     _, runs = read(stack)
-    table = Table(box=None, pad_edge=False)
-    for column in (
-        "run",
-        "kind",
-        "state",
-        "restarts",
-        SAVED,
-        "step",
-        *([] if stack.is_alone else ["in the configuration"]),
-    ):
-        table.add_column(column, no_wrap=column != SAVED)
-    for run in runs:
-        configured = [] if stack.is_alone else ["yes" if run.is_configured else "no"]
-        table.add_row(str(run), run.kind, run.state, str(run.restarts), *saved(run), *configured)
-    new_console().print(table if runs else f"{stack.name} has no runs.")
+    columns = ("run", "kind", "state", "restarts", SAVED, "step", *([] if stack.is_alone else ["in the configuration"]))
+    rows = [
+        (
+            *(str(run), run.kind, run.state, str(run.restarts), *saved(run)),
+            *([] if stack.is_alone else ["yes" if run.is_configured else "no"]),
+        )
+        for run in runs
+    ]
+    new_console().print(new_table(columns, rows) if runs else f"{stack.name} has no runs.")
 
 
 def remove(stack: Stack, name: str) -> None:

@@ -28,7 +28,7 @@ from gke_ai.ops import status
 from gke_ai.ops.answers import Reply, Server, send_burst
 from gke_ai.ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from gke_ai.ops.stack import Stack, kubectl
-from gke_ai.terminal import new_console
+from gke_ai.terminal import new_console, new_table
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -202,9 +202,8 @@ def amount(replies: list[Reply]) -> str:
 
 def table(results: list[Result]) -> Table:
     """Returns a table with a row per server."""
-    shown = new_table("Servers", "server", "engine", "requests", "errors", "answered", "result")
-    for result in results:
-        shown.add_row(
+    rows = (
+        (
             result.server,
             result.engine or "–",
             str(len(result.replies)),
@@ -212,19 +211,21 @@ def table(results: list[Result]) -> Table:
             amount(result.good) if result.good else "–",
             "pass" if result.passed else "fail",
         )
-    return shown
+        for result in results
+    )
+    return new_table(("server", "engine", "requests", "errors", "answered", "result"), rows, "Servers")
 
 
 def measures(results: list[Result]) -> Table:
     """Returns a table of times (median and maximum) and throughput, with a row per server that answered."""
     columns = ("answer p50", "max", "first token p50", "max", "per token p50", "max", "tokens/s", "requests/s")
-    shown = new_table("Times and throughput", "server", *columns)
+    rows = []
     for result in results:
         if good := result.good:
             answer, first = [reply.seconds for reply in good], [reply.first_token for reply in good]
             per_token = [reply.per_token for reply in good]
             counts = [reply.tokens for reply in good]
-            shown.add_row(
+            row = (
                 result.server,
                 *(percentile(answer, percent) for percent in (50, 100)),
                 *(percentile(first, percent) for percent in (50, 100)),
@@ -232,15 +233,8 @@ def measures(results: list[Result]) -> Table:
                 "–" if None in counts else f"{sum(filter(None, counts)) / result.seconds:.1f}",
                 f"{len(good) / result.seconds:.1f}",
             )
-    return shown
-
-
-def new_table(title: str, *columns: str) -> Table:
-    """Returns a table without rows."""
-    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, no_wrap=True)
-    return shown
+            rows.append(row)
+    return new_table(("server", *columns), rows, "Times and throughput")
 
 
 def without_stream(results: list[Result]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from gke_ai.terminal import new_console
+from gke_ai.terminal import new_console, new_table
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -160,7 +160,15 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
     listed = [(title, columns, list(part)) for title, columns, part in parts]
     shortened = rows is not None and (len(snapshot.workloads) > rows or any(len(part) > rows for *_, part in listed))
     steps = "".join(f"\n→ {step}" for step in next_steps(stack, whole, shortened))
-    tables = [table(title, columns, part, rows) for title, columns, part in listed if part]
+    tables = [
+        new_table(
+            columns,
+            part[:rows],
+            f"{title} (the first {rows} of {len(part)})" if len(part[:rows]) < len(part) else title,
+        )
+        for title, columns, part in listed
+        if part
+    ]
     return [*tables, Text.assemble(("Next", "bold"), steps)]
 
 
@@ -180,17 +188,6 @@ def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
     """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
     pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
     return requests_of(snapshot.requests, pools)
-
-
-def table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]], limit: int | None) -> Table:
-    """Returns a table with at most `limit` rows. Its title says if there are more."""
-    more = f" (the first {limit} of {len(rows)})" if limit is not None and len(rows) > limit else ""
-    shown = Table(title=title + more, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column, no_wrap=column not in ("why", SAVED))  # names must not wrap; reasons may
-    for row in rows[:limit]:
-        shown.add_row(*row)
-    return shown
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

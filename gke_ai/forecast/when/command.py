@@ -39,7 +39,7 @@ from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.kube.client import client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console, write
+from gke_ai.terminal import Stop, new_console, new_table, write
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -225,14 +225,14 @@ def tables(found: Answer) -> Iterator[Table]:
     ):
         if not runs:
             continue
-        table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for number, column in enumerate(("run", "cluster queue", "priority", *columns)):
-            table.add_column(column, no_wrap=not number, justify="right" if column == "priority" else "left")
-        for other in runs[:SHOWN]:
-            since = [duration(other.seconds)] if len(columns) > 1 else []
-            table.add_row(other.name, other.queue, str(other.priority), amounts(other.requests), *since)
-        if len(runs) > SHOWN:
-            table.add_row(f"… and {len(runs) - SHOWN} more")
+        rows = [
+            (other.name, other.queue, str(other.priority), amounts(other.requests), duration(other.seconds))
+            for other in runs[:SHOWN]
+        ]
+        more = [(f"… and {len(runs) - SHOWN} more",)] if len(runs) > SHOWN else []
+        titles = ("run", "cluster queue", "priority", *columns)
+        table = new_table(titles, [*(row[: len(titles)] for row in rows), *more], title, titles[1:])
+        table.columns[2].justify = "right"
         yield table
 
 

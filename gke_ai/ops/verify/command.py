@@ -22,7 +22,7 @@ from gke_ai.ops.verify.durations import measure
 from gke_ai.ops.verify.live import Call, caller, recorded, take
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop, new_console, new_table
 
 KEY = "gke-ai:calibration"
 LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
@@ -108,24 +108,20 @@ def shown(checks: list[Check], measured: Calibration) -> list[Table | Text]:
 
 def claims_table(checks: list[Check]) -> Table:
     """Returns a table with a row per claim; failed claims come first."""
-    table = Table(title="Claims", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in ("result", "claim", "of", "the stack relies on", "the cluster has"):
-        table.add_column(column, no_wrap=column in ("result", "claim"), overflow="fold")
-    order = list(STYLES)
-    order.remove(FAIL)
-    for check in sorted(checks, key=lambda check: [FAIL, *order].index(check.state)):
-        cells = (check.claim, check.subject, check.relied_on, check.found)
-        table.add_row(Text(check.state, style=STYLES[check.state]), *(Text(cell) for cell in cells))
-    return table
+    texts = ("of", "the stack relies on", "the cluster has")
+    order = [FAIL, *STYLES]
+    rows = (
+        (Text(check.state, style=STYLES[check.state]), check.claim, check.subject, check.relied_on, check.found)
+        for check in sorted(checks, key=lambda check: order.index(check.state))
+    )
+    return new_table(("result", "claim", *texts), rows, "Claims", texts)
 
 
 def durations_table(measured: Calibration) -> Table:
     """Returns a table with a row per observed step."""
-    table = Table(title="Durations", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in ("step", "of", "median", "longest", "observed"):
-        table.add_column(column, overflow="fold")
-    for duration in measured.durations:
-        table.add_row(
-            duration.step, Text(duration.of), f"{duration.seconds} s", f"{duration.max_seconds} s", str(duration.count)
-        )
-    return table
+    columns = ("step", "of", "median", "longest", "observed")
+    rows = (
+        (duration.step, duration.of, f"{duration.seconds} s", f"{duration.max_seconds} s", str(duration.count))
+        for duration in measured.durations
+    )
+    return new_table(columns, rows, "Durations", columns)
