@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "forecast": {"catalog", "emulation", "kube", "terminal"},
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
     "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
-    "forecast.render": {"catalog", "forecast", "kube", "registered", "svg"},
+    "forecast.render": {"catalog", "forecast", "kube", "registered", "svg", "terminal"},
     "registered.report": {
         *("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"),
         "svg",

@@ -555,7 +555,7 @@ def test_status_waits_until_kueue_has_counted_what_it_has_admitted(
 
 
 def test_a_command_on_a_stack_without_a_cluster_names_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stack, "export", lambda _: {})
+    monkeypatch.setattr(Stack, "read", lambda *_: {"deployment": None})
     with pytest.raises(Stop, match=r"^dev has no cluster yet\. Next: make up STACK=dev$"):
         status.show(Stack("dev"))
 

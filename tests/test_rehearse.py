@@ -366,7 +366,7 @@ def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
 def test_empty_options_are_not_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The action for manifests passes them."""
     seen: list[command.Options] = []
-    monkeypatch.setattr(command, "show", lambda options, _: seen.append(options))
+    monkeypatch.setattr(command, "show", seen.append)
     words = ("--config", "--base", "--snapshot", "--json", "--unavailable")
     gke_ai("rehearse", *(word for name in words for word in (name, "")))
     assert seen == [command.Options()]
@@ -374,7 +374,7 @@ def test_empty_options_are_not_stated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_modes_without_capacity_are_read_and_others_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[command.Options] = []
-    monkeypatch.setattr(command, "show", lambda options, _: seen.append(options))
+    monkeypatch.setattr(command, "show", seen.append)
     gke_ai("rehearse", "--unavailable", "spot, flexStart")
     assert seen[0].unavailable == ("spot", "flexStart")
     with pytest.raises(click.BadParameter, match="spots is not a capacity mode"):

@@ -16,7 +16,7 @@ from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.measures import Unit, change, duration, written
 from gke_ai.forecast.render.table import simulated as shown
 from gke_ai.forecast.simulate.command import Options, check, names_of, next_step
-from gke_ai.forecast.simulate.compared import Replayed, Side, bin_seconds, simulation, track, written_days
+from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import day
 from gke_ai.forecast.simulate.run import Run
@@ -114,10 +114,6 @@ def ran(
     return Run(number, row, queue, lost=lost, admitted=[*spans], spans=[*spans], evictions=again, ended=bool(spans))
 
 
-def replayed(queues: Queues, runs: Sequence[Run]) -> Replayed:
-    return Replayed(day(queues, runs), runs)
-
-
 class TestUnhappiest:
     """The runs with the longest delays, and why."""
 
@@ -177,8 +173,8 @@ class TestFigures:
     def test_each_figure_has_a_value_for_each_configuration_and_seed(self, queues: Queues) -> None:
         short, long = ([ran(0, 0, [(wait, wait + 60)])] for wait in (10, 100))
         sides = [
-            Side(A, queues, [replayed(queues, short), replayed(queues, long)]),
-            Side(B, configuration({"training": {"gpus": 1}}, {"low": 1}), [replayed(queues, short)] * 2),
+            Side(A, queues, [day(queues, short), day(queues, long)]),
+            Side(B, configuration({"training": {"gpus": 1}}, {"low": 1}), [day(queues, short)] * 2),
         ]
         found = simulation("prod", "trace.csv", (1, 2), sides, ("a note",))
         wait = found.figure(QUEUE, "training", "wait_p90")
@@ -199,13 +195,13 @@ class TestFigures:
 
     def test_the_file_has_every_run_of_each_day(self, queues: Queues) -> None:
         runs = [ran(0, 0, [(10, 70)])]
-        side = Side(A, queues, [Replayed(day(queues, runs), runs)])
+        side = Side(A, queues, [day(queues, runs)])
         text = simulation("prod", "t", (1,), [side], ()).written(written_days([side], (1,)))
         (entry,) = json.loads(text)["days"]
         assert (entry["configuration"], entry["seed"], entry["runs"][0]["ran"]) == (A, 1, [[10, 70]])
 
     def test_a_file_is_read_as_it_was_written(self, queues: Queues) -> None:
-        side = Side(A, queues, [replayed(queues, [ran(0, 0, [(10, 70)]), ran(1, 1, [], pods=9)])])
+        side = Side(A, queues, [day(queues, [ran(0, 0, [(10, 70)]), ran(1, 1, [], pods=9)])])
         found = simulation("prod", "t", (1,), [side], ())
         assert parse(found.written(written_days([side], (1,)))) == found
 

@@ -451,12 +451,8 @@ def test_stack_without_servers_is_reported(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out == "dev has no servers: nothing to check.\n"
 
 
-@pytest.mark.parametrize(
-    ("percent", "expected"), [(50, "50.00 s"), (90, "90.00 s"), (99, "99.00 s"), (100, "100.00 s")]
-)
-def test_percentile_is_the_nearest_rank(percent: int, expected: str) -> None:
-    assert smoke.percentile([float(number) for number in range(100, 0, -1)], percent) == expected
-    assert smoke.percentile([7.0], percent) == "7.00 s"
-    assert smoke.percentile([3.0, 1.0, 2.0], 50) == "2.00 s"
-    assert smoke.percentile([], percent) == "–"
-    assert smoke.percentile([None], percent) == "–"
+def test_the_median_is_the_lower_of_two_and_unknown_times_do_not_count() -> None:
+    assert smoke.median_and_most([float(number) for number in range(100, 0, -1)]) == ("50.00 s", "100.00 s")
+    assert smoke.median_and_most([3.0, None, 1.0, 2.0]) == ("2.00 s", "3.00 s")
+    assert smoke.median_and_most([0.0123], 4) == ("0.0123 s", "0.0123 s")
+    assert smoke.median_and_most([]) == smoke.median_and_most([None]) == ("–", "–")

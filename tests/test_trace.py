@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from gke_ai.forecast.simulate import generate as distributions
 from gke_ai.forecast.simulate import imports, trace
-from gke_ai.forecast.simulate.generate import SOURCES, Figures, Source, generate
+from gke_ai.forecast.simulate.generate import Source, generate
 from gke_ai.forecast.simulate.imports import import_philly, import_snapshot, import_table, window
 from gke_ai.forecast.simulate.trace import COLUMNS, Submission, read, written
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -121,23 +122,18 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 
 def test_a_generated_trace_has_the_stated_distributions() -> None:
-    figures = Figures()
     rows = generate([Source("team/a"), Source("team/b")], 20_000, seed=1)
     assert len(rows) == pytest.approx(20_000, rel=0.03)
     assert sum(row.queue == "team/a" for row in rows) / len(rows) == pytest.approx(0.5, abs=0.02)
-    assert sorted(row.duration for row in rows)[len(rows) // 2] == pytest.approx(figures.median, rel=0.05)
-    weights = dict(figures.sizes)
+    assert sorted(row.duration for row in rows)[len(rows) // 2] == pytest.approx(distributions.MEDIAN, rel=0.05)
+    weights = dict(distributions.SIZES)
     assert {row.pods for row in rows} == weights.keys()
     for pods, weight in weights.items():
         assert sum(row.pods == pods for row in rows) / len(rows) == pytest.approx(weight, abs=0.02)
     by_hour = [sum(hour <= row.time / 3600 < hour + 2 for row in rows) for hour in (3, 15)]
-    assert by_hour[0] / by_hour[1] == pytest.approx(figures.night, abs=0.06)
-    assert sum(row.checkpoint > 0 for row in rows) / len(rows) == pytest.approx(figures.checkpointed, abs=0.02)
-    assert sum(row.spot for row in rows) / len(rows) == pytest.approx(figures.spot, abs=0.02)
-
-
-def test_every_figure_has_a_source_or_is_an_assumption() -> None:
-    assert SOURCES.keys() == Figures.__dataclass_fields__.keys()
+    assert by_hour[0] / by_hour[1] == pytest.approx(distributions.NIGHT, abs=0.06)
+    assert sum(row.checkpoint > 0 for row in rows) / len(rows) == pytest.approx(distributions.CHECKPOINTED, abs=0.02)
+    assert sum(row.spot for row in rows) / len(rows) == pytest.approx(distributions.SPOT, abs=0.02)
 
 
 def test_a_run_is_no_larger_than_its_source_allows() -> None:

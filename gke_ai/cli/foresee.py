@@ -153,17 +153,7 @@ gke-ai rehearse --stack prod --upgrade kueue
 @file_option("--markdown", help="file for the result as Markdown, for a comment")
 @prices_option
 @always_on_emulator
-def rehearse(
-    stack: str,
-    config: Path | None,
-    manifests: Path | None,
-    compression: float | None,
-    json: Path | None,
-    picture: Path | None,
-    markdown: Path | None,
-    prices: Path | None,
-    **named: Any,
-) -> None:
+def rehearse(stack: str, config: Path | None, manifests: Path | None, **named: Any) -> None:
     """Says what a change does in the queue before it is merged.
 
     A temporary emulator gets the base configuration, or the state of a snapshot. Then it gets the change, and what
@@ -172,11 +162,11 @@ def rehearse(
     """
     name = manifests.name if manifests else name_of(stack, config)
     enter_emulator(name)
-    from gke_ai.forecast.rehearse.command import Files, Options, show
+    from gke_ai.forecast.rehearse.command import Options, show
 
-    if compression:
-        named["compression"] = compression
-    show(Options(name, config, manifests=manifests, **named), Files(json, picture, markdown, prices))
+    if not named["compression"]:
+        del named["compression"]
+    show(Options(name, config, manifests=manifests, **named))
 
 
 @gke_ai.verb(

@@ -62,28 +62,18 @@ def _delay(history: History, begin: float) -> Iterator[tuple[float, float]]:
 
 def _waits(node: History) -> Iterator[tuple[float, float]]:
     """Yields the times during which GKE waits for a disruption budget, or lets an upgraded pool soak."""
-    since = None
-    for at, version in node.versions:
-        waits = annotation(version, UPGRADED) in PASSES_TIME
-        if waits and since is None:
-            since = at
-        elif not waits and since is not None:
-            yield since, at
-            since = None
-    if since is not None:
-        yield since, inf if node.gone is None else node.gone
+    ends = [*(at for at, _ in node.versions[1:]), inf if node.gone is None else node.gone]
+    for (at, version), end in zip(node.versions, ends, strict=True):
+        if annotation(version, UPGRADED) in PASSES_TIME:
+            yield at, end
 
 
-def _merged(spans: Iterable[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yields the spans in order, overlapping ones as one."""
-    begin = end = None
-    for next_begin, next_end in sorted(spans):
-        if begin is None or end is None:
-            begin, end = next_begin, next_end
-        elif next_begin <= end:
-            end = max(end, next_end)
+def _merged(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The spans in order, overlapping ones as one."""
+    merged: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            yield begin, end
-            begin, end = next_begin, next_end
-    if begin is not None and end is not None:
-        yield begin, end
+            merged.append((begin, end))
+    return merged

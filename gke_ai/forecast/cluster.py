@@ -21,7 +21,8 @@ from gke_ai.forecast.forecast import Accelerators, Nodes, Server
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
+from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended, wanted_pods
+from gke_ai.kube.values import value
 from gke_ai.kube.workloads import SERVERS, is_server
 
 PoolKey = tuple[str, str, str]
@@ -48,12 +49,9 @@ def servers(histories: Histories, clock: Clock, ended: float) -> tuple[Server, .
 
 def _server(history: History, clock: Clock, ended: float) -> Server:
     metadata, template = history.last["metadata"], history.last["spec"]["template"]
-    before = history.before
-    wanted_before = replicas(before) if before else 0
-    wanted_after = replicas(history.last) if history.gone is None else 0
-    ready_before = ready_replicas(before) if before else 0
+    before, after = history.before, history.after
     steps = ready_steps(history, ended)
-    needed = min(wanted_before, wanted_after)
+    needed = min(replicas(before), replicas(after))
     below = sum(
         clock.exactly(end) - clock.exactly(begin) for (begin, ready), (end, _) in pairwise(steps) if ready < needed
     )
@@ -61,10 +59,10 @@ def _server(history: History, clock: Clock, ended: float) -> Server:
         f"{metadata['namespace']}/{metadata['name']}",
         str((template.get("metadata", {}).get("labels") or {}).get(QUEUE_LABEL, ""))
         or label(history.last, QUEUE_LABEL),
-        wanted_before,
-        wanted_after,
-        ready_before,
-        ready_replicas(history.last) if history.gone is None else 0,
+        replicas(before),
+        replicas(after),
+        ready_replicas(before),
+        ready_replicas(after),
         min(ready for _, ready in steps),
         round(below),
     )
@@ -72,23 +70,21 @@ def _server(history: History, clock: Clock, ended: float) -> Server:
 
 def ready_steps(history: History, ended: float) -> list[tuple[float, int]]:
     """Returns the seconds at which the ready replicas of a server change, with their number; the last is the end."""
-    before = history.before
-    steps = [(0.0, ready_replicas(before) if before else 0)]
+    steps = [(0.0, ready_replicas(history.before))]
     steps += [(at, ready_replicas(version)) for at, version in history.versions if at > 0]
     if history.gone is not None:
         steps.append((history.gone, 0))
     return [*steps, (max(ended, steps[-1][0]), steps[-1][1])]
 
 
-def replicas(deployment: Object) -> int:
-    """Returns the replicas that a Deployment asks for."""
-    stated = deployment["spec"].get("replicas")
-    return 1 if stated is None else int(stated)
+def replicas(deployment: Object | None) -> int:
+    """Returns the replicas that a Deployment asks for; 0 if there is none."""
+    return wanted_pods(deployment) if deployment else 0
 
 
-def ready_replicas(deployment: Object) -> int:
-    """Returns the ready replicas of a Deployment."""
-    return int((deployment.get("status") or {}).get("readyReplicas") or 0)
+def ready_replicas(deployment: Object | None) -> int:
+    """Returns the ready replicas of a Deployment; 0 if there is none."""
+    return int(value(deployment, "status", "readyReplicas") or 0)
 
 
 # -------------------------------------------------------------------------------------------------------------- nodes

@@ -113,9 +113,7 @@ def serves(pod: Object) -> bool:
 def _wanted(histories: Histories, name: str) -> int | None:
     """The replicas that a server asks for at the end; None for a run."""
     history = controllers(histories).get(name)
-    if history is None:
-        return None
-    return replicas(history.last) if history.gone is None else 0
+    return None if history is None else replicas(history.after)
 
 
 # --------------------------------------------------------------------------------------------------------------- causes

@@ -125,7 +125,7 @@ def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched:
             yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
     for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
         if is_server(history.last):
-            ready = [(at, Count(count, _wanted(history, at))) for at, count in ready_steps(history, end)[:-1]]
+            ready = [(at, Count(count, replicas(history.at(at)))) for at, count in ready_steps(history, end)[:-1]]
             if len({state for _, state in ready}) > 1:
                 namespace, _, server = name.split("/")
                 yield Lane("server", f"{namespace}/{server}", _steps(time, ready))
@@ -199,11 +199,6 @@ def _of_pods(pods: list[Object], most: int) -> str:
     if ready >= max(most, 1) and all(map(serves, alive)):
         return RUNNING
     return "interrupted" if most else "starting"
-
-
-def _wanted(history: History, second: float) -> int:
-    version = history.at(second)
-    return replicas(version) if version else 0
 
 
 def _steps(time: Clock, states: Iterable[tuple[float, str | Count]]) -> tuple[tuple[int, str | Count], ...]:

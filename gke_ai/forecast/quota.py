@@ -7,14 +7,14 @@ https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/cache/scheduler/resour
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.forecast import OverQuota
-from gke_ai.forecast.timeline import Histories
+from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.objects import Object
 from gke_ai.kube.queues import Cell, quotas_of, reserved
 
@@ -80,12 +80,12 @@ class _Node:
 
 def over_quota(histories: Histories) -> tuple[OverQuota, ...]:
     """Returns what is over its quota at the end. `before` is whether it was so already, by no less."""
-    queues, cohorts = (histories.get(kind, {}).values() for kind in ("ClusterQueue", "Cohort"))
     before = {
-        (entry.queues, entry.key): entry.used - entry.quota for entry in _over(_at_first(queues), _at_first(cohorts))
+        (entry.queues, entry.key): entry.used - entry.quota
+        for entry in _over(histories, lambda history: history.before)
     }
     result = set()
-    for over in _over(_at_last(queues), _at_last(cohorts)):
+    for over in _over(histories, lambda history: history.after):
         flavor, resource = over.key
         used, quota = (format_quantity(resource, amount) for amount in (over.used, over.quota))
         was_over = before.get((over.queues, over.key), ZERO) >= over.used - over.quota
@@ -93,15 +93,10 @@ def over_quota(histories: Histories) -> tuple[OverQuota, ...]:
     return tuple(sorted(result))
 
 
-def _at_first(items: Iterable[Any]) -> list[Object]:
-    return [history.before for history in items if history.before]
-
-
-def _at_last(items: Iterable[Any]) -> list[Object]:
-    return [history.last for history in items if history.gone is None]
-
-
-def _over(queues: Iterable[Object], cohorts: Iterable[Object]) -> Iterator[_Over]:
+def _over(histories: Histories, version: Callable[[History], Object | None]) -> Iterator[_Over]:
+    queues, cohorts = (
+        [item for item in map(version, histories.get(kind, {}).values()) if item] for kind in ("ClusterQueue", "Cohort")
+    )
     nodes = list(_nodes(queues, cohorts))
     for node in nodes:
         if node.parent is None:

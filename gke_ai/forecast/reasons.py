@@ -35,7 +35,7 @@ _NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
 _POD_SET = "couldn't assign flavors to pod set "
 _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
-_NAMES = {NVIDIA_GPU: "GPUs", GOOGLE_TPU: "TPU chips"}
+_NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 # Why Kueue preempts, by the reason of the condition Preempted.
 CAUSES: Mapping[str, str] = {
     "InClusterQueue": "it has a lower priority in the same cluster queue",
@@ -146,9 +146,7 @@ def why_evicted(reason: str, cause: str, preemptor: str) -> str:
 
 def _amount(resource: str, quantity: str, more: str = "") -> str:
     number = _number(resource, quantity)
-    name = _NAMES.get(resource, resource)
-    if number == "1":
-        name = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}.get(resource, name)
+    name = _NAMES.get(resource, resource) + ("s" if resource in _NAMES and number != "1" else "")
     return " ".join(filter(None, [number, more, name]))
 
 

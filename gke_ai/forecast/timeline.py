@@ -57,6 +57,11 @@ class History:
         """The version when the change begins; None if the object came later."""
         return self.at(0.0)
 
+    @property
+    def after(self) -> Object | None:
+        """The version at the end; None if the object is deleted."""
+        return self.last if self.gone is None else None
+
     def at(self, second: float) -> Object | None:
         """The version at a time; None if the object does not exist then."""
         if self.gone is not None and self.gone <= second:

@@ -183,7 +183,7 @@ def _moment(histories: Histories, queued: Queue, version: Callable[[History], Ob
 
 def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]]:
     before = _moment(histories, queued, lambda history: history.before)
-    after = _moment(histories, queued, lambda history: history.last if history.gone is None else None)
+    after = _moment(histories, queued, lambda history: history.after)
     for uid, (name, workload) in after.waiting.items():
         if workload["metadata"].get("deletionTimestamp"):
             continue

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from gke_ai.kube.client import Answer
 from gke_ai.ops.advice import Nodes, history_request, needs_of, preemptions, price, window, window_request
+from gke_ai.ops.configuration_file import CALIBRATION
 from gke_ai.ops.doctor.command import Doctor, doctor_for
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import Call, refusal, switched_off
 from gke_ai.ops.stack import ROOT, Stack
-from gke_ai.ops.verify.command import KEY, named_file, write
+from gke_ai.ops.verify.command import named_file, write
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
 from gke_ai.terminal import Stop
 
@@ -51,7 +52,9 @@ def show(stack: Stack, output: Path | None, address: str = COMPUTE, call: Call =
     file = output or named or ROOT / "calibration" / f"{stack.name}.yaml"
     code = ask(Api(doctor, address), file)
     if named is None and output is None and file.exists():
-        print(f"→ commit it, and use it:  pulumi config set --stack {stack.name} {KEY} {file.relative_to(ROOT)}")
+        print(
+            f"→ commit it, and use it:  pulumi config set --stack {stack.name} {CALIBRATION} {file.relative_to(ROOT)}"
+        )
     return code
 
 
@@ -101,21 +104,18 @@ class Api:
 
 def remedy(answer: Answer, method: str, project: str) -> str:
     """Says what removes the reason of a refusal; an empty text if Google does not serve what is asked for."""
-    if answer.code == 400:
-        return ""
-    if answer.code == 401:
-        return "Log in again: gcloud auth application-default login"
     if switched_off(answer):
         return f"Enable it: gcloud services enable compute.googleapis.com --project {project}"
-    if answer.code == 403:
-        # https://cloud.google.com/iam/docs/roles-permissions/compute#compute.viewer
-        role = ", which roles/compute.viewer has" if method == "capacityHistory" else ""
-        return f"Ask for the permission compute.advice.{method} in {project}{role}."
-    if answer.code == 404:
-        return "Check gcp:project, the location of the cluster and its zones: gke-ai doctor"
-    if answer.code == 429:
-        return "Google limits the number of requests. Run the command again in a minute."
-    return "Run the command again later, where Google can be reached."
+    # https://cloud.google.com/iam/docs/roles-permissions/compute#compute.viewer
+    role = ", which roles/compute.viewer has" if method == "capacityHistory" else ""
+    remedies = {
+        400: "",
+        401: "Log in again: gcloud auth application-default login",
+        403: f"Ask for the permission compute.advice.{method} in {project}{role}.",
+        404: "Check gcp:project, the location of the cluster and its zones: gke-ai doctor",
+        429: "Google limits the number of requests. Run the command again in a minute.",
+    }
+    return remedies.get(answer.code, "Run the command again later, where Google can be reached.")
 
 
 @dataclass

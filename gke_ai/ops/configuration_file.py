@@ -12,6 +12,8 @@ from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 
+CALIBRATION = "gke-ai:calibration"
+
 
 def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, Any]:
     """Returns the content of a configuration file. Stops if it has no keys, is too large, or is not YAML."""
@@ -32,16 +34,25 @@ def read_documents(path: Path, reader: Reader) -> list[Any]:
         raise Stop(f"{path} {invalid}") from None
 
 
+def calibration_file(path: Path) -> Path | None:
+    """Returns the file of figures that a configuration file names, if any."""
+    file = (read_configuration(path).get("config") or {}).get(CALIBRATION)
+    return ROOT / file if isinstance(file, str) else None
+
+
 def read_calibration(path: Path) -> Calibration:
     """Returns the figures that a configuration file names, if any. Stops if they are invalid."""
-    file = (read_configuration(path).get("config") or {}).get("gke-ai:calibration")
-    if not isinstance(file, str):
-        return Calibration()
+    file = calibration_file(path)
+    return read_figures(file) if file else Calibration()
+
+
+def read_figures(file: Path) -> Calibration:
+    """Returns the figures of a file. Stops with every mistake."""
     try:
-        return calibration.read(ROOT / file)
+        return calibration.read(file)
     except calibration.BadCalibration as bad:
-        where, cause, remedy = bad.mistakes[0]
-        raise Stop(f"gke-ai:calibration: {where or file}: {cause}. {remedy}.") from None
+        lines = (f"{CALIBRATION}: {where and f'{where}: '}{cause}. {remedy}." for where, cause, remedy in bad.mistakes)
+        raise Stop("\n".join(lines)) from None
 
 
 def read_prices(path: Path | None) -> prices.Prices | None:

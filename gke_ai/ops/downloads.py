@@ -7,6 +7,7 @@ from typing import Any
 
 from gke_ai.catalog.model_cache import MOUNT_PATH
 from gke_ai.catalog.namespaces import MODEL_CACHE
+from gke_ai.kube.objects import holds
 
 
 def download_rows(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -33,9 +34,8 @@ def cold_starts(outputs: Mapping[str, Any]) -> dict[str, str]:
 
 def state(job: Mapping[str, Any]) -> str:
     """Whether the bucket has the model, and else why not."""
-    for condition in job.get("status", {}).get("conditions") or []:
-        if condition["status"] == "True" and condition["type"] == "Complete":
-            return "complete"
-        if condition["status"] == "True" and condition["type"] == "Failed":
-            return f"failed: kubectl -n {MODEL_CACHE} logs job/{job['metadata']['name']}; up repeats it"
+    if holds(job, "Complete"):
+        return "complete"
+    if holds(job, "Failed"):
+        return f"failed: kubectl -n {MODEL_CACHE} logs job/{job['metadata']['name']}; up repeats it"
     return "downloads" if job.get("status", {}).get("active") else "waits"

@@ -5,34 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping
 
 
 def gateway_rows(gateways: Sequence[Object], routes: Sequence[Object]) -> Iterator[tuple[str, ...]]:
     """Yields a row per route of a gateway: address, host, share of each server, and what does not work."""
     for gateway in gateways:
-        metadata, status = gateway["metadata"], gateway.get("status") or {}
-        addresses = ", ".join(address["value"] for address in status.get("addresses") or []) or "none yet"
-        own = [route for route in routes if any(names(parent, route, gateway) for parent in parents(route))]
+        metadata, status = gateway["metadata"], mapping(gateway, "status")
+        addresses = ", ".join(address["value"] for address in items(status, "addresses")) or "none yet"
+        own = [
+            route
+            for route in routes
+            if any(names(parent, route, gateway) for parent in items(route, "spec", "parentRefs"))
+        ]
         name = f"{metadata['namespace']}/{metadata['name']}"
-        why = refusal(status.get("conditions") or [])
+        why = refusal(status)
         for route in own:
             hosts = ", ".join(route["spec"].get("hostnames") or []) or "all"
-            reasons = [why, *(refusal(parent.get("conditions") or []) for parent in accepted(route))]
+            reasons = [why, *map(refusal, items(route, "status", "parents"))]
             yield name, addresses, hosts, shares(route), "; ".join(filter(None, reasons))
         if not own:
             yield name, addresses, "–", "no route", why
-
-
-def parents(route: Object) -> list[Object]:
-    """Returns the references of a route to its gateways."""
-    references: list[Object] = route["spec"].get("parentRefs") or []
-    return references
-
-
-def accepted(route: Object) -> list[Object]:
-    """Returns what gateways say of a route."""
-    answers: list[Object] = (route.get("status") or {}).get("parents") or []
-    return answers
 
 
 def names(parent: Object, route: Object, gateway: Object) -> bool:
@@ -46,16 +39,16 @@ def shares(route: Object) -> str:
 
     The first rule has all servers. Others are for adapters that some of them have.
     """
-    backends = [backend for rule in (route["spec"].get("rules") or [])[:1] for backend in rule.get("backendRefs") or []]
+    backends = [backend for rule in items(route, "spec", "rules")[:1] for backend in items(rule, "backendRefs")]
     total = sum(backend.get("weight", 1) for backend in backends)
     return ", ".join(
         f"{backend['name']} {round(100 * backend.get('weight', 1) / (total or 1))} %" for backend in backends
     )
 
 
-def refusal(conditions: Sequence[Object]) -> str:
+def refusal(status: Object) -> str:
     """Returns the message of the first condition that is not met, or an empty text."""
-    unmet = (condition for condition in conditions if condition.get("status") == "False")
+    unmet = (condition for condition in items(status, "conditions") if condition.get("status") == "False")
     return next(
         (f"{condition['type']}: {condition.get('message') or condition.get('reason')}" for condition in unmet), ""
     )

@@ -12,7 +12,6 @@ from gke_ai.kube.objects import Object
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -51,26 +50,15 @@ def order(pod: Object) -> tuple[int, str]:
 
 def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Iterator[str]:
     """Yields the last log lines of a container, each with the name of its pod."""
-    name = pod["metadata"]["name"]
-    try:
-        text = read(api, pod, container, lines)
-    except Stop as stop:
-        yield f"{name}: no log: {stop}"
-        return
-    for line in text.splitlines():
-        yield f"{name}: {line}"
-
-
-def read(api: ApiClient, pod: Object, container: str, lines: int) -> str:
-    """Returns the last log lines of a container."""
     metadata = pod["metadata"]
     path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
     answer = send(api, "GET", path, {"container": container, "tailLines": str(lines)}, seconds=SECONDS)
-    if not answer.code:
-        raise Stop(f"the cluster does not answer ({answer.error})")
-    if answer.code != 200:
-        raise Stop("a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {answer.code})")
-    return str(answer.body)
+    if answer.code == 200:
+        yield from (f"{metadata['name']}: {line}" for line in str(answer.body).splitlines())
+        return
+    refused = "a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {answer.code})"
+    why = refused if answer.code else f"the cluster does not answer ({answer.error})"
+    yield f"{metadata['name']}: no log: {why}"
 
 
 def of_deleted_pods(found: Run) -> str:

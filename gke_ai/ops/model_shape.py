@@ -82,6 +82,8 @@ def shape(config: Object, index: Object, files: Mapping[str, int], parameters: i
     # Only the product with bytesPerParameter counts, and it is the exact size.
     count = int(parameters or index.get("metadata", {}).get("total_parameters") or size // 2)
     heads = int(text["num_attention_heads"])
+    # Input and output embeddings are the same by default of transformers.
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", True))
     result: Object = {
         "parameters": count,
         "layers": int(text["num_hidden_layers"]),
@@ -91,7 +93,7 @@ def shape(config: Object, index: Object, files: Mapping[str, int], parameters: i
         "contextLength": int(text["max_position_embeddings"] * rope_factor(config, text)),
         "bytesPerParameter": size / count,
         "architecture": config.get("architectures", [""])[0],
-        "embeddings": int(text["vocab_size"]) * int(text["hidden_size"]) * (1 if tied(config, text) else 2),
+        "embeddings": int(text["vocab_size"]) * int(text["hidden_size"]) * (1 if tied else 2),
         "vocabulary": int(text["vocab_size"]),
         "hiddenSize": int(text["hidden_size"]),
         **windows(text),
@@ -124,21 +126,12 @@ def rope_factor(config: Object, text: Object) -> float:
 def weights(index: Object, files: Mapping[str, int]) -> int:
     """Size of the files that the index names, or of all safetensors beside `config.json`."""
     named = set(index.get("weight_map", {}).values())
-    sizes = [size for name, size in files.items() if (name in named if named else is_weights(name))]
+    beside = {name for name in files if name.endswith(WEIGHTS) and "/" not in name}
+    sizes = [size for name, size in files.items() if name in (named or beside)]
     total = int(index.get("metadata", {}).get("total_size") or 0)
     if not total and not sum(sizes):
         raise Stop("The model has no safetensors, so its size is unknown. Write modelShape by hand.")
     return total or sum(sizes)
-
-
-def is_weights(name: str) -> bool:
-    """Whether a file has weights that engines read."""
-    return name.endswith(WEIGHTS) and "/" not in name
-
-
-def tied(config: Object, text: Object) -> bool:
-    """Whether input and output embeddings are the same. The default of transformers is that they are."""
-    return bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", True)))
 
 
 def windows(text: Object) -> Object:

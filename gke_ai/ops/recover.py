@@ -62,7 +62,7 @@ def write(stack: Stack, exported: Mapping[str, Any]) -> None:
 
 def refuse_if_running(stack: Stack) -> None:
     """Stops if the process that holds the lock runs. Otherwise two updates could write the same state."""
-    for lock in local_locks(stack.name):
+    for lock in in_local_state(f"locks/**/{stack.name}/*.json"):
         try:
             holder = json.loads(lock.read_text())
             running = holder["hostname"] == socket.gethostname() and alive(holder["pid"])
@@ -73,11 +73,6 @@ def refuse_if_running(stack: Stack) -> None:
                 f"An update of {stack.name} is running (process {holder['pid']}, since {holder['timestamp']}).\n"
                 "Wait until it ends, or interrupt it with Ctrl-C. Then run recover again."
             )
-
-
-def local_locks(stack: str) -> list[Path]:
-    """Returns the lock files of a stack."""
-    return in_local_state(f"locks/**/{stack}/*.json")
 
 
 def mend_sidecars(stack: str) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import ceil
+from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -186,10 +186,10 @@ def counting(console: Console, name: str, total: int) -> Iterator[Callable[[], N
         yield answered
 
 
-def percentile(seconds: Iterable[float | None], percent: int, digits: int = 2) -> str:
-    """Formats a percentile of the known times (nearest rank)."""
-    known = sorted(time for time in seconds if time is not None)
-    return f"{known[ceil(len(known) * percent / 100) - 1]:.{digits}f} s" if known else "–"
+def median_and_most(seconds: Iterable[float | None], digits: int = 2) -> tuple[str, str]:
+    """Formats the median (the lower one of two) and the maximum of the known times."""
+    known = [time for time in seconds if time is not None]
+    return (f"{median_low(known):.{digits}f} s", f"{max(known):.{digits}f} s") if known else ("–", "–")
 
 
 def amount(replies: list[Reply]) -> str:
@@ -222,14 +222,12 @@ def measures(results: list[Result]) -> Table:
     rows = []
     for result in results:
         if good := result.good:
-            answer, first = [reply.seconds for reply in good], [reply.first_token for reply in good]
-            per_token = [reply.per_token for reply in good]
             counts = [reply.tokens for reply in good]
             row = (
                 result.server,
-                *(percentile(answer, percent) for percent in (50, 100)),
-                *(percentile(first, percent) for percent in (50, 100)),
-                *(percentile(per_token, percent, 4) for percent in (50, 100)),
+                *median_and_most(reply.seconds for reply in good),
+                *median_and_most(reply.first_token for reply in good),
+                *median_and_most((reply.per_token for reply in good), 4),
                 "–" if None in counts else f"{sum(filter(None, counts)) / result.seconds:.1f}",
                 f"{len(good) / result.seconds:.1f}",
             )

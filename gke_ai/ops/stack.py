@@ -83,11 +83,6 @@ class Stack:
                 f"Next: {self.next('recover')}, which restores the copy that Pulumi keeps beside it."
             )
 
-    def export(self) -> dict[str, Any]:
-        """Returns the recorded deployment: resources and pending operations, with encrypted secrets."""
-        deployment: dict[str, Any] = self.read("stack", "export").get("deployment") or {}
-        return deployment
-
     def outputs(self) -> dict[str, Any]:
         """Returns the outputs of the stack, with masked secrets."""
         outputs: dict[str, Any] = self.read("stack", "output", "--json")
@@ -101,7 +96,7 @@ class Stack:
     @cached_property
     def resources(self) -> list[dict[str, Any]]:
         """Recorded resources, in the order of their creation."""
-        return self.export().get("resources") or []
+        return (self.read("stack", "export").get("deployment") or {}).get("resources") or []
 
     def of_type(self, *types: str) -> Iterator[dict[str, Any]]:
         """Yields the recorded resources of these Pulumi types."""

@@ -19,6 +19,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
+from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
@@ -83,11 +84,12 @@ class Selection:
         selected: dict[str, Any] = {}
         if self.namespace:
             for name in ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs"):
-                items: Sequence[Object] = getattr(snapshot, name)
-                selected[name] = [item for item in items if item["metadata"]["namespace"] == self.namespace]
+                selected[name] = [
+                    item for item in getattr(snapshot, name) if item["metadata"]["namespace"] == self.namespace
+                ]
         if self.queue:
-            items = selected.get("workloads", snapshot.workloads)
-            selected["workloads"] = [item for item in items if item["spec"].get("queueName") == self.queue]
+            workloads = selected.get("workloads", snapshot.workloads)
+            selected["workloads"] = [item for item in workloads if item["spec"].get("queueName") == self.queue]
         return replace(snapshot, **selected)
 
 
@@ -110,6 +112,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
     cluster_queues, workloads = queues_and_workloads(api)
+    checked = any(items(workload, "status", "admissionChecks") for workload in workloads)
     return ClusterObjects(
         nodes=list_objects(api, "/api/v1/nodes"),
         pods=pods,
@@ -124,14 +127,9 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
-        requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if any_checks(workloads) else [],
+        requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
         runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets}),
     )
-
-
-def any_checks(workloads: Iterable[Object]) -> bool:
-    """Whether a workload has an admission check."""
-    return any((workload.get("status") or {}).get("admissionChecks") for workload in workloads)
 
 
 def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMARY) -> list[Table | Text]:

@@ -72,7 +72,7 @@ def waits_since(workload: Object) -> datetime:
     """Returns when a workload was created, or last evicted."""
     evicted = condition(workload, EVICTED).get("lastTransitionTime")
     created = workload["metadata"].get("creationTimestamp") or datetime.now(UTC).isoformat()
-    return max(datetime.fromisoformat(text.replace("Z", "+00:00")) for text in (created, evicted or created))
+    return max(map(datetime.fromisoformat, (created, evicted or created)))
 
 
 def span(seconds: float) -> str:

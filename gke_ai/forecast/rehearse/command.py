@@ -16,11 +16,13 @@ from gke_ai.forecast.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse import configurations, delays, plain, prepared, timers, upgrades
+from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.differences import Difference
+from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.rehearse.scratch import Scratch, scratch
-from gke_ai.forecast.rehearse.sources import Configurations, Source, Started
+from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render import rehearsal_picture, table
 from gke_ai.forecast.snapshot import kueue
@@ -35,6 +37,9 @@ from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, new_console, printable, write
 
+# The two sides of a change, and the change while it is applied. Both kinds of each have the same methods.
+Source = Configurations | plain.Manifests
+Started = Update | Applied
 REFUSED = 3
 # Patience in seconds of the emulator: for the base to settle, and for the change besides its horizon.
 RESTORED_SETTLES, CHANGE_SETTLES = 30.0, 120.0
@@ -56,6 +61,10 @@ class Options:
         unavailable: Capacity modes in which Google has no more nodes when the change begins.
         upgrade: The upgrade that is the change.
         compression: Seconds of Google Cloud in one of the emulator.
+        json: File for the result as JSON.
+        picture: File for the picture. Default: in the emulator's state.
+        markdown: File for the result as Markdown.
+        prices: Price table in YAML.
     """
 
     stack: str = "dev"
@@ -67,21 +76,15 @@ class Options:
     unavailable: tuple[str, ...] = ()
     upgrade: upgrades.Upgrade | None = None
     compression: float = delays.COMPRESSION
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of a rehearsal's result, and its price table. Default of the picture: in the emulator's state."""
-
     json: Path | None = None
     picture: Path | None = None
     markdown: Path | None = None
     prices: Path | None = None
 
 
-def show(options: Options, files: Files) -> None:
+def show(options: Options) -> None:
     """Rehearses a change, and prints and writes what it does. Exits with REFUSED if it is refused."""
-    prices = read_prices(files.prices)  # before minutes pass
+    prices = read_prices(options.prices)  # before minutes pass
     stop_at_signals()
     forecast = rehearse(options)
     if forecast is None:
@@ -90,11 +93,11 @@ def show(options: Options, files: Files) -> None:
         return
     if not options.manifests:
         prices = with_google(prices, read_calibration(configurations.changed(options.stack, options.config)))
-    written = {files.json: forecast.written()} if files.json else {}
-    picture = files.picture or state("reports", f"{options.stack}-rehearsal.svg")
+    written = {options.json: forecast.written()} if options.json else {}
+    picture = options.picture or state("reports", f"{options.stack}-rehearsal.svg")
     written[picture] = rehearsal_picture.drawn(forecast)
-    if files.markdown:
-        written[files.markdown] = page.rehearsal_page(forecast, prices)
+    if options.markdown:
+        written[options.markdown] = page.rehearsal_page(forecast, prices)
     console = new_console()
     for part in table.shown(forecast, prices):
         console.print()

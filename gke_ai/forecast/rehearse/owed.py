@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
-from gke_ai.kube.names import WorkloadName, owner_of
+from gke_ai.kube.names import REVISION_HASH, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
 
@@ -19,7 +19,6 @@ _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 # https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_webhook.go
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-_REVISION = "controller-revision-hash"
 Present = Mapping[str, Iterable[Object]]
 
 
@@ -130,7 +129,7 @@ def _stateful_set(item: Object, pods: list[Object]) -> bool:
         return False
     strategy = spec.get("updateStrategy") or {}
     newest = str(status.get("updateRevision") or "")
-    old = [pod for pod in living if newest and label(pod, _REVISION) not in ("", newest)]
+    old = [pod for pod in living if newest and label(pod, REVISION_HASH) not in ("", newest)]
     partition = int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
     replaces = (
         strategy.get("type") != "OnDelete" and all(holds(pod, "Ready") for pod in living) and len(old) > partition

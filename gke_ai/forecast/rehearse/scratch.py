@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import TextIO
 
 import yaml
@@ -64,19 +63,19 @@ class Scratch:
             start_new_session=True,  # so that its whole group can be ended
         )
 
-    def copy(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
+    def copy(self, name: str, source: Path, more: Mapping[str, object] | None = None) -> Path:
         """Writes a copy of a configuration that the scratch emulator can use: its values without encrypted secrets.
 
         Pulumi would ask the secrets provider and the environments that other keys of a file name.
         """
         stated = read_configuration(source).get("config") or {}
-        kept = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more)
+        kept = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more or {})
         copy = self.state / "rehearsed" / f"{name}.yaml"
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(yaml.safe_dump({"config": kept}, sort_keys=False))
         return copy
 
-    def prepare(self, name: str, source: Path, more: Mapping[str, object] = MappingProxyType({})) -> Path:
+    def prepare(self, name: str, source: Path, more: Mapping[str, object] | None = None) -> Path:
         """Writes a copy of a configuration, with `more` keys, and creates what it expects to exist."""
         copy = self.copy(name, source, more)
         for _ in range(10):

@@ -1,10 +1,9 @@
-"""Where a change comes from: configurations of a stack, or manifests (`gke_ai.forecast.rehearse.plain`)."""
+"""A change of configurations of a stack. That of manifests is in `gke_ai.forecast.rehearse.plain`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from gke_ai.forecast.rehearse import configurations, prepared
 from gke_ai.forecast.rehearse.engine import Update, deploy
@@ -16,47 +15,6 @@ from gke_ai.kube.client import client_of
 from gke_ai.ops.configuration_file import read_calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
-
-
-class Started(Protocol):
-    """A change that is being applied. `gke_ai.forecast.rehearse.engine.Update` describes its parts."""
-
-    @property
-    def runs(self) -> bool: ...
-
-    @property
-    def quiet(self) -> float: ...
-
-    def waits_for(self) -> str: ...
-
-    def succeeded(self) -> bool: ...
-
-    def errors(self) -> str: ...
-
-    def done(self) -> list[str]: ...
-
-    def notes(self) -> list[str]: ...
-
-    def stop(self) -> None: ...
-
-
-class Source(Protocol):
-    """The two sides of a change."""
-
-    def changes(self) -> list[str]:
-        """What changes; empty if nothing does."""
-
-    def measured(self) -> Calibration:
-        """What was measured on Google Cloud, if anything was."""
-
-    def bring_up(self, emulator: Scratch) -> None:
-        """Brings a scratch emulator to the base, or starts the copy that an earlier rehearsal kept."""
-
-    def restored(self, emulator: Scratch) -> tuple[Snapshot | None, list[str]]:
-        """Prepares what follows. Returns the state to which the cluster is then brought, and what it lacks."""
-
-    def start(self, emulator: Scratch) -> Started:
-        """Starts to apply the change."""
 
 
 @dataclass(frozen=True)

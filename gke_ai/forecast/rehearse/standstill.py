@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gke_ai.catalog.namespaces import KUEUE
-from gke_ai.forecast.names import join_names
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.rehearse.restore import SERVER_ERROR, probe
-from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.kube.client import client_of, request
 from gke_ai.terminal import Stop
 
@@ -30,26 +30,37 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{KUEUE}/leases/c1f6bfd2.kueue.x-k8s.io"
 
 
-class Watched(NamedTuple):
-    """What is watched of a release: its title, the kind that its webhook checks, and its API group."""
+class Release(NamedTuple):
+    """A release that the program pins: what of it is upgraded, and what shows whether it works meanwhile.
+
+    Its title, its key in the queues, the earlier and the pinned version, a kind that its webhook checks, and its API
+    group.
+    """
 
     title: str
+    key: str
+    earlier: str
+    pinned: str
     kind: str
     group: str
 
 
-WATCHED: Mapping[str, Watched] = {
-    "kueue": Watched("Kueue", "ResourceFlavor", "kueue.x-k8s.io"),
-    "jobset": Watched("JobSet", "JobSet", "jobset.x-k8s.io"),
+RELEASES: Mapping[str, Release] = {
+    "kueue": Release(
+        *("Kueue", "kueueVersion", EARLIER_KUEUE_VERSION, KUEUE_VERSION), "ResourceFlavor", "kueue.x-k8s.io"
+    ),
+    "jobset": Release(
+        *("JobSet", "jobsetVersion", EARLIER_JOBSET_VERSION, JOBSET_VERSION), "JobSet", "jobset.x-k8s.io"
+    ),
 }
 
 
 class Standstill:
     """Watches the releases of a cluster in a thread, until it is stopped."""
 
-    def __init__(self, kubeconfig: str, releases: Collection[str]) -> None:
+    def __init__(self, kubeconfig: str, releases: Collection[Release]) -> None:
         self._api: ApiClient = client_of(kubeconfig, 1)
-        self._watched = [WATCHED[name] for name in releases]
+        self._watched = releases
         self._answers: dict[str, list[tuple[float, bool]]] = {watched.title: [] for watched in self._watched}
         self._leases: list[Mapping[str, Any]] = []
         self._before = self._versions()
@@ -101,7 +112,9 @@ def refused(answers: Iterable[tuple[float, bool]]) -> float:
 def leaderless(leases: Iterable[Mapping[str, Any]]) -> float:
     """Returns the seconds between the last sign of each leader, or its resignation, and the first one of the next."""
     return sum(
-        max((_moment(new["acquireTime"]) - _moment(old["renewTime"])).total_seconds(), 0.0)
+        max(
+            (datetime.fromisoformat(new["acquireTime"]) - datetime.fromisoformat(old["renewTime"])).total_seconds(), 0.0
+        )
         for old, new in pairwise(leases)
         if new.get("holderIdentity") and old.get("holderIdentity") != new["holderIdentity"]
     )
@@ -129,7 +142,3 @@ def _stored(crd: Mapping[str, Any]) -> str:
 
 def _served(crd: Mapping[str, Any]) -> set[str]:
     return {str(version["name"]) for version in crd["spec"]["versions"] if version["served"]}
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text)

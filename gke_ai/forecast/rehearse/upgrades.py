@@ -7,38 +7,19 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
-from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.scratch import Scratch
-from gke_ai.forecast.rehearse.standstill import Standstill
+from gke_ai.forecast.rehearse.standstill import RELEASES, Standstill
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.terminal import Stop
 
 FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
 QUEUES = "gke-ai:queues"
-
-
-class Release(NamedTuple):
-    """A release that the program pins: its title, its key in the queues, and the earlier and the pinned version."""
-
-    title: str
-    key: str
-    earlier: str
-    pinned: str
-
-
-RELEASES: Mapping[str, Release] = MappingProxyType(
-    {
-        "kueue": Release("Kueue", "kueueVersion", EARLIER_KUEUE_VERSION, KUEUE_VERSION),
-        "jobset": Release("JobSet", "jobsetVersion", EARLIER_JOBSET_VERSION, JOBSET_VERSION),
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -126,7 +107,7 @@ class _ReleaseUpdate(Update):
     """An `up` that changes the releases of Kueue or JobSet, and how long they admit nothing."""
 
     def __init__(self, emulator: Scratch, stack: str, config: Path, upgrade: Upgrade) -> None:
-        self._standstill = Standstill(emulator.kubeconfig(), upgrade.releases)
+        self._standstill = Standstill(emulator.kubeconfig(), [RELEASES[name] for name in upgrade.releases])
         if "jobset" in upgrade.releases:  # Helm does not upgrade its CRD: docs/upgrading.md
             emulator.run("gke-ai", "crds", "--stack", stack, "--config", str(config))
         super().__init__(emulator, stack, config)

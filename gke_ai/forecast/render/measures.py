@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
 
 
 class Unit(Enum):
@@ -34,43 +33,37 @@ class Measure:
 
 
 Measures = Mapping[str, Measure]
-WAITING: Measures = MappingProxyType(
-    {
-        "runs": Measure("runs", Unit.COUNT, given=True),
-        "never_started": Measure("never started", Unit.COUNT, certain=True),
-        "failed": Measure("given up", Unit.COUNT, rare=True),
-        "wait_p50": Measure("waits p50", Unit.SECONDS),
-        "wait_p90": Measure("waits p90", Unit.SECONDS),
-        "wait_p99": Measure("waits p99", Unit.SECONDS),
-        "wait_longest": Measure("longest wait", Unit.SECONDS),
-        "wait_for_nodes": Measure("for nodes p90", Unit.SECONDS, rare=True),
-    }
-)
-WORK: Measures = MappingProxyType(
-    {
-        "quota": Measure("quota", Unit.COUNT, given=True),
-        "use": Measure("quota in use", Unit.SHARE),
-        "busiest": Measure("busiest hour", Unit.SHARE),
-        "used_hours": Measure("accelerator-hours", Unit.HOURS),
-        "lost_hours": Measure("lost", Unit.HOURS),
-        "preemptions": Measure("preemptions", Unit.COUNT),
-        "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
-    }
-)
-NODES: Measures = MappingProxyType(
-    {
-        "nodes": Measure("nodes", Unit.COUNT),
-        "most_nodes": Measure("busiest hour", Unit.COUNT),
-        "paid_hours": Measure("accelerator-hours paid", Unit.HOURS),
-        "used_hours": Measure("used", Unit.HOURS),
-        "idle_hours": Measure("idle", Unit.HOURS),
-        "starting_hours": Measure("starting", Unit.HOURS),
-        "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
-        "refused": Measure("refused nodes", Unit.COUNT, rare=True),
-        "stockout_hours": Measure("hours of stock-out", Unit.HOURS, rare=True),
-        "cost": Measure("cost", Unit.MONEY),
-    }
-)
+WAITING: Measures = {
+    "runs": Measure("runs", Unit.COUNT, given=True),
+    "never_started": Measure("never started", Unit.COUNT, certain=True),
+    "failed": Measure("given up", Unit.COUNT, rare=True),
+    "wait_p50": Measure("waits p50", Unit.SECONDS),
+    "wait_p90": Measure("waits p90", Unit.SECONDS),
+    "wait_p99": Measure("waits p99", Unit.SECONDS),
+    "wait_longest": Measure("longest wait", Unit.SECONDS),
+    "wait_for_nodes": Measure("for nodes p90", Unit.SECONDS, rare=True),
+}
+WORK: Measures = {
+    "quota": Measure("quota", Unit.COUNT, given=True),
+    "use": Measure("quota in use", Unit.SHARE),
+    "busiest": Measure("busiest hour", Unit.SHARE),
+    "used_hours": Measure("accelerator-hours", Unit.HOURS),
+    "lost_hours": Measure("lost", Unit.HOURS),
+    "preemptions": Measure("preemptions", Unit.COUNT),
+    "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
+}
+NODES: Measures = {
+    "nodes": Measure("nodes", Unit.COUNT),
+    "most_nodes": Measure("busiest hour", Unit.COUNT),
+    "paid_hours": Measure("accelerator-hours paid", Unit.HOURS),
+    "used_hours": Measure("used", Unit.HOURS),
+    "idle_hours": Measure("idle", Unit.HOURS),
+    "starting_hours": Measure("starting", Unit.HOURS),
+    "reclaims": Measure("Spot reclaims", Unit.COUNT, rare=True),
+    "refused": Measure("refused nodes", Unit.COUNT, rare=True),
+    "stockout_hours": Measure("hours of stock-out", Unit.HOURS, rare=True),
+    "cost": Measure("cost", Unit.MONEY),
+}
 
 
 def written(value: float | None, unit: Unit) -> str:
@@ -104,8 +97,3 @@ def duration(seconds: float) -> str:
 def times(count: float) -> str:
     """Formats how often something happened."""
     return "once" if count == 1 else "twice" if count == 2 else f"{written(count, Unit.COUNT)} times"
-
-
-def plural(count: float, noun: str) -> str:
-    """Formats a count with its noun."""
-    return f"{written(count, Unit.COUNT)} {noun}{'' if count == 1 else 's'}"

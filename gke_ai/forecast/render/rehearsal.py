@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 from gke_ai.catalog.capacity import title_of
 from gke_ai.forecast.forecast import Accelerators, Forecast, Wait
+from gke_ai.forecast.names import plural
 from gke_ai.forecast.reasons import why_evicted
 from gke_ai.registered.prices import Prices
 
@@ -98,15 +99,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
             "Nodes",
             ("pool", "machine", "capacity", "before", "come", "go", "after"),
             [
-                (
-                    n.pool,
-                    n.machine,
-                    title_of(n.capacity),
-                    str(n.before),
-                    str(n.came),
-                    str(n.went),
-                    str(n.after),
-                )
+                (n.pool, n.machine, title_of(n.capacity), *map(str, (n.before, n.came, n.went, n.after)))
                 for n in forecast.nodes
                 if n.came or n.went or n.accelerator
             ],
@@ -127,14 +120,10 @@ def _waits(waits: Sequence[Wait]) -> Iterator[Row]:
         for members in together:
             first, *more = members
             name = named(first.workload, first.count) + (f" and {len(more)} more" if more else "")
-            priorities = "–".join(str(number) for number in sorted({*_bounds(w.priority for w in members)}))
+            numbers = [wait.priority for wait in members]
+            priorities = "–".join(map(str, sorted({min(numbers), max(numbers)})))
             text = f"{first.text}; can never start" if first.never else first.text
             yield name, first.queue, priorities, _since(first), text
-
-
-def _bounds(numbers: Iterable[int]) -> tuple[int, int]:
-    ordered = sorted(numbers)
-    return ordered[0], ordered[-1]
 
 
 def _since(wait: Wait) -> str:
@@ -223,8 +212,3 @@ def clock(seconds: int) -> str:
 def minutes(seconds: int) -> str:
     """Formats a time in words, with the number that `clock` shows: `45 seconds`, `6 minutes`."""
     return plural(max(1, seconds), "second") if seconds < 120 else plural(round(seconds / 60), "minute")
-
-
-def plural(count: int, noun: str) -> str:
-    """Formats a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -18,9 +18,9 @@ from gke_ai.forecast.forecast import (
     Start,
     Wait,
 )
-from gke_ai.forecast.names import join_names
+from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.reasons import NO_NODE
-from gke_ai.forecast.render.rehearsal import minutes, plural
+from gke_ai.forecast.render.rehearsal import minutes
 from gke_ai.kube.names import WorkloadName
 
 

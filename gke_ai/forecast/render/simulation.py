@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
-from gke_ai.forecast.names import join_names
+from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.render.measures import (
     NODES,
     WAITING,
@@ -16,7 +15,6 @@ from gke_ai.forecast.render.measures import (
     Unit,
     change,
     duration,
-    plural,
     times,
     written,
 )
@@ -99,19 +97,17 @@ def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
 
 
 # How a verdict says a figure, the most important first. It says the others by the title of their column.
-PHRASES: Mapping[str, str] = MappingProxyType(
-    {
-        "never_started": "{after} instead of {before} runs of {name} never start",
-        "failed": "{after} instead of {before} runs of {name} are given up",
-        "wait_p90": "90 % of the runs of {name} start within {after} instead of {before}",
-        "wait_p50": "half of the runs of {name} start within {after} instead of {before}",
-        "cost": "{name} costs {after} instead of {before}",
-        "paid_hours": "{name} takes {after} instead of {before} accelerator-hours",
-        "nodes": "{name} has {after} instead of {before} nodes on average",
-        "preemptions": "Kueue preempts runs of {name} {after} instead of {before} times",
-        "lost_hours": "{name} loses {after} instead of {before} accelerator-hours of work",
-    }
-)
+PHRASES: Mapping[str, str] = {
+    "never_started": "{after} instead of {before} runs of {name} never start",
+    "failed": "{after} instead of {before} runs of {name} are given up",
+    "wait_p90": "90 % of the runs of {name} start within {after} instead of {before}",
+    "wait_p50": "half of the runs of {name} start within {after} instead of {before}",
+    "cost": "{name} costs {after} instead of {before}",
+    "paid_hours": "{name} takes {after} instead of {before} accelerator-hours",
+    "nodes": "{name} has {after} instead of {before} nodes on average",
+    "preemptions": "Kueue preempts runs of {name} {after} instead of {before} times",
+    "lost_hours": "{name} loses {after} instead of {before} accelerator-hours of work",
+}
 _OTHER = '{name} has {after} instead of {before} in the column "{title}"'
 _RANKS = {key: rank for rank, key in enumerate(PHRASES)}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from gke_ai.forecast.names import plural
 from gke_ai.forecast.render import simulation
-from gke_ai.forecast.render.measures import plural
 from gke_ai.forecast.simulation import Configuration, Simulation, Track
 from gke_ai.svg import Canvas, fitted, number, width, wrapped
 

@@ -18,12 +18,12 @@ from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.table import simulated
 from gke_ai.forecast.simulate import imports
 from gke_ai.forecast.simulate.availability import Capacity
-from gke_ai.forecast.simulate.compared import Replayed, Side, simulation, written_days
+from gke_ai.forecast.simulate.compared import Side, simulation, written_days
 from gke_ai.forecast.simulate.generate import generate
 from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.replay import Replay
-from gke_ai.forecast.simulate.result import HOUR, day, end_of, pool_day
+from gke_ai.forecast.simulate.result import HOUR, Day, day, end_of, pool_day
 from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
@@ -144,10 +144,10 @@ def replayed(queues: Queues, trace: tuple[Submission, ...], seed: int, work: str
     return replay, capacity
 
 
-def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, prices: Prices | None) -> Replayed:
+def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, prices: Prices | None) -> Day:
     """Returns the day of a replay until an end."""
     pools = [pool_day(group, capacity, end, prices) for group in replay.groups(end)]
-    return Replayed(day(queues, replay.runs, replay.late, pools, end), replay.runs)
+    return day(queues, replay.runs, replay.late, pools, end)
 
 
 def next_step(options: Options) -> str:

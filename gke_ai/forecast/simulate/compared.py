@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gke_ai.catalog.capacity import title_of
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import HOUR, Day, PoolDay, QueueDay, written_run
-from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.simulate.spans import evicted_at, held, waits
+from gke_ai.forecast.simulate.run import Run, add_means, closed
 from gke_ai.forecast.simulate.unhappiest import unhappiest, unit_of
 from gke_ai.forecast.simulation import POOL, QUEUE, VERSION, Configuration, Figure, Simulation, Track
 
@@ -24,20 +22,12 @@ Item = TypeVar("Item", QueueDay, PoolDay)
 
 
 @dataclass(frozen=True)
-class Replayed:
-    """A day with its runs, for one configuration and one seed."""
-
-    day: Day
-    runs: Sequence[Run]
-
-
-@dataclass(frozen=True)
 class Side:
     """A configuration with its queues, and a day for each seed."""
 
     name: str
     queues: Queues
-    days: Sequence[Replayed]
+    days: Sequence[Day]
 
 
 def _share(find: Callable[[list[float]], float]) -> Callable[[QueueDay], float | None]:
@@ -49,41 +39,37 @@ def _waited(name: str) -> Callable[[QueueDay], float | None]:
 
 
 # The keys are those of gke_ai/forecast/render/measures.py.
-QUEUE_FIGURES: Mapping[str, Callable[[QueueDay], float | None]] = MappingProxyType(
-    {
-        "quota": lambda queue: queue.quota,
-        "runs": lambda queue: queue.submitted,
-        "never_started": lambda queue: queue.never_started,
-        "failed": lambda queue: queue.failed,
-        **{f"wait_{name}": _waited(name) for name in ("p50", "p90", "p99", "longest")},
-        "wait_for_nodes": lambda queue: queue.waited_for_nodes.get("p90"),
-        "preemptions": lambda queue: queue.preemptions,
-        "reclaims": lambda queue: queue.reclaims,
-        "lost_hours": lambda queue: queue.lost_hours + queue.lost_with_nodes_hours,
-        "used_hours": lambda queue: queue.used_hours,
-        "use": _share(lambda use: sum(use) / len(use)),
-        "busiest": _share(max),
-    }
-)
-POOL_FIGURES: Mapping[str, Callable[[PoolDay], float | None]] = MappingProxyType(
-    {
-        "paid_hours": lambda pool: pool.paid_hours,
-        "used_hours": lambda pool: pool.used_hours,
-        "idle_hours": lambda pool: pool.idle_hours,
-        "starting_hours": lambda pool: pool.starting_hours,
-        "nodes": lambda pool: sum(pool.nodes) / len(pool.nodes) if pool.nodes else 0.0,
-        "most_nodes": lambda pool: max(pool.nodes, default=0.0),
-        "reclaims": lambda pool: pool.reclaims,
-        "refused": lambda pool: pool.refused,
-        "stockout_hours": lambda pool: pool.stockout_hours,
-        "cost": lambda pool: pool.cost,
-    }
-)
+QUEUE_FIGURES: Mapping[str, Callable[[QueueDay], float | None]] = {
+    "quota": lambda queue: queue.quota,
+    "runs": lambda queue: queue.submitted,
+    "never_started": lambda queue: queue.never_started,
+    "failed": lambda queue: queue.failed,
+    **{f"wait_{name}": _waited(name) for name in ("p50", "p90", "p99", "longest")},
+    "wait_for_nodes": lambda queue: queue.waited_for_nodes.get("p90"),
+    "preemptions": lambda queue: queue.preemptions,
+    "reclaims": lambda queue: queue.reclaims,
+    "lost_hours": lambda queue: queue.lost_hours + queue.lost_with_nodes_hours,
+    "used_hours": lambda queue: queue.used_hours,
+    "use": _share(lambda use: sum(use) / len(use)),
+    "busiest": _share(max),
+}
+POOL_FIGURES: Mapping[str, Callable[[PoolDay], float | None]] = {
+    "paid_hours": lambda pool: pool.paid_hours,
+    "used_hours": lambda pool: pool.used_hours,
+    "idle_hours": lambda pool: pool.idle_hours,
+    "starting_hours": lambda pool: pool.starting_hours,
+    "nodes": lambda pool: sum(pool.nodes) / len(pool.nodes) if pool.nodes else 0.0,
+    "most_nodes": lambda pool: max(pool.nodes, default=0.0),
+    "reclaims": lambda pool: pool.reclaims,
+    "refused": lambda pool: pool.refused,
+    "stockout_hours": lambda pool: pool.stockout_hours,
+    "cost": lambda pool: pool.cost,
+}
 
 
 def simulation(stack: str, trace: str, seeds: Sequence[int], sides: Sequence[Side], notes: Sequence[str]) -> Simulation:
     """Returns the result. Tracks and unhappiest runs are those of the first seed."""
-    hours = max(side.days[0].day.hours for side in sides)
+    hours = max(side.days[0].hours for side in sides)
     length = bin_seconds(hours)
     return Simulation(
         VERSION,
@@ -94,19 +80,16 @@ def simulation(stack: str, trace: str, seeds: Sequence[int], sides: Sequence[Sid
         tuple(_configuration(side, length, hours) for side in sides),
         tuple(figures(sides)),
         tuple(notes),
-        next(
-            (pool.currency for side in sides for replayed in side.days for pool in replayed.day.pools if pool.currency),
-            "",
-        ),
+        next((pool.currency for side in sides for day in side.days for pool in day.pools if pool.currency), ""),
     )
 
 
 def written_days(sides: Sequence[Side], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yields each day of each configuration and seed as plain data, with every run."""
     for side in sides:
-        for seed, replayed in zip(seeds, side.days, strict=True):
-            runs = [written_run(run) for run in replayed.runs]
-            queues, pools = ([asdict(item) for item in items] for items in (replayed.day.queues, replayed.day.pools))
+        for seed, day in zip(seeds, side.days, strict=True):
+            runs = [written_run(run) for run in day.runs]
+            queues, pools = ([asdict(item) for item in items] for items in (day.queues, day.pools))
             yield {"configuration": side.name, "seed": seed, "queues": queues, "pools": pools, "runs": runs}
 
 
@@ -124,7 +107,7 @@ def _figures(
     find: Callable[[Day], Mapping[str, Item]],
     figures_of: Mapping[str, Callable[[Item], float | None]],
 ) -> Iterator[Figure]:
-    items = [[find(replayed.day) for replayed in side.days] for side in sides]
+    items = [[find(day) for day in side.days] for side in sides]
     for name in dict.fromkeys(name for days in items for day in days for name in day):
         for key, value_of in figures_of.items():
             values = (tuple(_value(day.get(name), value_of) for day in days) for days in items)
@@ -149,10 +132,10 @@ def bin_seconds(hours: float) -> float:
 
 def _configuration(side: Side, length: float, hours: float) -> Configuration:
     first = side.days[0]
-    late = sum(replayed.day.late for replayed in side.days)
+    late = sum(day.late for day in side.days)
     bins = max(1, int(-(-hours * HOUR // length)))
     tracks = tuple(track(name, first.runs, side.queues, length, bins) for name in side.queues.cluster_queues)
-    return Configuration(side.name, first.day.hours, late, tracks, unhappiest(first.runs, side.queues))
+    return Configuration(side.name, first.hours, late, tracks, unhappiest(first.runs, side.queues))
 
 
 def track(name: str, runs: Sequence[Run], queues: Queues, length: float, bins: int) -> Track:
@@ -161,9 +144,9 @@ def track(name: str, runs: Sequence[Run], queues: Queues, length: float, bins: i
     use, waiting, preempted = [0.0] * bins, [0.0] * bins, [0] * bins
     end = length * bins
     for run in own:
-        _add(use, held(run, end), length, run.accelerators)
-        _add(waiting, waits(run, end), length, 1)
-        for stop in evicted_at(run):
+        add_means(use, closed(run.admitted, end), length, run.accelerators)
+        add_means(waiting, run.waits(end), length, 1)
+        for stop in run.evicted_at:
             preempted[min(bins - 1, int(stop // length))] += 1
     quota = queues.quota(name, queues.accelerator(name))
     return Track(name, unit_of(queues, name), quota, _rounded(use), _rounded(waiting), tuple(preempted))
@@ -171,11 +154,3 @@ def track(name: str, runs: Sequence[Run], queues: Queues, length: float, bins: i
 
 def _rounded(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(round(value, 3) for value in values)
-
-
-def _add(bins: list[float], spans: Sequence[tuple[float, float]], length: float, amount: float) -> None:
-    """Adds an amount over spans of time to the means of bins."""
-    for start, stop in spans:
-        for number in range(int(start // length), min(len(bins), int(-(-stop // length)))):
-            within = min(stop, (number + 1) * length) - max(start, number * length)
-            bins[number] += within / length * amount

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,
@@ -36,6 +36,8 @@ GIB = 2**30
 # Where a format does not say how much memory a run needs.
 MEMORY_PER_CPU = 4.0
 Row = Mapping[str, str]
+Submissions = tuple[Submission, ...]
+Item = TypeVar("Item")
 
 
 class Skipped(Exception):
@@ -61,8 +63,8 @@ class Cells:
     def number(self, column: str) -> float:
         return float(self.read(column, number(0, 1e12)))
 
-    def count(self, column: str, low: int = 0) -> int:
-        return int(self.read(column, integer(low, 999_999)))
+    def count(self, column: str) -> int:
+        return int(self.read(column, integer(0, 999_999)))
 
     def time(self, column: str) -> float:
         return float(self.read(column, _time))
@@ -137,30 +139,34 @@ def _slurm(cells: Cells, group: str) -> Submission:
 
 # Readers of CSV formats, each with the columns that it needs.
 _SLURM = ("gpu_num", "cpu_num", "node_num", "submit_time", "start_time", "duration")
-TABLES: Mapping[str, tuple[Callable[[Cells], Submission], tuple[str, ...]]] = MappingProxyType(
-    {
-        "alibaba": (
-            alibaba,
-            ("cpu_milli", "memory_mib", "num_gpu", "qos", "creation_time", "deletion_time", "scheduled_time"),
-        ),
-        "acme": (acme, (*_SLURM, "type")),
-        "helios": (helios, (*_SLURM, "vc")),
-    }
-)
+TABLES: Mapping[str, tuple[Callable[[Cells], Submission], tuple[str, ...]]] = {
+    "alibaba": (
+        alibaba,
+        ("cpu_milli", "memory_mib", "num_gpu", "qos", "creation_time", "deletion_time", "scheduled_time"),
+    ),
+    "acme": (acme, (*_SLURM, "type")),
+    "helios": (helios, (*_SLURM, "vc")),
+}
 FORMATS = (*TABLES, "philly", "snapshot")
 
 
 def import_table(path: Path, form: str, queues: Mapping[str, str]) -> tuple[Submission, ...]:
     """Returns the runs of a file in a CSV format, from time 0. Stops at the first bad row, with its column."""
     reader, columns = TABLES[form]
+    rows = ((f"line {line}", Cells(row, queues)) for line, row in rows_of(path, columns))
+    return collected(path, rows, reader)
+
+
+def collected(path: Path, items: Iterable[tuple[str, Item]], reader: Callable[[Item], Submission]) -> Submissions:
+    """Returns what a reader makes of the items of a file, from time 0. Stops at the first bad one, with its place."""
     runs = []
-    for line, row in rows_of(path, columns):
+    for place, item in items:
         try:
-            runs.append(reader(Cells(row, queues)))
+            runs.append(reader(item))
         except Skipped:
             continue
         except Mistake as mistake:
-            raise Stop(f"{path}, line {line}, {mistake}.") from None
+            raise Stop(f"{path}, {place}, {mistake}.") from None
     return from_zero(path, runs)
 
 
@@ -173,28 +179,21 @@ def import_philly(path: Path, queues: Mapping[str, str]) -> tuple[Submission, ..
     jobs = json_of(path)
     if not isinstance(jobs, list) or len(jobs) > MAX_ROWS:
         raise Stop(f"{path} is not a list of at most {MAX_ROWS:,} jobs. Replay a part of it.")
-    runs = []
-    for position, job in enumerate(jobs):
-        try:
-            runs.append(_philly_job(job, queues))
-        except Skipped:
-            continue
-        except Mistake as mistake:
-            raise Stop(f"{path}, job {position + 1}, {mistake}.") from None
-        except (KeyError, TypeError, AttributeError):
-            raise Stop(f"{path}, job {position + 1}: it does not have the fields of cluster_job_log.") from None
-    return from_zero(path, runs)
+    return collected(path, ((f"job {number}", job) for number, job in enumerate(jobs, 1)), partial(philly, queues))
 
 
-def _philly_job(job: Mapping[str, Any], queues: Mapping[str, str]) -> Submission:
-    attempts = [entry for entry in job["attempts"] if _is_time(entry["start_time"]) and _is_time(entry["end_time"])]
-    if not attempts or not attempts[-1]["detail"]:
-        raise Skipped
-    row = {"vc": str(job["vc"]), "submitted_time": str(job["submitted_time"])}
-    cells = Cells(row, queues)
-    seconds = sum(_time(entry["end_time"]) - _time(entry["start_time"]) for entry in attempts)
-    servers = attempts[-1]["detail"]
-    gpus = sum(len(server["gpus"]) for server in servers)
+def philly(queues: Mapping[str, str], job: Mapping[str, Any]) -> Submission:
+    """A job of `cluster_job_log`."""
+    try:
+        attempts = [entry for entry in job["attempts"] if _is_time(entry["start_time"]) and _is_time(entry["end_time"])]
+        if not attempts or not attempts[-1]["detail"]:
+            raise Skipped
+        cells = Cells({"vc": str(job["vc"]), "submitted_time": str(job["submitted_time"])}, queues)
+        seconds = sum(_time(entry["end_time"]) - _time(entry["start_time"]) for entry in attempts)
+        servers = attempts[-1]["detail"]
+        gpus = sum(len(server["gpus"]) for server in servers)
+    except (KeyError, TypeError, AttributeError):
+        raise Mistake("it does not have the fields of cluster_job_log") from None
     total = (gpus, gpus * 4.0, gpus * 4.0 * MEMORY_PER_CPU)
     return run(cells, "vc", cells.time("submitted_time"), len(servers), total, seconds)
 
@@ -213,16 +212,11 @@ def json_of(path: Path) -> Any:
 
 def import_snapshot(path: Path, snapshot: Snapshot) -> tuple[Submission, ...]:
     """Returns the finished Workloads of a snapshot, and those that run for as long as they have run, from time 0."""
-    runs = []
-    for workload in snapshot.of("Workload"):
-        try:
-            runs.append(_workload(workload, snapshot.taken_at))
-        except Skipped:
-            continue
-    return from_zero(path, runs)
+    items = (("Workload", workload) for workload in snapshot.of("Workload"))
+    return collected(path, items, partial(_workload, snapshot.taken_at))
 
 
-def _workload(workload: Mapping[str, Any], now: datetime) -> Submission:
+def _workload(now: datetime, workload: Mapping[str, Any]) -> Submission:
     metadata, spec = workload["metadata"], workload["spec"]
     admitted = condition(workload, "Admitted")
     if not admitted or not (holds(workload, "Admitted") or holds(workload, "Finished")) or "queueName" not in spec:

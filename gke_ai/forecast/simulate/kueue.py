@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,6 +22,7 @@ from gke_ai.emulation import RUN
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
 from gke_ai.kube.client import client_of, follow, request
+from gke_ai.kube.objects import holds
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -116,7 +117,14 @@ def started(emulator: Scratch, queues: Queues) -> Iterator[Kueue]:
     values.write_text(yaml.safe_dump(chart))
     log = emulator.state / "queues.log"
     with log.open("w") as output:
-        process = _start(emulator, values, output)
+        process = subprocess.Popen(
+            [RUN, "queues", KUEUE_VERSION, str(values)],
+            env=emulator.environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+        )
         try:
             first = process.stdout.readline() if process.stdout else ""
             if not first:
@@ -147,17 +155,6 @@ def configuration(queues: Queues) -> dict[str, Any]:
         "clientConnection": {"qps": 1000, "burst": 2000},
         **queues.manager,
     }
-
-
-def _start(emulator: Scratch, values: Path, log: IO[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [RUN, "queues", KUEUE_VERSION, str(values)],
-        env=emulator.environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-    )
 
 
 def ask(process: subprocess.Popen[str], content: Object, log: Path) -> Any:
@@ -191,12 +188,9 @@ def _create(api: ApiClient, queues: Queues) -> None:
             time.sleep(0.3)
     fewest = math.inf
     while inactive := [
-        f"{item['metadata']['name']}"
+        str(item["metadata"]["name"])
         for item in request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues").body["items"]
-        if not any(
-            entry["type"] == "Active" and entry["status"] == "True"
-            for entry in item.get("status", {}).get("conditions", [])
-        )
+        if not holds(item, "Active")
     ]:
         if len(inactive) < fewest:  # hundreds of queues take a busy machine minutes
             fewest, deadline = len(inactive), time.monotonic() + READY_SECONDS

@@ -156,17 +156,16 @@ class Queues:
         """Yields the objects with the paths of their collections, in the order in which the program creates them."""
         kueue = f"/apis/{KUEUE_API}"
         for namespace in sorted({local.namespace for local in self.stack.queues.local_queues} - {"default"}):
-            yield "/api/v1/namespaces", _object("v1", "Namespace", namespace)
+            yield "/api/v1/namespaces", new_object("Namespace", namespace, version="v1")
         for flavor in self.stack.flavors:
             # No controller provisions nodes, so the admission check of queued provisioning is left out.
             spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels))
-            yield f"{kueue}/resourceflavors", _object(KUEUE_API, "ResourceFlavor", flavor.section.name, spec=spec)
+            yield f"{kueue}/resourceflavors", new_object("ResourceFlavor", flavor.section.name, spec)
         for name, queue in self.cluster_queues.items():
             spec = cluster_queue(with_quotas(queue), set())
-            yield f"{kueue}/clusterqueues", _object(KUEUE_API, "ClusterQueue", name, spec=spec)
+            yield f"{kueue}/clusterqueues", new_object("ClusterQueue", name, spec)
         for local in self.stack.queues.local_queues:
-            item = _object(KUEUE_API, "LocalQueue", local.name, spec={"clusterQueue": local.cluster_queue})
-            item["metadata"]["namespace"] = local.namespace
+            item = new_object("LocalQueue", local.name, {"clusterQueue": local.cluster_queue}, local.namespace)
             yield f"{kueue}/namespaces/{local.namespace}/localqueues", item
 
 
@@ -178,18 +177,17 @@ def workload(number: int, row: Submission, priority: int, accelerator: str) -> O
         requests[accelerator] = str(row.accelerators)
     container = {"name": "main", "image": "simulated", "resources": {"requests": requests}}
     pod = {"containers": [container], "restartPolicy": "Never"}
-    item = _object(KUEUE_API, "Workload", name_of(number))
+    pod_sets = [{"name": "main", "count": row.pods, "template": {"metadata": {}, "spec": pod}}]
+    return numbered(number, namespace, {"queueName": queue, "priority": priority, "podSets": pod_sets})
+
+
+def numbered(number: int, namespace: str, spec: Object) -> Object:
+    """Returns the Workload of the number-th submission with a spec."""
+    item = new_object("Workload", name_of(number), {"active": True, **spec}, namespace)
     item["metadata"] |= {
-        "namespace": namespace,
         "uid": f"00000000-0000-4000-8000-{number:012d}",
         "creationTimestamp": second(number),
         "generation": 1,
-    }
-    item["spec"] = {
-        "active": True,
-        "queueName": queue,
-        "priority": priority,
-        "podSets": [{"name": "main", "count": row.pods, "template": {"metadata": {}, "spec": pod}}],
     }
     return item
 
@@ -222,5 +220,10 @@ def stamped(item: Mapping[str, Any], number: int) -> Object:
     return {**item, "status": {**item["status"], "conditions": conditions}}
 
 
-def _object(version: str, kind: str, name: str, **content: Any) -> Object:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
+def new_object(
+    kind: str, name: str, spec: Object | None = None, namespace: str = "", version: str = KUEUE_API
+) -> Object:
+    """Returns an object, by default of an API of Kueue."""
+    place = {"namespace": namespace} if namespace else {}
+    content = {} if spec is None else {"spec": spec}
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **place}, **content}

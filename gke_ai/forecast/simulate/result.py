@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import EXPIRED, RECLAIMED, Group
 from gke_ai.forecast.simulate.objects import Queues
-from gke_ai.forecast.simulate.run import Run, Span
+from gke_ai.forecast.simulate.run import Run, Span, add_means, closed
 from gke_ai.registered.prices import Prices
 
 HOUR = 3600.0
@@ -113,12 +113,14 @@ class Day:
         late: Decisions of Kueue that came after the simulated clock had moved on. More than 0: their times are wrong.
         queues: The cluster queues, in the order of the configuration.
         pools: The pools, in the order of the configuration. Empty if nodes were not simulated.
+        runs: What became of each submission.
     """
 
     hours: float
     late: int
     queues: list[QueueDay]
-    pools: list[PoolDay] = field(default_factory=list)
+    pools: list[PoolDay]
+    runs: Sequence[Run]
 
 
 def written_run(run: Run) -> dict[str, object]:
@@ -157,7 +159,7 @@ def day(
         )
         for name in names
     ]
-    return Day(round(end / HOUR, 3), late, days, [*pools])
+    return Day(round(end / HOUR, 3), late, days, [*pools], runs)
 
 
 def queue_day(name: str, quota: float, runs: Sequence[Run], end: float) -> QueueDay:
@@ -240,18 +242,9 @@ def by_hour(weighted: Iterable[tuple[Sequence[Span], float]], end: float) -> lis
     """Returns the mean weight of the spans in each hour until the end of the day."""
     hours = [0.0] * math.ceil(end / HOUR)
     for spans, weight in weighted:
-        for start, stop in _closed(spans, end):
-            for hour in range(int(start // HOUR), math.ceil(stop / HOUR)):
-                within = min(stop, (hour + 1) * HOUR) - max(start, hour * HOUR)
-                hours[hour] += within / HOUR * weight
+        add_means(hours, closed(spans, end), HOUR, weight)
     return hours
 
 
 def _hours(spans: Sequence[Span], end: float) -> float:
-    return sum(stop - start for start, stop in _closed(spans, end)) / HOUR
-
-
-def _closed(spans: Sequence[Span], end: float) -> Iterator[tuple[float, float]]:
-    for start, stop in spans:
-        if start < end:
-            yield start, min(end, end if stop is None else stop)
+    return sum(stop - start for start, stop in closed(spans, end)) / HOUR

@@ -5,8 +5,10 @@ All times are seconds of the simulated clock. A span is a start and an end; the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from gke_ai.forecast.simulate.trace import Submission
 
@@ -82,6 +84,28 @@ class Run:
         """Seconds with quota, but without all nodes. Includes their start and that of the containers."""
         return total(self.admitted) - total(self.spans)
 
+    @property
+    def ended_at(self) -> float | None:
+        """When it had done all its work, or None."""
+        return self.spans[-1][1] if self.ended else None
+
+    @property
+    def evicted_at(self) -> list[float]:
+        """When Kueue evicted it."""
+        stops = [stop for _, stop in self.admitted if stop is not None]
+        return stops[:-1] if self.ended or self.failed else stops
+
+    def waits(self, end: float) -> list[tuple[float, float]]:
+        """Returns the times without quota from the submission on, until its end or that of the day."""
+        later = [] if self.ended or self.failed else [(max(end, self.row.time), 0.0)]
+        times = [
+            (0.0, self.row.time),
+            *((start, end if stop is None else stop) for start, stop in self.admitted),
+            *later,
+        ]
+        gaps = ((before[1], after[0]) for before, after in pairwise(times))
+        return [(start, stop) for start, stop in gaps if stop > start]
+
     def admit(self, now: float) -> None:
         """Takes note of its admission."""
         self.admitted.append((now, None))
@@ -142,3 +166,16 @@ def close(spans: list[Span], now: float) -> None:
 def total(spans: Sequence[Span]) -> float:
     """The seconds of all spans that have ended."""
     return sum(end - start for start, end in spans if end is not None)
+
+
+def closed(spans: Sequence[Span], end: float) -> list[tuple[float, float]]:
+    """Returns the spans until the end of the day, at which an open one ends."""
+    return [(start, min(end, end if stop is None else stop)) for start, stop in spans if start < end]
+
+
+def add_means(bins: list[float], spans: Sequence[tuple[float, float]], length: float, amount: float) -> None:
+    """Adds an amount over spans of time to the means of bins of a length in seconds."""
+    for start, stop in spans:
+        for number in range(int(start // length), min(len(bins), math.ceil(stop / length))):
+            within = min(stop, (number + 1) * length) - max(start, number * length)
+            bins[number] += within / length * amount

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 
 from gke_ai.terminal import Stop
 
@@ -20,8 +19,7 @@ MAX_BYTES, MAX_ROWS = 32 * 2**20, 100_000
 # A Workload object of Kueue has at most 1,000 pods or so in practice; the limits are far above any real run.
 MAX_PODS, MAX_PER_POD, MAX_SECONDS = 10_000, 100_000.0, 366 * 86_400.0
 SHOWN_MISTAKES, SHOWN_TEXT = 10, 60
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_QUEUE = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}")
+_NAME = "[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,15 @@ def integer(low: int, high: int) -> Callable[[str], int]:
     return read_integer
 
 
-def _queue(text: str) -> str:
-    if not _QUEUE.fullmatch(text):
-        raise Mistake("use NAMESPACE/NAME of a local queue")
-    return text
+def matching(pattern: str, wanted: str) -> Callable[[str], str]:
+    """Returns a reader of texts with a pattern."""
 
+    def read_text(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise Mistake(f"use {wanted}")
+        return text
 
-def _priority(text: str) -> str:
-    if text and not _NAME.fullmatch(text):
-        raise Mistake("use the name of a priority class, or nothing")
-    return text
+    return read_text
 
 
 def _spot(text: str) -> bool:
@@ -101,20 +98,18 @@ def _spot(text: str) -> bool:
     return text == "yes"
 
 
-COLUMNS: Mapping[str, Callable[[str], object]] = MappingProxyType(
-    {
-        "time": number(0, MAX_SECONDS),
-        "queue": _queue,
-        "priority": _priority,
-        "pods": integer(1, MAX_PODS),
-        "accelerators": integer(0, int(MAX_PER_POD)),
-        "cpu": number(0, MAX_PER_POD),
-        "memory": number(0, MAX_PER_POD),
-        "duration": number(1, MAX_SECONDS),
-        "checkpoint": lambda text: number(0, MAX_SECONDS)(text or "0"),
-        "spot": _spot,
-    }
-)
+COLUMNS: Mapping[str, Callable[[str], object]] = {
+    "time": number(0, MAX_SECONDS),
+    "queue": matching(f"{_NAME}/{_NAME}", "NAMESPACE/NAME of a local queue"),
+    "priority": matching(f"({_NAME})?", "the name of a priority class, or nothing"),
+    "pods": integer(1, MAX_PODS),
+    "accelerators": integer(0, int(MAX_PER_POD)),
+    "cpu": number(0, MAX_PER_POD),
+    "memory": number(0, MAX_PER_POD),
+    "duration": number(1, MAX_SECONDS),
+    "checkpoint": lambda text: number(0, MAX_SECONDS)(text or "0"),
+    "spot": _spot,
+}
 OPTIONAL = ("checkpoint", "spot")
 assert list(COLUMNS) == [field.name for field in fields(Submission)]
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.forecast.names import join_names
-from gke_ai.forecast.render.measures import duration, plural, times
+from gke_ai.forecast.names import join_names, plural
+from gke_ai.forecast.render.measures import duration, times
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import end_of
-from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.simulate.spans import ended_at, held, waits
+from gke_ai.forecast.simulate.run import Run, closed
 from gke_ai.forecast.simulation import Unhappy
 
 SHOWN = 10
@@ -35,8 +34,7 @@ def unhappiest(runs: Sequence[Run], queues: Queues) -> tuple[Unhappy, ...]:
 
 def delay(run: Run) -> float | None:
     """Seconds from the submission to the end, less the duration. None if it has not ended."""
-    end = ended_at(run)
-    return None if end is None else end - run.row.time - run.row.duration
+    return None if run.ended_at is None else run.ended_at - run.row.time - run.row.duration
 
 
 def _unhappy(run: Run, seconds: float | None, waited: Waited) -> Unhappy:
@@ -89,7 +87,7 @@ class Waited:
         self._run = run
         self._queues = queues
         self._end = end
-        self._span = max(waits(run, end), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
+        self._span = max(run.waits(end), key=lambda span: span[1] - span[0], default=(0.0, 0.0))
         names = sharing(queues, run.cluster_queue)
         self._others = [other for other in runs if other.cluster_queue in names and other is not run]
         self.unit = unit_of(queues, run.cluster_queue)
@@ -141,7 +139,7 @@ class Waited:
     def _held(self, other: Run) -> float:
         """Accelerator-seconds that a run held meanwhile."""
         start, stop = self._span
-        spans = held(other, self._end)
+        spans = closed(other.admitted, self._end)
         return other.accelerators * sum(max(0.0, min(end, stop) - max(begin, start)) for begin, end in spans)
 
     def _overtaken(self) -> Iterator[str]:

@@ -22,6 +22,7 @@ from gke_ai.forecast.snapshot.fields import SELECTED, kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.kube.objects import Object
+from gke_ai.kube.values import texts
 
 DIGITS = 10
 # Of the name of a Workload: as many digits of a hash, after a prefix. Together they fit in a label.
@@ -118,18 +119,7 @@ def stack_names(resources: Iterable[Object]) -> Iterator[str]:
     """Yields every text in the Kubernetes objects that a stack records, except those of Secrets."""
     for resource in resources:
         if resource["type"].startswith("kubernetes:") and not resource["type"].endswith(":Secret"):
-            yield from _texts(resource.get("inputs") or {})
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for part in value.values():
-            yield from _texts(part)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts(part)
-    elif isinstance(value, str):
-        yield value
+            yield from (text for _, text in texts(resource.get("inputs")))
 
 
 class _Names:

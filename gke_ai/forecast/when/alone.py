@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
+from gke_ai.forecast.simulate.objects import new_object
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.queues import flavors_of
@@ -101,9 +102,8 @@ def renamed(spec: Object) -> Object:
     }
 
 
-def _copy(kind: str, name: str, spec: Object, namespace: str = "") -> dict[str, Any]:
-    place = {"namespace": namespace} if namespace else {}
-    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": PREFIX + name, **place}, "spec": spec}
+def _copy(kind: str, name: str, spec: Object, namespace: str = "") -> Object:
+    return new_object(kind, PREFIX + name, {**spec}, namespace)
 
 
 def _create(api: ApiClient, path: str, item: Object) -> None:

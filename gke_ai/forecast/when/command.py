@@ -21,16 +21,16 @@ from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.answer import Answer, Run, answer, holders, is_decided, own_workload, roots, sharing, waiting
 from gke_ai.forecast.durations import records
+from gke_ai.forecast.names import plural
 from gke_ai.forecast.rehearse import delays
+from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
 from gke_ai.forecast.rehearse.manifests import Change, Manifest
 from gke_ai.forecast.rehearse.plain import NAME, Manifests, check_version
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
-from gke_ai.forecast.rehearse.sources import Started
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render.measures import duration
-from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
@@ -102,7 +102,7 @@ def asked(
     recorder: Recorder,
     manifest: Manifest,
     queue: str,
-    start: Callable[[], Started],
+    start: Callable[[], Applied],
     quiet: float = delays.QUIET_SECONDS,
 ) -> Answer:
     """Submits a run to a cluster that has settled, and returns what Kueue decides about it and who is before it."""

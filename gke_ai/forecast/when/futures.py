@@ -21,7 +21,7 @@ from gke_ai.forecast.rehearse.graft import complete
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.nodes import Nodes
-from gke_ai.forecast.simulate.objects import Object, Queues, name_of, second
+from gke_ai.forecast.simulate.objects import Object, Queues, new_object, numbered, second
 from gke_ai.forecast.simulate.replay import LONGEST_WAIT, Decider, Replay
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
@@ -136,25 +136,21 @@ class Copies(Queues):
     def objects(self) -> Iterator[tuple[str, Object]]:
         kueue = f"/apis/{KUEUE_API}"
         for namespace in sorted({name.partition("/")[0] for name in self.local}):
-            yield "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            yield "/api/v1/namespaces", new_object("Namespace", namespace, version="v1")
         for flavor in self.snapshot.of("ResourceFlavor"):
             spec = {key: value for key, value in (flavor.get("spec") or {}).items() if key != "topologyName"}
-            yield f"{kueue}/resourceflavors", _object("ResourceFlavor", flavor["metadata"]["name"], spec)
+            yield f"{kueue}/resourceflavors", new_object("ResourceFlavor", flavor["metadata"]["name"], spec)
         for number in range(self.replays):
             for cohort in self.snapshot.of("Cohort"):
                 name = _copied(number, cohort["metadata"]["name"])
-                yield f"{kueue}/cohorts", _object("Cohort", name, _renamed(number, cohort.get("spec") or {}))
+                yield f"{kueue}/cohorts", new_object("Cohort", name, _renamed(number, cohort.get("spec") or {}))
             for name, item in self.members.items():
                 spec = {**_renamed(number, item["spec"]), "namespaceSelector": {}}
-                yield f"{kueue}/clusterqueues", _object("ClusterQueue", _copied(number, name), spec)
+                yield f"{kueue}/clusterqueues", new_object("ClusterQueue", _copied(number, name), spec)
             for item in self.local.values():
                 metadata = item["metadata"]
-                local = _object(
-                    "LocalQueue",
-                    _copied(number, metadata["name"]),
-                    {"clusterQueue": _copied(number, item["spec"]["clusterQueue"])},
-                )
-                local["metadata"]["namespace"] = metadata["namespace"]
+                spec = {"clusterQueue": _copied(number, item["spec"]["clusterQueue"])}
+                local = new_object("LocalQueue", _copied(number, metadata["name"]), spec, metadata["namespace"])
                 yield f"{kueue}/namespaces/{metadata['namespace']}/localqueues", local
 
 
@@ -166,10 +162,6 @@ def _renamed(number: int, spec: Object) -> Object:
     left_out = ("admissionChecksStrategy", "stopPolicy")
     names = {key: _copied(number, spec[key]) for key in ("cohortName", "parentName") if spec.get(key)}
     return {**{key: value for key, value in spec.items() if key not in left_out}, **names}
-
-
-def _object(kind: str, name: str, spec: Object) -> Object:
-    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 class Futures:
@@ -243,17 +235,8 @@ class Futures:
         spec = {
             key: value for key, value in source["spec"].items() if key in ("podSets", "priority", "priorityClassRef")
         }
-        item = _object(
-            "Workload",
-            name_of(run.number),
-            {**spec, "active": True, "queueName": _copied(future.replay, source["spec"]["queueName"])},
-        )
-        item["metadata"] |= {
-            "namespace": metadata["namespace"],
-            "uid": f"00000000-0000-4000-8000-{run.number:012d}",
-            "creationTimestamp": second(run.number),
-            "generation": 1,
-        }
+        spec["queueName"] = _copied(future.replay, source["spec"]["queueName"])
+        item = numbered(run.number, metadata["namespace"], spec)
         admission = (source.get("status") or {}).get("admission")
         if admission and condition(source, "QuotaReserved").get("status") == "True":
             item["status"] = self._status(future.replay, admission, run.number)

@@ -42,22 +42,20 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
             *(self.pulumi, self.plugins, self.login, self.python),
             *(self.hugging_face, self.gateway_api_key, self.models, self.advisories, self.images, self.kubectl),
         )
-        tools = [*self._all(self.gcloud)]
-        yield from tools
-        if any(finding.state == MISSING for finding in tools):
-            yield Finding(UNCHECKED, "Google Cloud", "install gcloud first")
-            return
-        yield from self._all(self.auth_plugin, self.account)
-        findings = [*self._all(self.credentials)]
-        yield from findings
-        if any(finding.state == MISSING for finding in findings):
-            yield Finding(UNCHECKED, "Google Cloud", "log in with application default credentials first")
-            return
-        findings = [*self._all(self.project_exists)]
-        yield from findings
-        if any(finding.state != GOOD for finding in findings):
-            yield Finding(UNCHECKED, "resources of the project", f"create {self.project} first")
-            return
+        for checks, unchecked, first in (
+            ((self.gcloud,), "Google Cloud", "install gcloud"),
+            (
+                (self.auth_plugin, self.account, self.credentials),
+                "Google Cloud",
+                "log in with application default credentials",
+            ),
+            ((self.project_exists,), "resources of the project", f"create {self.project}"),
+        ):
+            findings = [*self._all(*checks)]
+            yield from findings
+            if findings[-1].state != GOOD:
+                yield Finding(UNCHECKED, unchecked, f"{first} first")
+                return
         yield from self._all(
             *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
             *(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from gke_ai.catalog import features, project_quotas
 from gke_ai.catalog.capacity import MODES
@@ -21,34 +20,32 @@ CLUSTERS = (
     *("container.operations.get", "container.clusterRoleBindings.create", "container.secrets.create"),
 )
 IN_CLUSTER = ("container.clusters.get", "container.clusterRoleBindings.create", "container.secrets.create")
-ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "roles/browser": ("resourcemanager.projects.get",),
-        "roles/iam.serviceAccountUser": ("iam.serviceAccounts.actAs",),
-        "roles/storage.admin": (
-            *("storage.buckets.create", "storage.buckets.get", "storage.buckets.update", "storage.buckets.delete"),
-            *("storage.buckets.getIamPolicy", "storage.buckets.setIamPolicy"),
-        ),
-        "roles/compute.networkAdmin": (
-            *("compute.networks.create", "compute.networks.delete", "compute.subnetworks.create"),
-            *("compute.routers.create", "compute.routers.update"),
-        ),
-        "roles/iam.serviceAccountAdmin": (
-            *("iam.serviceAccounts.create", "iam.serviceAccounts.delete"),
-            *("iam.serviceAccounts.getIamPolicy", "iam.serviceAccounts.setIamPolicy"),
-        ),
-        "roles/resourcemanager.projectIamAdmin": (
-            "resourcemanager.projects.getIamPolicy",
-            "resourcemanager.projects.setIamPolicy",
-        ),
-        "roles/serviceusage.serviceUsageAdmin": ("serviceusage.services.enable", "serviceusage.services.get"),
-        "roles/monitoring.editor": (
-            *("monitoring.dashboards.create", "monitoring.dashboards.update", "monitoring.dashboards.delete"),
-            *("monitoring.alertPolicies.create", "monitoring.alertPolicies.update", "monitoring.alertPolicies.delete"),
-        ),
-        "roles/secretmanager.admin": ("secretmanager.secrets.get", "secretmanager.secrets.setIamPolicy"),
-    }
-)
+ROLES: Mapping[str, tuple[str, ...]] = {
+    "roles/browser": ("resourcemanager.projects.get",),
+    "roles/iam.serviceAccountUser": ("iam.serviceAccounts.actAs",),
+    "roles/storage.admin": (
+        *("storage.buckets.create", "storage.buckets.get", "storage.buckets.update", "storage.buckets.delete"),
+        *("storage.buckets.getIamPolicy", "storage.buckets.setIamPolicy"),
+    ),
+    "roles/compute.networkAdmin": (
+        *("compute.networks.create", "compute.networks.delete", "compute.subnetworks.create"),
+        *("compute.routers.create", "compute.routers.update"),
+    ),
+    "roles/iam.serviceAccountAdmin": (
+        *("iam.serviceAccounts.create", "iam.serviceAccounts.delete"),
+        *("iam.serviceAccounts.getIamPolicy", "iam.serviceAccounts.setIamPolicy"),
+    ),
+    "roles/resourcemanager.projectIamAdmin": (
+        "resourcemanager.projects.getIamPolicy",
+        "resourcemanager.projects.setIamPolicy",
+    ),
+    "roles/serviceusage.serviceUsageAdmin": ("serviceusage.services.enable", "serviceusage.services.get"),
+    "roles/monitoring.editor": (
+        *("monitoring.dashboards.create", "monitoring.dashboards.update", "monitoring.dashboards.delete"),
+        *("monitoring.alertPolicies.create", "monitoring.alertPolicies.update", "monitoring.alertPolicies.delete"),
+    ),
+    "roles/secretmanager.admin": ("secretmanager.secrets.get", "secretmanager.secrets.setIamPolicy"),
+}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ class Check:
     step: str = ""
 
 
+def judged(good: bool, claim: str, subject: str, relied_on: str, found: str, step: str = "") -> Check:
+    """Returns the result of a claim that was compared. The step is for one that fails."""
+    return Check(PASS if good else FAIL, claim, subject, relied_on, found, "" if good else step)
+
+
 @dataclass
 class Comparison:
     """A recorded stack, its live cluster, and the calibration that the stack plans with."""

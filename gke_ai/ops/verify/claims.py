@@ -11,15 +11,15 @@ from gke_ai.catalog import features
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
-from gke_ai.kube.objects import label
+from gke_ai.kube.objects import holds, label
 from gke_ai.kube.pods import ACCELERATORS, amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl
-from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both, judged
 from gke_ai.ops.verify.live import Grant, bucket_command, releases, secrets
 from gke_ai.ops.verify.node_claims import NodeClaims
-from gke_ai.ops.verify.nodes import free_of, is_ready
+from gke_ai.ops.verify.nodes import free_of
 from gke_ai.ops.verify.pod_claims import PodClaims
 from gke_ai.registered.pools import flavor_pools, node_shape
 from gke_ai.registered.registration import RegisteredStack, Resource
@@ -51,15 +51,9 @@ class Verification(NodeClaims, PodClaims):
                     continue
                 # The emulator's version has no GKE suffix, so only the Kubernetes version is compared.
                 have, need = features.ordered(version), features.ordered(needed)
+                step = "upgrade the cluster, or remove the feature from the configuration"
                 enough = have >= need[: len(have)]
-                yield Check(
-                    PASS if enough else FAIL,
-                    "GKE version",
-                    f"{subject} for {feature}",
-                    relied_on,
-                    version,
-                    "" if enough else "upgrade the cluster, or remove the feature from the configuration",
-                )
+                yield judged(enough, "GKE version", f"{subject} for {feature}", relied_on, version, step)
 
     def webhooks(self) -> Iterator[Check]:
         """The webhooks of Kueue and JobSet are registered, have an endpoint, and answer a dry-run create."""
@@ -136,14 +130,7 @@ class Verification(NodeClaims, PodClaims):
                 if member in (binding.get("members") or [])
             )
             found = ", ".join(there) or "no role"
-            yield Check(
-                PASS if role in there else FAIL,
-                "grant",
-                subject,
-                relied_on,
-                found,
-                "" if role in there else bucket_command(bucket),
-            )
+            yield judged(role in there, "grant", subject, relied_on, found, bucket_command(bucket))
 
     def secrets(self) -> Iterator[Check]:
         """Secrets have the keys that pods read. Their values are not read."""
@@ -157,9 +144,8 @@ class Verification(NodeClaims, PodClaims):
             elif keys is None:
                 yield Check(FAIL, "secret", subject, relied_on, "no such Secret", step)
             else:
-                enough = secret.keys <= keys
                 found = f"keys {', '.join(sorted(keys))}" if keys else "no keys"
-                yield Check(PASS if enough else FAIL, "secret", subject, relied_on, found, "" if enough else step)
+                yield judged(secret.keys <= keys, "secret", subject, relied_on, found, step)
 
     # ----------------------------------------------------------------------------------------------------------- queues
     def quotas(self) -> Iterator[Check]:
@@ -190,7 +176,7 @@ class Verification(NodeClaims, PodClaims):
             return  # GKE creates nodes for pods, without a maximum
         have: dict[str, Fraction] = defaultdict(Fraction)
         for shape, max_nodes in pools:
-            own = [node for node in self.live.nodes if label(node, GKE_NODEPOOL) == shape.pool and is_ready(node)]
+            own = [node for node in self.live.nodes if label(node, GKE_NODEPOOL) == shape.pool and holds(node, "Ready")]
             if not own:
                 shows = f"a node of pool {shape.pool}"
                 subject = f"flavor {flavor.object_name}"
@@ -205,9 +191,8 @@ class Verification(NodeClaims, PodClaims):
         for (name, resource), amount in granted.items():
             if name == flavor.object_name:
                 relied_on, found = both(resource, amount, have[resource])
-                state = PASS if amount <= have[resource] else FAIL
                 subject = f"flavor {name}: {resource} of its nodes"
-                yield Check(state, "quota", subject, f"at least {relied_on}", found)
+                yield judged(amount <= have[resource], "quota", subject, f"at least {relied_on}", found)
 
 
 def features_of(stack: RegisteredStack) -> list[str]:

@@ -14,17 +14,15 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import CALIBRATION, calibration_file, read_figures
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from gke_ai.ops.verify.claims import Verification
 from gke_ai.ops.verify.durations import measure
 from gke_ai.ops.verify.live import Call, caller, recorded, take
-from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, new_console, new_table
+from gke_ai.terminal import new_console, new_table
 
-KEY = "gke-ai:calibration"
 LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
 STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}
 
@@ -37,10 +35,7 @@ def verify(stack: Stack, output: Path | None = None) -> int:
 
 def named_file(stack: Stack) -> Path | None:
     """Returns the calibration file that the configuration of the stack names."""
-    file = stack.file
-    content = read_configuration(file) if file.exists() else {}
-    name = (content.get("config") or {}).get(KEY)
-    return ROOT / str(name) if name else None
+    return calibration_file(stack.file) if stack.file.exists() else None
 
 
 def compare(
@@ -48,7 +43,7 @@ def compare(
 ) -> int:
     """Compares recorded resources with the cluster behind `call`, prints the result, and writes the calibration
     file."""
-    relied_on = read(named) if named else Calibration()
+    relied_on = read_figures(named) if named else Calibration()
     stack = recorded(resources)
     live = take(stack, call)
     checks = Verification(stack, live, relied_on).checks()
@@ -60,23 +55,14 @@ def compare(
     file = output or named or ROOT / "calibration" / f"{name}.yaml"
     console.print(Text(f"\n{write(file, measured)}"), soft_wrap=True)
     if named is None and output is None:
-        command = f"pulumi config set --stack {name} {KEY} {file.relative_to(ROOT)}"
+        command = f"pulumi config set --stack {name} {CALIBRATION} {file.relative_to(ROOT)}"
         console.print(Text(f"→ commit it, and plan with it:  {command}"), soft_wrap=True)
     return 1 if any(check.state == FAIL for check in checks) else 0
 
 
-def read(file: Path) -> Calibration:
-    """Returns the calibration in a file. Stops if it is invalid."""
-    try:
-        return calibration.read(file)
-    except calibration.BadCalibration as bad:
-        lines = [f"{KEY}: {where}{': ' if where else ''}{cause}. {remedy}." for where, cause, remedy in bad.mistakes]
-        raise Stop("\n".join(lines)) from None
-
-
 def write(file: Path, measured: Calibration) -> str:
     """Adds the measurements to the file. Returns a summary of the file."""
-    before = read(file) if file.exists() else Calibration()
+    before = read_figures(file) if file.exists() else Calibration()
     merged = before.merged(measured)
     if merged == Calibration():
         return "There is no figure yet: no calibration file was written."

@@ -17,7 +17,7 @@ from gke_ai.catalog.quantities import format_quantity, round_up
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import amounts
 from gke_ai.kube.values import items, mapping, value
-from gke_ai.ops.verify.live import Live, moment, seconds_between
+from gke_ai.ops.verify.live import Live, seconds_between
 from gke_ai.ops.verify.nodes import groups, requests_on
 from gke_ai.ops.verify.pod_claims import load_seconds, pods_of, startup_probes
 from gke_ai.registered.registration import RegisteredStack
@@ -33,7 +33,9 @@ def measure(
     stack: RegisteredStack, live: Live, resources: Sequence[Mapping[str, Any]], today: datetime.date
 ) -> Calibration:
     """Measures everything that the cluster of a stack shows now."""
-    version = next((text for text in gke_versions(live)), live.version)
+    # The version of the control plane if it has GKE's suffix, else the newest of the nodes.
+    kubelets = (str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in live.nodes)
+    version = live.version if "gke" in live.version else max(kubelets, default=live.version)
     observed: dict[tuple[Step, str], list[float]] = defaultdict(list)
     for step, of, seconds in steps(stack, live, resources):
         observed[step, of].append(seconds)
@@ -50,12 +52,6 @@ def measure(
         for (step, of), times in sorted(observed.items())
     ]
     return Calibration(nodes=nodes(stack, live, today, version), durations=durations)
-
-
-def gke_versions(live: Live) -> Iterator[str]:
-    """Yields the version of the control plane if it has GKE's suffix, then those of the nodes."""
-    yield from (text for text in [live.version] if "gke" in text)
-    yield from sorted({str(value(node, "status", "nodeInfo", "kubeletVersion")) for node in live.nodes}, reverse=True)
 
 
 def nodes(stack: RegisteredStack, live: Live, today: datetime.date, version: str) -> list[NodeFigures]:
@@ -139,7 +135,7 @@ def _created(resources: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Step, str
             step: Step = "clusterReady" if resource["type"] == CLUSTER else "poolReady"
             name = str(value(resource, "inputs", "name"))
             if since:
-                yield from _took(step, name, max(since, key=moment), created[resource["urn"]])
+                yield from _took(step, name, max(since, key=datetime.datetime.fromisoformat), created[resource["urn"]])
 
 
 def _took(step: Step, of: str, since: Any, until: Any) -> Iterator[tuple[Step, str, float]]:

@@ -6,10 +6,9 @@ line. Only the key names of Secrets are kept.
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -266,15 +265,9 @@ def images(stack: RegisteredStack) -> dict[str, str]:
     return owners
 
 
-def moment(text: str) -> datetime.datetime:
-    """Parses a time of the API or of Pulumi."""
-    # Pulumi writes nanoseconds; Python reads microseconds.
-    return datetime.datetime.fromisoformat(re.sub(r"(\.[0-9]{6})[0-9]+", r"\1", text))
-
-
 def seconds_between(since: Any, until: Any) -> float | None:
     """Returns the seconds between two times; None if a time is missing or the order is reversed."""
     if not isinstance(since, str) or not isinstance(until, str):
         return None
-    seconds = (moment(until) - moment(since)).total_seconds()
+    seconds = (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds()
     return seconds if seconds >= 0 else None

@@ -22,7 +22,7 @@ from gke_ai.catalog.nodes import (
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import ACCELERATORS, amounts
-from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, on_nodes
+from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, judged, on_nodes
 from gke_ai.ops.verify.nodes import NodeGroup, allocatable_of, groups, requests_on
 from gke_ai.settings.calibration import MEASURED
 
@@ -63,7 +63,7 @@ class NodeClaims(Comparison):
         relied_on = ", ".join(f"{machine} {capacity}" for machine, capacity in group.choices)
         others = [shape for _, shape in shaped if (shape.machine_type, shape.capacity) not in group.choices]
         found = sorted({f"{shape.machine_type} {shape.capacity}" for shape in others or [shape for _, shape in shaped]})
-        yield Check(FAIL if others else PASS, "choice", group.title, relied_on, ", ".join(found))
+        yield judged(not others, "choice", group.title, relied_on, ", ".join(found))
 
     def _labels(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
         """Nodes have the labels of the catalog. A wrong label is a separate result, and so is the driver version."""
@@ -103,8 +103,7 @@ class NodeClaims(Comparison):
         wanted, there = wrong[0] if wrong else (wanted, there)
         found = ", ".join(sorted(there)) or "none"
         on = on_nodes(len(wrong) or len(shaped), len(shaped))
-        state = FAIL if wrong else PASS
-        yield Check(state, "taint", group.title, ", ".join(sorted(wanted)) or "none", f"{found}{on}")
+        yield judged(not wrong, "taint", group.title, ", ".join(sorted(wanted)) or "none", f"{found}{on}")
 
     def _accelerators(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
         """The device plugin reports the expected number of GPUs or TPU chips."""
@@ -118,9 +117,9 @@ class NodeClaims(Comparison):
             for wanted, found in (wrong or counts)[:1]:
                 on = on_nodes(len(wrong) or len(counts), len(counts))
                 # GKE installs the driver after the node is ready; then the device plugin reports GPUs.
-                step = "if a node is minutes old, wait for its driver and run this again" if wrong else ""
+                step = "if a node is minutes old, wait for its driver and run this again"
                 subject, relied_on = f"{group.title}: {resource}", f"{wanted} a node"
-                yield Check(FAIL if wrong else PASS, "accelerators", subject, relied_on, f"{found}{on}", step)
+                yield judged(not wrong, "accelerators", subject, relied_on, f"{found}{on}", step)
 
     def _sizes(self, group: NodeGroup, shaped: list[tuple[Object, NodeShape]]) -> Iterator[Check]:
         """Nodes have at least the planned allocatable, and DaemonSets request at most the planned amount."""
@@ -139,15 +138,14 @@ class NodeClaims(Comparison):
                     continue  # GKE chooses the boot disk
                 lowest = min(amounts(allocatable_of(node)).get(resource, Fraction(0)) for node, _ in members)
                 relied_on, found = both(resource, planned[resource], lowest)
-                state = PASS if lowest >= planned[resource] else FAIL
-                yield Check(state, f"allocatable {resource}", subject, f"at least {relied_on}", found)
+                enough = lowest >= planned[resource]
+                yield judged(enough, f"allocatable {resource}", subject, f"at least {relied_on}", found)
                 if not accelerated:
                     continue
                 deducted = planned[resource] - room[resource]
                 highest = max(taken.get(resource, Fraction(0)) for taken in requests)
                 relied_on, found = both(resource, deducted, highest)
-                state = PASS if highest <= deducted else FAIL
-                yield Check(state, f"DaemonSets {resource}", subject, f"at most {relied_on}", found)
+                yield judged(highest <= deducted, f"DaemonSets {resource}", subject, f"at most {relied_on}", found)
 
 
 def _taint(key: str, text: str, effect: str) -> str:

@@ -54,7 +54,7 @@ class NodeGroup:
         """Yields the ready nodes whose machine type is in the catalog, each with its expected shape."""
         for node in self.nodes:
             shape = self.shape(node)
-            if shape is not None and is_ready(node):
+            if shape is not None and holds(node, "Ready"):
                 yield node, shape
 
     def unknown(self) -> list[str]:
@@ -142,11 +142,6 @@ def shape_of(node: Object) -> NodeShape | None:
         workload_identity=True,
         topology=label(node, GKE_TPU_TOPOLOGY) or None,
     )
-
-
-def is_ready(node: Object) -> bool:
-    """Whether pods can run on a node."""
-    return holds(node, "Ready")
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:

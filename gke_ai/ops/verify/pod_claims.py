@@ -9,7 +9,7 @@ from typing import Any
 from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl
-from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison
+from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, judged
 from gke_ai.ops.verify.live import images, seconds_between
 from gke_ai.registered.registration import Resource, selects
 
@@ -64,8 +64,7 @@ class PodClaims(Comparison):
                 elif not took:
                     yield Check(UNSEEN, "model load", deployment.path, relied_on, "–", "a replica that is ready")
                 else:
-                    state = PASS if slow <= seconds else FAIL
-                    yield Check(state, "model load", deployment.path, relied_on, f"{slow:.0f} s")
+                    yield judged(slow <= seconds, "model load", deployment.path, relied_on, f"{slow:.0f} s")
 
 
 def image_statuses(image: str, pods: list[Object]) -> Iterator[Mapping[str, Any]]:

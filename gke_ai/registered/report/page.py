@@ -8,8 +8,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
 
 from gke_ai.forecast.forecast import Forecast
+from gke_ai.forecast.names import plural
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
-from gke_ai.forecast.render.rehearsal import plural
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.registered.prices import Prices
 from gke_ai.registered.report import graph

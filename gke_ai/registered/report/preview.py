@@ -75,7 +75,7 @@ def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
             raise Stop(
                 done.stderr.strip() or done.stdout.strip() or "pulumi preview failed without a message"
             ) from None
-    return trimmed(stack.name, stack.export().get("resources") or [], steps, events)
+    return trimmed(stack.name, stack.resources, steps, events)
 
 
 def trimmed(stack: str, resources: Iterable[State], steps: Iterable[State], events: Iterable[State]) -> Preview:
