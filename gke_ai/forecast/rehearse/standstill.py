@@ -31,7 +31,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{KUEUE}/leases/c1f6bfd2.kueue.
 
 
 class Release(NamedTuple):
-    """A release that the program pins: what of it is upgraded, and what shows whether it works meanwhile.
+    """A release that the program pins.
 
     Its title, its key in the queues, the earlier and the pinned version, a kind that its webhook checks, and its API
     group.
