@@ -1,10 +1,14 @@
-"""Mistakes in configurations: changes to a good one, and the one problem that must follow. Most are rows."""
+"""Configurations, good and refused: tests/refused/SUBJECT.yaml has good ones, and changes to them.
+
+`good` are whole configurations, or changes to another one (`from`). `mistakes` are changes, each with the one problem
+that must follow, and `allowed` are changes after which nothing is wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from importlib import import_module
-from types import ModuleType
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import yaml
@@ -18,41 +22,33 @@ TOKEN = "hf_" + "NotARealTokenButShapedLikeOne"
 FOLDER = ROOT / "tests" / "refused"
 
 Configuration = dict[str, Any]
+Change = Callable[[Configuration], None]
 
 
-def good() -> Configuration:
-    """A small stack in which every section is used and nothing is wrong."""
-    return {
-        "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-central1"},
-        "buckets": [{"name": "models-{project}", "grants": [{"namespace": "llm"}]}],
-        "gpuPools": [{"name": "l4", "machineType": "g2-standard-24", "zones": ["us-central1-a"], "nodesPerZone": 3}],
-        "queues": {
-            "flavors": [{"name": "l4", "pools": ["l4"]}],
-            "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "l4", "quota": "derive"}]}],
-            "localQueues": [{"name": "lq", "namespace": "llm", "clusterQueue": "gpus"}],
-            "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 20}],
-        },
-        "serving": [
-            {
-                "name": "gemma",
-                "model": "google/gemma-2-9b-it",
-                "queue": "lq",
-                "priorityClass": "high",
-                "pool": "l4",
-                "gpus": 2,
-                "resources": {"cpu": 4, "memory": "30Gi", "ephemeralStorage": "30Gi"},
-            }
-        ],
-        "training": [
-            {
-                "name": "finetune",
-                "queue": "lq",
-                "priorityClass": "low",
-                "pool": "l4",
-                "volume": {"bucket": "models-{project}"},
-            }
-        ],
-    }
+@cache
+def subject_of(name: str) -> dict[str, Any]:
+    """The file of a subject, in which `$TOKEN` stands for the token."""
+    rows: dict[str, Any] = yaml.load(
+        (FOLDER / f"{name}.yaml").read_text().replace("$TOKEN", TOKEN), Loader=yaml.CSafeLoader
+    )
+    return rows
+
+
+def base(subject: str, name: str = "good") -> Configuration:
+    """A copy of a good configuration of a subject, or else of `configuration`. `OTHER.NAME` is of another subject."""
+    other, _, name = name.rpartition(".")
+    good = subject_of(other or subject).get("good", {})
+    if name not in good:
+        return base("configuration", name)
+    values: Configuration = deepcopy(good[name])
+    if "from" not in values:
+        return values
+    original = base(other or subject, values["from"])
+    changed_by(values)(original)
+    return original
+
+
+good = partial(base, "configuration")
 
 
 def problems_of(values: Configuration, project: str = PROJECT, token_given: bool = True) -> list[Problem]:
@@ -64,7 +60,7 @@ def problems_of(values: Configuration, project: str = PROJECT, token_given: bool
     return []
 
 
-def put(path: str, value: Any) -> Callable[[Configuration], None]:
+def put(path: str, value: Any) -> Change:
     """A change that sets `a.0.b` to a value; a last step of `+` appends."""
 
     def change(values: Configuration) -> None:
@@ -73,14 +69,14 @@ def put(path: str, value: Any) -> Callable[[Configuration], None]:
         for step in way:
             at = at[int(step)] if step.isdigit() else at.setdefault(step, {})
         if last == "+":
-            at.append(value)
+            at.append(deepcopy(value))
         else:
-            at[int(last) if last.isdigit() else last] = value
+            at[int(last) if last.isdigit() else last] = deepcopy(value)
 
     return change
 
 
-def drop(path: str) -> Callable[[Configuration], None]:
+def drop(path: str) -> Change:
     """A change that removes `a.0.b`."""
 
     def change(values: Configuration) -> None:
@@ -93,12 +89,14 @@ def drop(path: str) -> Callable[[Configuration], None]:
     return change
 
 
-def both(*changes: Callable[[Configuration], None]) -> Callable[[Configuration], None]:
-    """Several changes, one after the other."""
+def changed_by(row: dict[str, Any]) -> Change:
+    """The change of a row: what it drops, then what it puts."""
 
     def apply(values: Configuration) -> None:
-        for change in changes:
-            change(values)
+        for path in row.get("drop", ()):
+            drop(path)(values)
+        for path, value in row.get("put", {}).items():
+            put(path, value)(values)
 
     return apply
 
@@ -108,54 +106,31 @@ class Mistake(NamedTuple):
 
     Attributes:
         id: What is wrong, in words.
-        change: The change.
+        values: The good configuration with the mistake in it.
         path: Path of the problem.
         cause: A part of its cause.
         remedy: A part of its remedy.
-        base: The good configuration.
         rule: The rule that finds it: its module and name. Empty: it cannot be parsed or resolved.
     """
 
     id: str
-    change: Callable[[Configuration], None]
+    values: Configuration
     path: str
     cause: str
     remedy: str
-    base: Callable[[], Configuration] = good
     rule: str = ""
 
-    def values(self) -> Configuration:
-        """The good configuration with the mistake in it."""
-        values = self.base()
-        self.change(values)
-        return values
 
-
-def is_reported_alone(mistake: Mistake, values: Configuration) -> None:
-    """Asserts that the mistake is the only problem, and has its path, cause and remedy."""
-    mistake.change(values)
-    problems = problems_of(values)
-    assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
-    # Cells of a table are padded.
-    assert mistake.cause in " ".join(f"{problems[0].cause} {problems[0].table}".split())
-    assert mistake.remedy in problems[0].remedy
+def changed(subject: str, row: dict[str, Any]) -> Configuration:
+    """A good configuration with the change of a row."""
+    values = base(subject, row.get("base", "good"))
+    changed_by(row)(values)
+    return values
 
 
 def of_subject(subject: str) -> list[Mistake]:
-    """The mistakes of a subject: rows of tests/refused/SUBJECT.yaml, and those of tests/test_bad_SUBJECT.py.
-
-    Its good configurations are functions there. What it computes, or that looks like a token, is in Python.
-    """
-    module = import_module(f"tests.test_bad_{subject}")
-    rows = yaml.safe_load((FOLDER / f"{subject}.yaml").read_text())
-    return [*_rows(module, rows), *getattr(module, "MISTAKES", [])]
-
-
-def _rows(module: ModuleType, rows: list[dict[str, Any]]) -> Iterator[Mistake]:
-    for row in rows:
-        drops = [drop(path) for path in row.get("drop", ())]
-        puts = [put(path, value) for path, value in row.get("put", {}).items()]
-        base = getattr(module, row.get("base", "good"))
-        yield Mistake(
-            row["id"], both(*drops, *puts), row["path"], row["cause"], row["remedy"], base, row.get("rule", "")
-        )
+    """The mistakes of a subject."""
+    return [
+        Mistake(row["id"], changed(subject, row), row["path"], row["cause"], row["remedy"], row.get("rule", ""))
+        for row in subject_of(subject)["mistakes"]
+    ]

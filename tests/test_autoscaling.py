@@ -18,7 +18,7 @@ from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
 from tests.mistakes import problems_of
 from tests.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
-from tests.test_bad_autoscaling import existing, good, scaler, server, tgi, tpu, vllm
+from tests.test_bad_autoscaling import good, scaler, server
 
 ADAPTER: dict[str, Any] = {
     "adapter": "stackdriver",
@@ -113,7 +113,7 @@ def test_bounds_that_leave_nothing_to_decide_need_no_target_that_works() -> None
 
 
 def test_existing_deployment_of_unknown_size_is_taken_at_its_word() -> None:
-    values = existing()
+    values = good("existing")
     values["autoscaling"][0] |= {"adapter": "stackdriver", "metrics": [{"metric": "tpuMemory", "target": "900Gi"}]}
     assert problems_of(values) == []
 
@@ -417,7 +417,7 @@ def test_one_adapter_serves_every_autoscaler(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = existing()
+    values = good("existing")
     values["autoscaling"][0]["metrics"].append({"metric": "prefillBacklog", "target": 10})
     built = program(values, monkeypatch)
     assert "maxengine-server" not in {deployment.object_name for deployment in built.all("Deployment")}
@@ -426,11 +426,9 @@ def test_existing_deployment_is_scaled_and_not_created(monkeypatch: pytest.Monke
     assert built.one("PodMonitoring", "jetstream-podmonitoring").inputs["spec"]["endpoints"][0]["port"] == "metrics"
 
 
-@pytest.mark.parametrize("base", [vllm, tgi, tpu])
-def test_autoscaled_server_names_the_port_that_is_scraped(
-    base: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = program(base(), monkeypatch)
+@pytest.mark.parametrize("name", ["vllm", "tgi", "tpu"])
+def test_autoscaled_server_names_the_port_that_is_scraped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = program(good(name), monkeypatch)
     spec = built.one("PodMonitoring", "gemma-autoscaling").inputs["spec"]
     assert spec["selector"] == {"matchLabels": {"app": "gemma"}}
     assert spec["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "15s"}]
@@ -442,7 +440,7 @@ def test_autoscaled_server_names_the_port_that_is_scraped(
 
 
 def test_servers_of_one_namespace_are_scaled_each_by_its_own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = vllm()
+    values = good("vllm")
     values["gpuPools"][0]["nodesPerZone"] = 4
     values["serving"].append({**values["serving"][0], "name": "second", "podMonitoring": True})
     metrics = [{"metric": "queuedRequests", "target": 5}]
@@ -459,7 +457,7 @@ def test_servers_of_one_namespace_are_scaled_each_by_its_own_metrics(monkeypatch
 
 
 def test_image_of_ones_own_has_no_known_default_but_a_known_limit() -> None:
-    values = vllm()
+    values = good("vllm")
     values["serving"][0]["image"] = "vllm/vllm-openai:v0.8.0"
     values["autoscaling"][0]["metrics"] = [{"metric": "runningRequests", "target": 900}]
     assert problems_of(values) == []
@@ -470,9 +468,9 @@ def test_image_of_ones_own_has_no_known_default_but_a_known_limit() -> None:
     assert problems_of(values) == []
 
 
-@pytest.mark.parametrize("base", [vllm, tgi])
-def test_advised_number_of_requests_is_one_that_works(base: Callable[[], dict[str, Any]]) -> None:
-    values = base()
+@pytest.mark.parametrize("name", ["vllm", "tgi"])
+def test_advised_number_of_requests_is_one_that_works(name: str) -> None:
+    values = good(name)
     for metric in ("queuedRequests", "runningRequests"):
         values["autoscaling"][0]["metrics"] = [{"metric": metric, "target": 2000}]
         for problem in problems_of(values):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -14,23 +15,9 @@ from gke_ai.catalog.machines import MACHINES, NOT_BUILT
 from gke_ai.settings import load, model_memory
 from gke_ai.settings.rules.pools import not_built
 from gke_ai.settings.warnings import slow_networks
-from tests.mistakes import PROJECT, Configuration, Mistake, drop, problems_of, put
-from tests.test_bad_configuration import on_autopilot
+from tests.mistakes import PROJECT, Configuration, base, problems_of
 
-H100 = {"name": "h100", "machineType": "a3-highgpu-1g", "nodesPerZone": 1, "zones": ["us-central1-a"]}
-B200 = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-b"]}
-L4 = {"name": "l4", "machineType": "g2-standard-8", "nodesPerZone": 1}
-RESERVED = {"mode": "reservation", "reservation": "mine"}
-
-
-def good() -> Configuration:
-    """A pool of each of two GPU machines and a compute class, with nothing on them; nothing is wrong."""
-    return {
-        "cluster": {"name": "llm-cluster", "mode": "standard", "location": "us-central1"},
-        "buckets": [{"name": "models-{project}", "grants": [{"namespace": "llm"}]}],
-        "gpuPools": [{**H100, "capacity": {"mode": "spot"}}, {**B200, "capacity": RESERVED}],
-        "computeClasses": [{"name": "h100", "priorities": [{"machineType": "a3-highgpu-8g"}]}],
-    }
+good = partial(base, "machines")
 
 
 def run(**keys: object) -> dict[str, object]:
@@ -43,51 +30,6 @@ def run(**keys: object) -> dict[str, object]:
         "volume": {"bucket": "models-{project}"},
         **keys,
     }
-
-
-def elastic(pool: int, mode: str) -> tuple[object, ...]:
-    return (
-        drop(f"gpuPools.{pool}.nodesPerZone"),
-        put(f"gpuPools.{pool}.autoscaling", {"maxNodes": 1}),
-        put(f"gpuPools.{pool}.capacity", {"mode": mode}),
-    )
-
-
-MISTAKES = [
-    Mistake(
-        "a server on GB200",
-        put("serving.0.accelerator", "nvidia-gb200"),
-        "gke-ai:serving[0].accelerator",
-        "a4x-highgpu-4g needs GPUDirect-RDMA and an NVLink domain",
-        "Choose another machine",
-        lambda: {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server(),
-    ),
-    Mistake(
-        "one H100 on Autopilot",
-        put("serving.0.accelerator", "nvidia-h100-80gb"),
-        "gke-ai:serving[0].accelerator",
-        "Google does not offer a3-highgpu-1g with capacity mode onDemand, and GKE takes no other mode for a pod "
-        "without a compute class. The pods would stay pending",
-        "Define a compute class with machineType: a3-highgpu-1g and capacity: {mode: spot}",
-        lambda: _on_autopilot(gpus=1),
-    ),
-    Mistake(
-        "eight B200 on Autopilot",
-        put("serving.0.accelerator", "nvidia-b200"),
-        "gke-ai:serving[0].accelerator",
-        "Google does not offer a4-highgpu-8g with capacity mode onDemand",
-        "Define a compute class with machineType: a4-highgpu-8g and capacity: {mode: spot}",
-        lambda: _on_autopilot(gpus=8),
-    ),
-    Mistake(
-        "a model on an eighth of a GPU that would fit a whole one",
-        put("serving", [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]),
-        "gke-ai:serving[0].gpus",
-        "needs at least 19.8 GiB on each nvidia-rtx-pro-6000, and 10.9 GiB can be used",
-        "or use nvidia-tesla-a100",
-        lambda: _with_g4("g4-standard-6"),
-    ),
-]
 
 
 def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_built() -> None:
@@ -196,86 +138,14 @@ def test_maintenance_with_enough_time_is_accepted(maintenance: Configuration) ->
     assert problems_of(values) == []
 
 
-def _with_g4(machine: str) -> Configuration:
-    """A pool of a G4 machine, for a server that fits a whole GPU."""
-    values = good()
-    values["gpuPools"].append({"name": "part", "machineType": machine, "nodesPerZone": 1})
-    return values
-
-
 @pytest.mark.parametrize("machine", ["g4-standard-24", "g4-standard-48"])
 def test_half_a_gpu_has_half_its_memory(machine: str) -> None:
-    values = _with_g4(machine)
+    values = good()
+    values["gpuPools"].append({"name": "part", "machineType": machine, "nodesPerZone": 1})
     values["serving"] = [{"name": "s", "model": "google/gemma-2-9b-it", "maxModelLen": 4096, "pool": "part"}]
     assert problems_of(values) == []
     (place,) = model_memory.places(load(values, PROJECT).servers[0])
     assert place.memory == GPU_TYPES["nvidia-rtx-pro-6000"].memory_gib * 2**30 / MACHINES[machine].gpu_parts
-
-
-def _on_autopilot(gpus: int) -> Configuration:
-    """A server of that many L4 GPUs on Autopilot."""
-    values = {key: value for key, value in on_autopilot().items() if key != "queues"} | _a_vllm_server()
-    values["serving"][0] |= {"gpus": gpus, "model": "acme/unknown"}
-    return values
-
-
-def _a_vllm_server() -> Configuration:
-    server = on_autopilot()["serving"][0] | {"engine": "vllm", "maxModelLen": 4096, "gpus": 4}
-    return {
-        "serving": [{key: value for key, value in server.items() if key not in ("queue", "priorityClass")}],
-        "training": [],
-    }
-
-
-def test_machines_that_google_offers_are_no_mistake() -> None:
-    assert problems_of(good()) == []
-
-
-@pytest.mark.parametrize("mode", ["spot", "flexStart", "queuedFlexStart"])
-@pytest.mark.parametrize("pool", [0, 1])
-def test_machines_without_on_demand_are_available_as_spot_and_flex_start(pool: int, mode: str) -> None:
-    values = good()
-    changes = (put(f"gpuPools.{pool}.capacity", {"mode": mode}),) if mode == "spot" else elastic(pool, mode)
-    for change in changes:
-        change(values)  # type: ignore[operator]
-    assert problems_of(values) == []
-
-
-@pytest.mark.parametrize(
-    ("machine", "disk"),
-    [
-        ("g2-standard-8", "pd-ssd"),
-        ("a2-highgpu-1g", "pd-standard"),
-        ("a3-highgpu-8g", "hyperdisk-balanced"),
-        ("a3-highgpu-8g", "pd-ssd"),
-        ("g4-standard-48", "hyperdisk-balanced"),
-    ],
-)
-def test_a_boot_disk_of_the_family_is_no_mistake(machine: str, disk: str) -> None:
-    values = good()
-    values["gpuPools"].append({**L4, "machineType": machine, "diskType": disk})
-    assert problems_of(values) == []
-
-
-def test_eight_h100_and_one_l4_are_on_demand_on_autopilot() -> None:
-    for gpus, accelerator in ((8, "nvidia-h100-80gb"), (1, "nvidia-l4")):
-        values = _on_autopilot(gpus)
-        values["serving"][0]["accelerator"] = accelerator
-        assert problems_of(values) == []
-
-
-@pytest.mark.parametrize("keys", [{}, {"pods": 2, "gpusPerPod": 4}], ids=["one pod", "two pods on one node"])
-def test_a_run_on_one_node_may_have_all_its_gpus(keys: dict[str, object]) -> None:
-    values = good()
-    values["training"] = [run(**keys)]
-    assert problems_of(values) == []
-
-
-def test_a_run_over_several_nodes_may_have_machines_without_a_fabric() -> None:
-    values = good()
-    values["gpuPools"].append({"name": "l4", "machineType": "g2-standard-96", "nodesPerZone": 2})
-    values["training"] = [run(pool="l4", pods=2)]
-    assert problems_of(values) == []
 
 
 def test_capacity_modes_of_every_machine_exist() -> None:

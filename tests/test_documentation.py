@@ -55,7 +55,7 @@ def test_configuration_names_its_schema_for_editors(path: Path) -> None:
 
 def in_form(mistakes: bool) -> list[Any]:
     """Configurations with mistakes in form (`mistakes`), or with keys that don't match each other."""
-    every = ((mistake.id, mistake.values()) for mistake in of_subject("configuration"))
+    every = ((mistake.id, mistake.values) for mistake in of_subject("configuration"))
     return [pytest.param(values, id=name) for name, values in every if bool(read(values)[2]) == mistakes]
 
 

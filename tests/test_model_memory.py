@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pulumi
@@ -32,7 +33,7 @@ from gke_ai.settings.model import Nodes, Vllm
 from gke_ai.settings.model_memory import Load, Need, Unchecked, load_of, unchecked
 from gke_ai.settings.stack import Placed
 from gke_ai.settings.tight_models import tight
-from tests.mistakes import Configuration, Mistake, both, drop, is_reported_alone, problems_of, put
+from tests.mistakes import Configuration, base, drop, problems_of, put
 from tests.recorder import PROJECT, run_program
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -241,373 +242,34 @@ def on_tpus(version: str = "v6e", topology: str = "1x1", **server: Any) -> Confi
     }
 
 
-SHAPE = {
-    "parameters": 8_030_261_248,
-    "layers": 32,
-    "attentionHeads": 32,
-    "kvHeads": 8,
-    "headSize": 128,
-    "contextLength": 131_072,
-}
+on_l4 = partial(base, "model_memory", "on_l4")
+described = partial(base, "model_memory", "described")
+SHAPE: dict[str, int] = described()["serving"][0]["modelShape"]
+tgi_on_h100 = partial(base, "model_memory", "tgi_on_h100")
 
 
-def on_l4() -> Configuration:
-    return vllm(accelerator="nvidia-l4", maxModelLen=4096)
-
-
-def described() -> Configuration:
-    return vllm(model="acme/tuned", accelerator="nvidia-l4", maxModelLen=4096, modelShape=dict(SHAPE))
-
-
-def tgi_on_h100() -> Configuration:
-    return one_server(accelerator="nvidia-h100-80gb")
-
-
-MISTAKES = [
-    Mistake(
-        "Llama 3.1 8B with its full context on an L4",
-        drop("serving.0.maxModelLen"),
-        "gke-ai:serving[0].maxModelLen",
-        "needs at least 32.0 GiB on each nvidia-l4, and 20.3 GiB can be used",
-        "Set maxModelLen to 34,816 or less, or set gpus to 2, or use nvidia-tesla-a100",
-        on_l4,
-    ),
-    Mistake(
-        "the parts of the memory",
-        drop("serving.0.maxModelLen"),
-        "gke-ai:serving[0].maxModelLen",
-        "GiB on each nvidia-l4 at least expected weights 15.0 15.0 CUDA graphs 0.4 0.9 sampling 0.1 0.1 activations "
-        "0.2 0.2 outside PyTorch 0.2 0.3 KV cache of one sequence of 131,072 tokens 16.0 16.0 sum 32.0 32.6 can be "
-        "used 20.3",
-        "Set maxModelLen",
-        on_l4,
-    ),
-    # Of 22.05 GiB x 0.92: weights 16,094,076,928 with the table of RoPE, graphs of 51 sizes (35 of them whole) 32 x
-    # (0.235 x 51 + 0.06 x 35) MiB, counts of 256 x 128,256 tokens, 0.23 GiB outside PyTorch and 2,048 x 2 x (3 x 14,336
-    # + 2 x 4,096) bytes of activations leave 4,623,068,594: 35,271 tokens of 131,072 bytes.
-    Mistake(
-        "one token more than fits",
-        put("serving.0.maxModelLen", 35_272),
-        "gke-ai:serving[0].maxModelLen",
-        "KV cache of one sequence of 35,272 tokens 4.3",
-        "Set maxModelLen to 34,816 or less",
-        on_l4,
-    ),
-    Mistake(
-        "Llama 3.3 70B on two L4",
-        both(put("serving.0.model", "meta-llama/Llama-3.3-70B-Instruct"), put("serving.0.gpus", 2)),
-        "gke-ai:serving[0].gpus",
-        # 141.1 GB on two GPUs are 65.7 GiB each.
-        "weights 65.7 65.9 CUDA graphs 1.1 1.6 sampling 0.1 0.1 activations 0.2 0.3 outside PyTorch 1.0 1.0 KV cache "
-        "of one sequence of 4,096 tokens 0.6 0.6",
-        "Set gpus to 8, or use nvidia-h100-80gb",
-        on_l4,
-    ),
-    Mistake(
-        "Llama 3.1 405B on one H100",
-        put("serving.0.model", LARGEST),
-        "gke-ai:serving[0].gpus",
-        # 811.7 GB are 756.0 GiB.
-        f"{LARGEST} needs at least 757.2 GiB on each nvidia-h100-80gb, and 79.2 GiB can be used. "
-        "The server would not start GiB on each nvidia-h100-80gb at least expected weights 756.0 756.0 activations 1.3",
-        "Use 8 nvidia-h200-141gb",
-        tgi_on_h100,
-    ),
-    Mistake(
-        "a length that TGI cannot reserve",
-        both(put("serving.0.accelerator", "nvidia-l4"), put("serving.0.maxModelLen", 65_536)),
-        "gke-ai:serving[0].maxModelLen",
-        "KV cache of one sequence of 65,536 tokens 8.0",
-        "Set maxModelLen to 29,696 or less",
-        tgi_on_h100,
-    ),
-    Mistake(
-        "a choice of a compute class that is too small",
-        both(
-            put(
-                "computeClasses",
-                [
-                    {
-                        "name": "any",
-                        "priorities": [{"machineType": "a2-highgpu-1g"}, {"machineType": "g2-standard-12"}],
-                    }
-                ],
-            ),
-            drop("serving.0.accelerator"),
-            put("serving.0.computeClass", "any"),
-            drop("serving.0.maxModelLen"),
-        ),
-        "gke-ai:serving[0].maxModelLen",
-        "on each nvidia-l4 of compute class any",
-        "use nvidia-tesla-a100",
-        on_l4,
-    ),
-    Mistake(
-        "heads that three GPUs cannot share",
-        both(
-            put("cluster.mode", "existing"),
-            put("serving.0.accelerator", "nvidia-h100-80gb"),
-            put("serving.0.gpus", 3),
-        ),
-        "gke-ai:serving[0].gpus",
-        "3 GPUs cannot share the 32 attention heads and 8 key-value heads",
-        "Write one of: 1, 2, 4, 8",
-        on_l4,
-    ),
-    Mistake(
-        "key-value heads that TGI would have to copy",
-        both(
-            put("serving.0.model", "Qwen/Qwen3-235B-A22B"),
-            put("serving.0.gpus", 8),
-            put("serving.0.accelerator", "nvidia-l4"),
-        ),
-        "gke-ai:serving[0].gpus",
-        "8 GPUs cannot share the 64 attention heads and 4 key-value heads",
-        "Write one of: 1, 2, 4",
-        tgi_on_h100,
-    ),
-    Mistake(
-        "a Gemma 7B on one v5e chip",
-        put("tpuPools.0.topology", "1x1"),
-        "gke-ai:serving[0].pool",
-        # 17.1 GB of weights are 15.9 GiB; 448 KiB a token x 4 x 2,048 are 3.5 GiB.
-        "needs at least 19.4 GiB on each tpu-v5-lite-podslice",
-        "Use a 2x2 slice",
-        jetstream,
-    ),
-    Mistake(
-        "more decoding slots than a chip has room for",
-        put("serving.0.maxTargetLength", 16_384),
-        "gke-ai:serving[0].maxTargetLength",
-        # 2 x 16 x 256 x 2 x 28 = 448 KiB a token; x 4 x 16,384 = 28 GiB
-        "KV cache of 4 sequences of 16,384 tokens 28.0",
-        "Set maxTargetLength to 7,168 or less",
-        jetstream,
-    ),
-    *(
-        Mistake(
-            f"TGI on {gpu}",
-            both(put("serving.0.accelerator", gpu), put("serving.0.gpus", 8)),
-            "gke-ai:serving[0].accelerator",
-            f"the image of Text Generation Inference has no kernels for {gpu}",
-            "Use engine: vllm",
-            tgi_on_h100,
-        )
-        for gpu in ("nvidia-b200", "nvidia-rtx-pro-6000")
-    ),
-    # Keys
-    Mistake(
-        "a length of nothing",
-        put("serving.0.maxModelLen", 0),
-        "gke-ai:serving[0].maxModelLen",
-        "0 is below the minimum, 1",
-        "Set it to 1 or more",
-        on_l4,
-    ),
-    Mistake(
-        "a length in words",
-        put("serving.0.maxModelLen", "8k"),
-        "gke-ai:serving[0].maxModelLen",
-        '"8k" is not a whole number',
-        "Write a whole number",
-        on_l4,
-    ),
-    Mistake(
-        "the length among the arguments of vLLM",
-        put("serving.0.arguments", ["--max_model_len", "8192"]),
-        "gke-ai:serving[0].arguments",
-        "maxModelLen sets max-model-len. The server would get it twice",
-        "Remove it and set gke-ai:serving[0].maxModelLen",
-        on_l4,
-    ),
-    Mistake(
-        "the length among the variables of TGI",
-        put("serving.0.env", {"MAX_TOTAL_TOKENS": "4096"}),
-        "gke-ai:serving[0].env.MAX_TOTAL_TOKENS",
-        "maxModelLen sets MAX_TOTAL_TOKENS. The container would have it twice",
-        "set gke-ai:serving[0].maxModelLen",
-        tgi_on_h100,
-    ),
-    Mistake(
-        "a described model that does not fit",
-        drop("serving.0.maxModelLen"),
-        "gke-ai:serving[0].maxModelLen",
-        "acme/tuned needs at least 31.7 GiB on each nvidia-l4",
-        "Set maxModelLen to 37,888 or less",
-        described,
-    ),
-    *(
-        Mistake(
-            f"a shape without {key}",
-            drop(f"serving.0.modelShape.{key}"),
-            f"gke-ai:serving[0].modelShape.{key}",
-            f"{key} is missing",
-            "Add it",
-            described,
-        )
-        for key in SHAPE
-    ),
-    *(
-        Mistake(
-            f"a shape with {key} of nothing",
-            put(f"serving.0.modelShape.{key}", 0),
-            f"gke-ai:serving[0].modelShape.{key}",
+@pytest.mark.parametrize(
+    ("keys", "change", "cause"),
+    [
+        (SHAPE, drop, " is missing"),
+        (
+            (*SHAPE, "slidingWindow", "latentSize", "bytesPerParameter", "kvBytes"),
+            partial(put, value=0),
             "0 is below the minimum",
-            "Set it to",
-            described,
-        )
-        for key in (*SHAPE, "slidingWindow", "latentSize", "bytesPerParameter", "kvBytes")
-    ),
-    Mistake(
-        "bytes in words",
-        put("serving.0.modelShape.bytesPerParameter", "half"),
-        "gke-ai:serving[0].modelShape.bytesPerParameter",
-        '"half" is not a number',
-        "Write a number",
-        described,
-    ),
-    Mistake(
-        "bits for bytes",
-        put("serving.0.modelShape.kvBytes", 16),
-        "gke-ai:serving[0].modelShape.kvBytes",
-        "16 is above the maximum, 4",
-        "Set it to 4",
-        described,
-    ),
-    Mistake(
-        "a key that a shape does not have",
-        put("serving.0.modelShape.numLayers", 32),
-        "gke-ai:serving[0].modelShape.numLayers",
-        "numLayers is not a key of the shape of a model. It would have no effect",
-        "layers",
-        described,
-    ),
-    Mistake(
-        "key-value heads that do not divide the heads",
-        put("serving.0.modelShape.kvHeads", 5),
-        "gke-ai:serving[0].modelShape.kvHeads",
-        "32 attention heads cannot share 5 key-value heads evenly",
-        "num_key_value_heads",
-        described,
-    ),
-    Mistake(
-        "more layers that share a cache than layers",
-        both(
-            both(put("serving.0.modelShape.slidingLayers", 20), put("serving.0.modelShape.slidingWindow", 512)),
-            put("serving.0.modelShape.sharedLayers", 18),
         ),
-        "gke-ai:serving[0].modelShape.sharedLayers",
-        "the model has 32 layers, and 38 of them have a sliding window or share a cache",
-        "Set it to 12 or less",
-        described,
-    ),
-    Mistake(
-        "more layers with linear attention than layers",
-        put("serving.0.modelShape.linearLayers", 40),
-        "gke-ai:serving[0].modelShape.linearLayers",
-        "the model has 32 layers, and 40 of them have linear attention",
-        "Set it to 32 or less",
-        described,
-    ),
-    Mistake(
-        "more sliding layers than layers",
-        both(put("serving.0.modelShape.slidingLayers", 33), put("serving.0.modelShape.slidingWindow", 4096)),
-        "gke-ai:serving[0].modelShape.slidingLayers",
-        "the model has 32 layers, and 33 of them have a sliding window",
-        "Set it to 32 or less",
-        described,
-    ),
-    Mistake(
-        "a sliding window without layers",
-        put("serving.0.modelShape.slidingWindow", 4096),
-        "gke-ai:serving[0].modelShape.slidingLayers",
-        "slidingLayers is missing",
-        "Set both, or neither",
-        described,
-    ),
-    Mistake(
-        "sliding layers without a window",
-        put("serving.0.modelShape.slidingLayers", 16),
-        "gke-ai:serving[0].modelShape.slidingWindow",
-        "slidingWindow is missing",
-        "Set both, or neither",
-        described,
-    ),
-]
-
-
-MISTAKES += [
-    # 0.92 of 31.25 GiB is 28.75 GiB. Weights of 15.0 GiB leave 13.8 GiB, or 112,987 tokens of 128 KiB.
-    Mistake(
-        "the full context of Llama 3.1 8B on one v6e chip",
-        put("serving.0.name", "s"),
-        "gke-ai:serving[0].maxModelLen",
-        "needs at least 31.0 GiB on each tpu-v6e-slice, and 28.8 GiB can be used. The server would not start GiB on "
-        "each tpu-v6e-slice at least expected weights 15.0 15.0 KV cache of one sequence of 131,072 tokens 16.0 16.0",
-        "Set maxModelLen to 112,640 or less, or use a 2x2 slice",
-        on_tpus,
-    ),
-    Mistake(
-        "Llama 3.1 8B on one v5e chip",
-        both(put("serving.0.tpu", {"version": "v5e", "topology": "1x1"}), put("serving.0.maxModelLen", 4096)),
-        "gke-ai:serving[0].tpu",
-        "needs at least 15.5 GiB on each tpu-v5-lite-podslice",
-        "Use a 2x2 slice",
-        on_tpus,
-    ),
-    Mistake(
-        "28 heads on 8 devices",
-        both(put("serving.0.model", "Qwen/Qwen2.5-7B-Instruct"), put("serving.0.tpu.topology", "2x4")),
-        "gke-ai:serving[0].tpu",
-        "8 devices of a slice cannot share the 28 attention heads and 4 key-value heads",
-        "Choose a slice with one of these numbers: 1, 2, 4",
-        on_tpus,
-    ),
-]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_reported_alone(mistake, mistake.base())
-
-
-@pytest.mark.parametrize("base", [on_l4, described, tgi_on_h100, jetstream])
-def test_base_configuration_has_no_mistake(base: Callable[[], Configuration]) -> None:
-    assert problems_of(base()) == []
+    ],
+)
+def test_numbers_of_a_shape_are_needed_and_positive(keys: Iterable[str], change: Any, cause: str) -> None:
+    for key in keys:
+        values = described()
+        change(f"serving.0.modelShape.{key}")(values)
+        (problem,) = problems_of(values)
+        assert problem.path == f"gke-ai:serving[0].modelShape.{key}"
+        assert cause in problem.cause
 
 
 L4 = {"accelerator": "nvidia-l4"}
 H100 = {"accelerator": "nvidia-h100-80gb"}
-
-
-@pytest.mark.parametrize(
-    ("what", "values"),
-    [
-        ("the last token that fits", vllm(**L4, maxModelLen=35_271)),
-        ("the full context on two GPUs", vllm(**L4, gpus=2)),
-        ("a KV cache of 8 bits", vllm(**L4, maxModelLen=66_656, arguments=["--kv-cache-dtype=fp8"])),
-        ("more memory allowed", vllm(**L4, maxModelLen=36_000, arguments=["--gpu-memory-utilization", "0.95"])),
-        ("weights of 4 bits", vllm(**L4, maxModelLen=100_000, quantize="awq_marlin")),
-        ("a quantized copy", vllm(**L4, model="RedHatAI/Llama-3.1-8B-Instruct-FP8", maxModelLen=81_920)),
-        ("TGI finds the length by itself", one_server(**L4)),
-        ("TGI with 4 bits on two GPUs", one_server(**L4, model=MIXTRAL, gpus=2, quantize="bitsandbytes-nf4")),
-        ("gpt-oss-120b on two H100", vllm(**H100, model="openai/gpt-oss-120b", gpus=2)),
-        ("gpt-oss-20b on an L4", vllm(**L4, model="openai/gpt-oss-20b")),
-        ("DeepSeek R1 on eight H200", vllm(accelerator="nvidia-h200-141gb", model="deepseek-ai/DeepSeek-R1", gpus=8)),
-        ("405B with 8 bits on eight H100", vllm(**H100, model=f"{LARGEST}-FP8", gpus=8, maxModelLen=65_536)),
-        (
-            "TGI's own image for a newer GPU",
-            one_server(accelerator="nvidia-b200", gpus=8, image="registry.example/tgi:1"),
-        ),
-        ("vLLM on a newer GPU", vllm(accelerator="nvidia-b200", gpus=8)),
-        ("the full context on four v6e chips", on_tpus(topology="2x2")),
-        ("405B with 8 bits on four tpu7x chips", on_tpus("tpu7x", "2x2x1", model=f"{LARGEST}-FP8", maxModelLen=65_536)),
-        ("a KV cache of 8 bits on a v6e chip", on_tpus(arguments=["--kv-cache-dtype=fp8"])),
-        ("a model that nobody knows", vllm(**L4, model="acme/unknown")),
-    ],
-)
-def test_model_that_can_start_is_not_refused(what: str, values: Configuration) -> None:
-    assert problems_of(values) == [], what
 
 
 def test_other_settings_do_not_hide_that_a_model_cannot_fit() -> None:

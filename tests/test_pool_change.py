@@ -13,7 +13,7 @@ from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_label
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load
-from tests.mistakes import PROJECT, Configuration, Mistake, both, good, is_reported_alone, put
+from tests.mistakes import PROJECT, Configuration, good
 from tests.recorder import Record, Registration
 from tests.test_bad_configuration import SECOND_POOL
 
@@ -174,71 +174,3 @@ def test_drain_of_an_unreachable_cluster_ends_with_an_error_without_traceback(mo
     monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
     with pytest.raises(pulumi.RunError, match=r"(?s)doesn't answer: no.*kubectl uncordon"):
         move(Silent(ConnectionError("no")))
-
-
-# ------------------------------------------------------------------------------------------------------------- mistakes
-def first() -> Configuration:
-    return with_pools(createBeforeDelete=True)
-
-
-LONG = "l4-pool-of-the-research-department"
-MISTAKES = [
-    Mistake(
-        "name without room",
-        both(
-            put("gpuPools.0.name", LONG),
-            put("serving.0.pool", LONG),
-            put("training.0.pool", LONG),
-            put("queues.flavors.0.pools.0", LONG),
-        ),
-        "gke-ai:gpuPools[0].name",
-        "the name would have 41 characters",
-        "33 characters",
-    ),
-    Mistake(
-        "flex-start",
-        both(
-            put("gpuPools.0.capacity", {"mode": "flexStart"}),
-            both(put("gpuPools.0.autoscaling", {"maxNodes": 3}), put("gpuPools.0.nodesPerZone", None)),
-        ),
-        "gke-ai:gpuPools[0].createBeforeDelete",
-        "would be drained without a replacement",
-        "Remove createBeforeDelete. Let the runs finish",
-    ),
-    Mistake(
-        "label of the program",
-        put("gpuPools.0.labels", {POOL: "mine"}),
-        "gke-ai:gpuPools[0].labels",
-        "a label of this program",
-        "prefix of your own",
-    ),
-]
-
-
-DISK = "gke-ai:gpuPools[0].secondaryBootDisk"
-DISK_MISTAKES = [
-    Mistake(
-        "secondary boot disk without image streaming",
-        put("gpuPools.0.secondaryBootDisk", "global/images/vllm"),
-        DISK,
-        "needs Image streaming. GKE would refuse the pool",
-        "Set imageStreaming: true",
-    ),
-    Mistake(
-        "secondary boot disk of a container image",
-        both(put("gpuPools.0.secondaryBootDisk", "vllm/vllm-openai:v0.31.0"), put("gpuPools.0.imageStreaming", True)),
-        DISK,
-        '"vllm/vllm-openai:v0.31.0" is not the name of a Compute Engine image',
-        "projects/PROJECT/global/images/NAME",
-    ),
-]
-
-
-@pytest.mark.parametrize("mistake", DISK_MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_with_a_secondary_boot_disk_is_reported_alone(mistake: Mistake) -> None:
-    is_reported_alone(mistake, good())
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_with_create_before_delete_is_reported_alone(mistake: Mistake) -> None:
-    is_reported_alone(mistake, first())

@@ -1,4 +1,7 @@
-"""Each mistake of tests/refused is reported alone, with its path, cause and remedy, by the rule that is about it."""
+"""Each mistake of tests/refused is reported alone, with its path, cause and remedy, by the rule that is about it.
+
+What is allowed there has no problem.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from gke_ai.settings import Problem
 from gke_ai.settings.rules import MODULES
 from gke_ai.settings.rules.common import Rule
 from gke_ai.settings.stack import ResolvedStack
-from tests.mistakes import FOLDER, Mistake, is_reported_alone, of_subject
+from tests.mistakes import FOLDER, Mistake, base, changed, of_subject, problems_of, subject_of
 
 SUBJECTS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 MISTAKES = {subject: of_subject(subject) for subject in SUBJECTS}
@@ -23,13 +26,18 @@ NAMES = {
 
 # Rules that need another input than a configuration, or tables of their own: measured memory, tokens, dates.
 ELSEWHERE = {
-    *("autoscaling.names_are_unique", "gateway.routes_match_their_models", "gpu_workloads.pools_can_serve"),
-    *("maintenance.maintenance_leaves_time_for_upgrades", "model_memory.engines_have_kernels"),
+    "gpu_workloads.pools_can_serve",
+    *(
+        "autoscaling.names_are_unique",
+        "gateway.routes_match_their_models",
+        "maintenance.maintenance_leaves_time_for_upgrades",
+    ),
     *("model_memory.flags_exist", "model_memory.gpus_are_those_of_the_parallelism"),
-    *("model_memory.latent_attention_runs", "model_memory.lengths_are_within_the_context"),
-    *("model_memory.models_are_known", "model_memory.models_are_shared_evenly", "model_memory.shapes_are_consistent"),
-    *("pools.create_before_delete_is_possible", "pools.secondary_boot_disk_is_possible"),
-    *("token.token_secret_is_a_name", "versions.kueue_knows_the_objects"),
+    *(
+        "model_memory.latent_attention_runs",
+        "model_memory.lengths_are_within_the_context",
+        "model_memory.models_are_known",
+    ),
 }
 
 
@@ -53,9 +61,21 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     [pytest.param(mistake, id=f"{subject}: {mistake.id}") for subject in SUBJECTS for mistake in MISTAKES[subject]],
 )
 def test_mistake_is_reported_alone_by_its_rule(mistake: Mistake, rules: list[tuple[str, str]]) -> None:
-    is_reported_alone(mistake, mistake.base())
+    problems = problems_of(mistake.values)
+    assert [problem.path for problem in problems] == [mistake.path], "\n".join(map(str, problems))
+    # Cells of a table are padded.
+    assert mistake.cause in " ".join(f"{problems[0].cause} {problems[0].table}".split())
+    assert mistake.remedy in problems[0].remedy
     if mistake.rule:
         assert (mistake.rule, mistake.path) in rules
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_good_configurations_and_allowed_changes_have_no_problem(subject: str) -> None:
+    rows = subject_of(subject)
+    values = {name: base(subject, name) for name in rows.get("good", ())}
+    values |= {row["id"]: changed(subject, row) for row in rows.get("allowed", ())}
+    assert {name: problems for name, stack in values.items() if (problems := problems_of(stack))} == {}
 
 
 def test_every_rule_has_a_mistake_here_or_tests_of_its_own() -> None:
@@ -65,5 +85,5 @@ def test_every_rule_has_a_mistake_here_or_tests_of_its_own() -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_names_of_the_mistakes_of_a_subject_are_unique(subject: str) -> None:
-    names = [mistake.id for mistake in MISTAKES[subject]]
+    names = [row["id"] for kind in ("mistakes", "allowed") for row in subject_of(subject).get(kind, ())]
     assert len({*names}) == len(names) > 0

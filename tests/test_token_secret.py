@@ -11,48 +11,12 @@ from gke_ai.catalog.workload_identity import principal
 from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
 from tests import recorder
-from tests.mistakes import Mistake, both, good, is_reported_alone, problems_of, put
+from tests.mistakes import good, problems_of
 from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.recorder import Record as Recorded
 
 PROJECT = recorder.PROJECT
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
-
-MISTAKES = [
-    Mistake(
-        "a token in the configuration and one in Secret Manager",
-        both(put("hfTokenSecret", "hf-token"), put("hfToken", "whatever")),
-        "gke-ai:hfTokenSecret",
-        "hfTokenSecret and hfToken are both set, and a Secret holds one token",
-        "pulumi config rm gke-ai:hfToken",
-    ),
-    Mistake(
-        "the token in place of the secret's name",
-        put("hfTokenSecret", "hf_" + "NotARealTokenButShapedLikeOne"),
-        "gke-ai:hfTokenSecret",
-        "this is a token, not the name of a secret. Everyone who can read the configuration has it",
-        "Revoke it",
-    ),
-    Mistake(
-        "a version of the secret",
-        put("hfTokenSecret", f"{SECRET}/versions/3"),
-        "gke-ai:hfTokenSecret",
-        "names a version. GKE always uses the latest version",
-        f"Write {SECRET}",
-    ),
-    Mistake(
-        "a name that no secret can have",
-        put("hfTokenSecret", "the token"),
-        "gke-ai:hfTokenSecret",
-        "'the token' is not the name of a secret",
-        "or projects/PROJECT/secrets/ID",
-    ),
-]
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)
-def test_mistake_is_reported_once_with_path_cause_and_remedy(mistake: Mistake) -> None:
-    is_reported_alone(mistake, good())
 
 
 @pytest.mark.parametrize("named", ["hf-token", SECRET, "projects/123/secrets/hf_token", "projects/{project}/secrets/a"])

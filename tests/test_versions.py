@@ -19,7 +19,6 @@ from gke_ai.components.queues.kueue import warn_of_crd
 from gke_ai.ops import crds
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
-from tests.mistakes import Mistake, is_reported_alone, put
 from tests.recorder import Record
 
 Build = Callable[..., Record]
@@ -67,15 +66,6 @@ def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytes
     change("0.11.1", "0.12.0")
     assert "from 0.11.1 to 0.12.0" in messages[0]
     assert "gke-ai crds" in messages[0]
-
-
-KUEUE_TOO_OLD = Mistake(
-    "Kueue of an older API", put("queues.kueueVersion", "0.15.9"), "gke-ai:queues.kueueVersion", "v1beta2", "0.16"
-)
-
-
-def test_kueue_of_an_older_api_is_reported_alone() -> None:
-    is_reported_alone(KUEUE_TOO_OLD, KUEUE_TOO_OLD.base())
 
 
 @pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
