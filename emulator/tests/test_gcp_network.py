@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from emulator import existing
@@ -26,6 +28,7 @@ from emulator.tests.test_gcp_plugin import (
     Engine,
     Values,
     but,
+    mistakes,
 )
 from gke_ai.catalog.apis import REASONS
 
@@ -88,77 +91,30 @@ def network(cloud: Engine) -> Engine:
 
 
 # ----------------------------------------------------------------------------------------------------------- mistakes
-MISTAKES: list[tuple[str, Values, str, str]] = [
-    (NETWORK, but(VPC, name="AI"), "name", "Must be a match of regex"),
-    (NETWORK, but(VPC, routingMode="EVERYWHERE"), "routingMode", "it is one of GLOBAL, REGIONAL"),
-    (NETWORK, but(VPC, autoCreateSubnetwork=True), "autoCreateSubnetwork", "did you mean autoCreateSubnetworks?"),
-    (SUBNETWORK, but(SUBNET, network=None), "network", "required"),
-    (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.1/20"), "ipCidrRange", "Must be a CIDR address range"),
-    (SUBNETWORK, but(SUBNET, ipCidrRange="10.0.0.0/30"), "ipCidrRange", "at most 29 bits"),
-    (SUBNETWORK, but(PROXIES, ipCidrRange="10.9.0.0/27"), "ipCidrRange", "at most 26 bits"),
-    (
-        SUBNETWORK,
-        but(SUBNET, secondaryIpRanges=[{"rangeName": "pods", "ipCidrRange": "10.0.8.0/24"}]),
-        "secondaryIpRanges[0].ipCidrRange",
-        "overlaps with 10.0.0.0/20",
-    ),
-    (
-        SUBNETWORK,
-        but(SUBNET, secondaryIpRanges=[{"rangeName": "Pods", "ipCidrRange": "10.4.0.0/24"}]),
-        "secondaryIpRanges[0].ipCidrRange",
-        "'Pods'",
-    ),
-    (ROUTER_NAT, but(NAT, natIpAllocateOption="AUTO"), "natIpAllocateOption", "AUTO_ONLY, MANUAL_ONLY"),
-    (ROUTER_NAT, but(NAT, logConfig={"enable": True, "filter": "ERRORS"}), "logConfig.filter", "ERRORS_ONLY"),
-    (
-        ROUTER_NAT,
-        but(NAT, enableEndpointIndependentMapping=True),
-        "enableDynamicPortAllocation",
-        "can't be enabled together",
-    ),
-    (PROJECT_SERVICE, {"service": "kontainer.googleapis.com"}, "service", "Error 403: Not found or permission denied"),
-    (PROJECT_SERVICE, {"service": "container"}, "service", "Error 403: Not found or permission denied"),
-    (ROUTER_NAT, but(NAT, name="n"), "name", "between 2 and 63 characters"),
-    (SERVICE_ACCOUNT, but(ACCOUNT, accountId="nodes"), "accountId", "6 to 30 lower-case letters"),
-    (
-        CLUSTER,
-        but(STANDARD, networkPolicy={"enabled": True}, datapathProvider="ADVANCED_DATAPATH"),
-        "networkPolicy",
-        "with DatapathProvider=ADVANCED_DATAPATH is not allowed",
-    ),
-    (
-        CLUSTER,
-        but(STANDARD, controlPlaneEndpointsConfig={"ipEndpointsConfig": {"enabled": False}}),
-        "controlPlaneEndpointsConfig",
-        "can only be disabled where the DNS endpoint allows external traffic",
-    ),
-    (
-        CLUSTER,
-        but(STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": [{"cidrBlock": "8.8.8.8/24"}]}),
-        "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock",
-        'Invalid authorized network "8.8.8.8/24"',
-    ),
-    (
-        CLUSTER,
-        but(
-            STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": [{"cidrBlock": f"8.8.{n}.0/24"} for n in range(51)]}
-        ),
-        "masterAuthorizedNetworksConfig.cidrBlocks",
-        "At most 50",
-    ),
-    (CLUSTER, but(AUTOPILOT, networkPolicy={"enabled": True}), "networkPolicy", "conflicts with enableAutopilot"),
-]
+VALID = {
+    "network": (NETWORK, VPC),
+    "subnetwork": (SUBNETWORK, SUBNET),
+    "proxy-only subnetwork": (SUBNETWORK, PROXIES),
+    "nat": (ROUTER_NAT, NAT),
+    "service": (PROJECT_SERVICE, {}),
+    "account": (SERVICE_ACCOUNT, ACCOUNT),
+}
 
 
-@pytest.mark.parametrize(
-    ("token", "inputs", "path", "text"), MISTAKES, ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(VALID))
 def test_inputs_that_google_refuses_fail_the_check(
     cloud: Engine, token: str, inputs: Values, path: str, text: str
 ) -> None:
     failures = cloud.check(token, inputs)[1]
     assert [failure[0] for failure in failures] == [path], failures
     assert text in failures[0][1]
+
+
+def test_at_most_50_networks_are_authorized(cloud: Engine) -> None:
+    blocks = [{"cidrBlock": f"8.8.{number}.0/24"} for number in range(51)]
+    (failure,) = cloud.check(CLUSTER, but(STANDARD, masterAuthorizedNetworksConfig={"cidrBlocks": blocks}))[1]
+    assert failure[0] == "masterAuthorizedNetworksConfig.cidrBlocks"
+    assert "At most 50" in failure[1]
 
 
 # ------------------------------------------------------------------------------------------------- what must be there
@@ -429,101 +385,15 @@ def test_a_missing_network_is_reported_with_the_command_that_creates_it(
 # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create,
 # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchEnable and
 # https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters
-BODIES: list[tuple[rest.Body, dict[str, Any]]] = [
-    (rest.compute("Network", VPC | {"project": PROJECT}), {"name": "ai", "autoCreateSubnetworks": False}),
-    (
-        rest.compute("Network", VPC | {"routingMode": "GLOBAL"}),
-        {"name": "ai", "autoCreateSubnetworks": False, "routingConfig": {"routingMode": "GLOBAL"}},
-    ),
-    (rest.compute("Subnetwork", SUBNET), {name: value for name, value in SUBNET.items() if name != "region"}),
-    (rest.compute("Router", GATEWAY), {"name": "ai", "network": NETWORK_ID}),
-    (
-        rest.compute("RouterNat", NAT),
-        {
-            "name": "ai",
-            "natIpAllocateOption": "AUTO_ONLY",
-            "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
-            "enableDynamicPortAllocation": True,
-            "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
-        },
-    ),
-    (rest.account(ACCOUNT), {"accountId": "gke-nodes", "serviceAccount": {"displayName": "Nodes of GKE"}}),
-    (
-        rest.enabled_service({"service": "container.googleapis.com", "disableOnDestroy": False}),
-        {"serviceIds": ["container.googleapis.com"]},
-    ),
-    (
-        rest.cluster(
-            {
-                "name": "c",
-                "privateClusterConfig": {"enablePrivateNodes": True},
-                "datapathProvider": "ADVANCED_DATAPATH",
-                "masterAuthorizedNetworksConfig": {
-                    "cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}],
-                    "gcpPublicCidrsAccessEnabled": False,
-                },
-                "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"allowExternalTraffic": True}},
-            }
-        ),
-        {
-            "name": "c",
-            "networkConfig": {"defaultEnablePrivateNodes": True, "datapathProvider": "ADVANCED_DATAPATH"},
-            "controlPlaneEndpointsConfig": {
-                "dnsEndpointConfig": {"allowExternalTraffic": True},
-                "ipEndpointsConfig": {
-                    "authorizedNetworksConfig": {
-                        "enabled": True,
-                        "cidrBlocks": [{"cidrBlock": "8.8.8.0/24"}],
-                        "gcpPublicCidrsAccessEnabled": False,
-                    }
-                },
-            },
-        },
-    ),
-    (
-        rest.cluster(
-            {
-                "name": "c",
-                "privateClusterConfig": {"enablePrivateEndpoint": True},
-                "networkPolicy": {"enabled": True, "provider": "CALICO"},
-                "addonsConfig": {"networkPolicyConfig": {"disabled": False}},
-                "nodeConfig": {"serviceAccount": EMAIL},
-            }
-        ),
-        {
-            "name": "c",
-            "controlPlaneEndpointsConfig": {"ipEndpointsConfig": {"enablePublicEndpoint": False}},
-            "networkPolicy": {"enabled": True, "provider": "CALICO"},
-            "addonsConfig": {"networkPolicyConfig": {"disabled": False}},
-            "nodeConfig": {"serviceAccount": EMAIL},
-        },
-    ),
-    (
-        rest.cluster(
-            {
-                "name": "c",
-                "controlPlaneEndpointsConfig": {
-                    "dnsEndpointConfig": {"allowExternalTraffic": True},
-                    "ipEndpointsConfig": {"enabled": False},
-                },
-            }
-        ),
-        {
-            "name": "c",
-            "controlPlaneEndpointsConfig": {
-                "dnsEndpointConfig": {"allowExternalTraffic": True},
-                "ipEndpointsConfig": {"enabled": False},
-            },
-        },
-    ),
-]
+BODIES = yaml.load(Path(__file__).with_name("network_bodies.yaml").read_text(), yaml.CSafeLoader)
+WRITERS = {"account": rest.account, "enabled_service": rest.enabled_service, "cluster": rest.cluster}
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"), BODIES, ids=lambda body: body.type if isinstance(body, rest.Body) else ""
-)
-def test_a_body_has_the_form_of_google_s_reference(body: rest.Body, expected: dict[str, Any]) -> None:
-    assert body.content == expected
+@pytest.mark.parametrize("row", BODIES, ids=lambda row: row["of"])
+def test_a_body_has_the_form_of_google_s_reference(row: dict[str, Any]) -> None:
+    write = WRITERS.get(row["of"], partial(rest.compute, row["of"]))
+    body = write(row["inputs"])
+    assert body.content == row["body"]
     assert body.problems("body") == []
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pulumi_gcp
 import pytest
+import yaml
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
@@ -82,10 +83,10 @@ GRANT: Values = {"bucket": MODEL_BUCKET["name"], "role": "roles/storage.objectAd
 
 
 def but(values: Values, **changes: Any) -> Values:
-    """`values` with changes. A dotted name is a path, and None removes a value."""
+    """`values` with changes. A name with dots or `__` is a path, and None removes a value."""
     changed: Values = json.loads(json.dumps(values))
     for path, value in changes.items():
-        *parents, last = path.split("__")
+        *parents, last = path.replace("__", ".").split(".")
         place = changed
         for parent in parents:
             place = place.setdefault(parent, {})
@@ -238,141 +239,33 @@ def test_a_missing_project_says_what_to_set(tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------------ mistakes
 NOTHING: Values = {}
-EXCLUSION = {"exclusionName": "run", "startTime": "2026-03-01T00:00:00Z", "endTime": "2026-03-21T00:00:00Z"}
-TWO_WINDOWS = {
-    "dailyMaintenanceWindow": {"startTime": "03:00"},
-    "recurringWindow": {
-        "startTime": "2026-01-03T00:00:00Z",
-        "endTime": "2026-01-03T08:00:00Z",
-        "recurrence": "FREQ=DAILY",
-    },
+VALID = {
+    "standard cluster": (CLUSTER, STANDARD),
+    "autopilot cluster": (CLUSTER, AUTOPILOT),
+    "node pool": (NODE_POOL, L4_POOL),
+    "bucket": (BUCKET, MODEL_BUCKET),
+    "member": (MEMBER, GRANT),
 }
-MISTAKES: list[tuple[str, Values, str, str]] = [
-    # names and types, by the SDK
-    (NODE_POOL, but(L4_POOL, nodeConfig__flexxStart=True), "nodeConfig.flexxStart", "did you mean flexStart?"),
-    (NODE_POOL, but(L4_POOL, nodeCount="three"), "nodeCount", "a whole number"),
-    (NODE_POOL, but(L4_POOL, nodeCount=2.5), "nodeCount", "a whole number"),
-    (NODE_POOL, but(L4_POOL, cluster=None), "cluster", "required"),
-    (NODE_POOL, but(L4_POOL, nodeLocations=[1]), "nodeLocations[0]", "a string"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__labels={"a": 1}), 'nodeConfig.labels["a"]', "a string"),
-    (
-        NODE_POOL,
-        but(L4_POOL, nodeConfig__guestAccelerators=[{"type": "x"}]),
-        "nodeConfig.guestAccelerators[0].count",
-        "",
-    ),
-    (BUCKET, but(MODEL_BUCKET, location=None), "location", "required"),
-    (BUCKET, but(MODEL_BUCKET, forceDestroy="yes"), "forceDestroy", "a boolean"),
-    # listed values, by Google's description of the API
-    (CLUSTER, but(STANDARD, releaseChannel__channel="FAST"), "releaseChannel.channel", "RAPID, REGULAR, STABLE"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__maxRunDuration="1h"), "nodeConfig.maxRunDuration", "Error 400: Invalid value"),
-    # clusters
-    (CLUSTER, but(STANDARD, name="L" * 3), "name", "Must be a match of regex"),
-    (CLUSTER, but(STANDARD, name="a" * 41), "name", "Must be a match of regex"),
-    (CLUSTER, but(STANDARD, location="us-centrl1"), "location", '"us-centrl1" does not exist'),
-    (CLUSTER, but(STANDARD, location="us-central1-e"), "location", "does not exist"),
-    (CLUSTER, but(STANDARD, nodeLocations=["us-east1-b"]), "nodeLocations[0]", "not in the cluster's region"),
-    (CLUSTER, but(STANDARD, initialNodeCount=None), "initialNodeCount", "must be greater than zero"),
-    (CLUSTER, but(STANDARD, workloadIdentityConfig__workloadPool="x"), "workloadIdentityConfig.workloadPool", PROJECT),
-    (CLUSTER, but(STANDARD, resourceLabels={"Team": "ml"}), 'resourceLabels["Team"]', "Invalid label key"),
-    (CLUSTER, but(STANDARD, resourceLabels={"team": "M L"}), 'resourceLabels["team"]', "Invalid label value"),
-    (CLUSTER, but(STANDARD, resourceLabels={"team": ""}), 'resourceLabels["team"]', "without a value"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__labels={"team": ""}), 'nodeConfig.labels["team"]', "without a value"),
-    (NODE_POOL, but(L4_POOL, nodeLocations=["us-east1-ai1a"]), "nodeLocations[0]", "not in the cluster's region"),
-    (NODE_POOL, but(L4_POOL, nodeLocations=["us-central1-ai"]), "nodeLocations[0]", "not in the cluster's region"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__diskType="hyperdisk-balanced"), "nodeConfig.diskType", "not compatible"),
-    (CLUSTER, but(STANDARD, minMasterVersion="1.40"), "minMasterVersion", 'Master version "1.40" is unsupported'),
-    (CLUSTER, but(STANDARD, removeDefaultNodePool=False), "nodeConfig.machineType", "e2-medium"),
-    (CLUSTER, but(AUTOPILOT, location="us-central1-a"), "location", "must be regional"),
-    (CLUSTER, but(AUTOPILOT, removeDefaultNodePool=True), "removeDefaultNodePool", "conflicts with enableAutopilot"),
-    # The provider's own schema: exactly one of three windows
-    (CLUSTER, but(STANDARD, maintenancePolicy={}), "maintenancePolicy", "one of maintenancePolicy.dailyMaint"),
-    (CLUSTER, but(STANDARD, maintenancePolicy={"maintenanceExclusions": [EXCLUSION]}), "maintenancePolicy", "one of"),
-    (CLUSTER, but(STANDARD, maintenancePolicy=TWO_WINDOWS), "maintenancePolicy", "only one of maintenancePolicy.daily"),
-    # The provider crashes: https://github.com/hashicorp/terraform-provider-google/issues/11144
-    (
-        CLUSTER,
-        but(STANDARD, authenticatorGroupsConfig__securityGroup=""),
-        "authenticatorGroupsConfig.securityGroup",
-        "the provider crashes",
-    ),
-    # node pools
-    (NODE_POOL, but(L4_POOL, name="GPU"), "name", "Must be a match of regex"),
-    (NODE_POOL, but(L4_POOL, nodeLocations=["us-east1-b"]), "nodeLocations[0]", "us-central1"),
-    (NODE_POOL, but(L4_POOL, nodeLocations=["us-central1-d"]), "nodeLocations[0]", "us-central1-f"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__machineType="g2-standard-25"), "nodeConfig.machineType", "g2-standard-24"),
-    (NODE_POOL, but(L4_POOL, nodeConfig__guestAccelerators=None), "nodeConfig.guestAccelerators", "2 nvidia-l4"),
-    (
-        NODE_POOL,
-        but(L4_POOL, nodeConfig__machineType="g2-standard-4"),
-        "nodeConfig.guestAccelerators[0]",
-        "1 nvidia-l4",
-    ),
-    (NODE_POOL, but(L4_POOL, nodeConfig__machineType="e2-standard-4"), "nodeConfig.guestAccelerators[0]", "attached"),
-    (NODE_POOL, but(L4_POOL, initialNodeCount=1), "nodeCount", "Cannot set both initial_node_count and node_count"),
-    (NODE_POOL, but(L4_POOL, autoscaling={"maxNodeCount": 3}), "nodeCount", "alongside autoscaling"),
-    (
-        NODE_POOL,
-        but(L4_POOL, nodeCount=None, autoscaling={"maxNodeCount": 3, "totalMaxNodeCount": 3}),
-        "autoscaling",
-        "can't be used together",
-    ),
-    (NODE_POOL, but(L4_POOL, nodeCount=None, autoscaling={"minNodeCount": 3}), "autoscaling", "greater than zero"),
-    (
-        NODE_POOL,
-        but(L4_POOL, nodeCount=None, autoscaling={"totalMinNodeCount": 5, "totalMaxNodeCount": 3}),
-        "autoscaling",
-        "5 is greater than the maximum node count 3",
-    ),
-    (NODE_POOL, but(L4_POOL, nodeConfig__diskType="ssd"), "nodeConfig.diskType", '"ssd" does not exist'),
-    (NODE_POOL, but(L4_POOL, nodeConfig__labels={"kubernetes.io/x": "y"}), 'nodeConfig.labels["kubernetes.io/x"]', ""),
-    # buckets
-    (BUCKET, but(MODEL_BUCKET, name="Model"), "name", "Invalid bucket name: 'Model'"),
-    (BUCKET, but(MODEL_BUCKET, name="ab"), "name", "Invalid bucket name"),
-    (BUCKET, but(MODEL_BUCKET, name="a" * 64), "name", "Invalid bucket name"),
-    (BUCKET, but(MODEL_BUCKET, name="10.0.0.1"), "name", "Invalid bucket name"),
-    (BUCKET, but(MODEL_BUCKET, name="google-models"), "name", "no goog prefix"),
-    (BUCKET, but(MODEL_BUCKET, location="MOON"), "location", "location constraint is not valid: MOON"),
-    (BUCKET, but(MODEL_BUCKET, storageClass="HOT"), "storageClass", "STANDARD"),
-    (BUCKET, but(MODEL_BUCKET, publicAccessPrevention="on"), "publicAccessPrevention", "enforced"),
-    (
-        BUCKET,
-        but(MODEL_BUCKET, softDeletePolicy__retentionDurationSeconds=86400),
-        "softDeletePolicy.retentionDurationSeconds",
-        "from 7 to 90 days",
-    ),
-    (
-        BUCKET,
-        but(MODEL_BUCKET, lifecycleRules=[{"action": {"type": "delete"}, "condition": {"age": 1}}]),
-        "lifecycleRules[0].action.type",
-        "Delete",
-    ),
-    (
-        BUCKET,
-        but(MODEL_BUCKET, lifecycleRules=[{"action": {"type": "Delete"}, "condition": {}}]),
-        "lifecycleRules[0].condition",
-        "at least one condition",
-    ),
-    # roles
-    (MEMBER, but(GRANT, role="roles/storage.objectUsr"), "role", "is not supported for this resource"),
-    (MEMBER, but(GRANT, member="llm/default"), "member", "unknown type"),
-    (MEMBER, but(GRANT, member=principal(number=PROJECT)), "member", "the project's number first"),
-    (MEMBER, but(GRANT, member=principal(pool=PROJECT)), "member", "its id in the pool"),
-    (MEMBER, but(GRANT, member=principal().replace("/sa/", "/serviceAccount/")), "member", "malformed"),
-]
 
 
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), MISTAKES, ids=lambda value: str(value)[:40])
+def mistakes(valid: Mapping[str, tuple[str, Values]]) -> list[Any]:
+    """The rows of mistakes.yaml about valid inputs: the type, the changed inputs, the property and the message."""
+    rows = yaml.load(Path(__file__).with_name("mistakes.yaml").read_text(), yaml.CSafeLoader)
+    return [
+        pytest.param(token, but(inputs, **row["but"]), row["at"], row["says"], id=f"{name}: {row['but']}"[:60])
+        for name, (token, inputs) in valid.items()
+        for row in rows[name]
+    ]
+
+
+@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(VALID))
 def test_a_mistake_is_refused_at_its_property(cloud: Engine, token: str, inputs: Values, path: str, text: str) -> None:
     failures = cloud.check(token, inputs)[1]
-    assert [place for place, _ in failures] == [path]
+    assert [place for place, _ in failures] == [path], failures
     assert text in failures[0][1]
 
 
-@pytest.mark.parametrize(
-    ("token", "inputs"),
-    [(CLUSTER, STANDARD), (CLUSTER, AUTOPILOT), (NODE_POOL, L4_POOL), (BUCKET, MODEL_BUCKET), (MEMBER, GRANT)],
-)
+@pytest.mark.parametrize(("token", "inputs"), VALID.values(), ids=VALID)
 def test_valid_inputs_pass_unchanged(cloud: Engine, token: str, inputs: Values) -> None:
     assert cloud.check(token, inputs) == (inputs, [])
 
