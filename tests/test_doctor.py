@@ -32,41 +32,8 @@ PROJECT = "my-project"
 PERSON = "oncall@example.com"
 Answers = dict[str, Any]
 
-STACK: dict[str, Any] = {
-    "hfTokenSecret": "hf-token",
-    "cluster": {
-        "name": "ai",
-        "mode": "standard",
-        "location": "us-central1",
-        "releaseChannel": "regular",
-        "vpc": {},
-        "nodeServiceAccount": "gke-nodes",
-    },
-    "buckets": [{"name": "models-{project}", "grants": [{"namespace": "llm"}]}],
-    "gpuPools": [
-        {
-            "name": "l4",
-            "machineType": "g2-standard-24",
-            "zones": ["us-central1-a", "us-central1-b"],
-            "autoscaling": {"maxNodes": 4},
-            "imageStreaming": True,
-        },
-        {
-            "name": "burst",
-            "machineType": "g2-standard-24",
-            "zones": ["us-central1-a"],
-            "capacity": {"mode": "flexStart"},
-            "autoscaling": {"maxNodes": 2},
-        },
-    ],
-    "tpuPools": [{"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-central1-a"], "nodesPerZone": 1}],
-    "computeClasses": [
-        {"name": "spot-first", "priorities": [{"machineType": "g2-standard-24", "capacity": {"mode": "spot"}}]}
-    ],
-    "serving": [{"name": "gemma", "engine": "vllm", "model": "google/gemma-2-9b-it", "pool": "l4", "gpus": 2}],
-    "gateway": {"certificate": "llm", "routes": [{"name": "gemma", "servers": [{"server": "gemma"}]}]},
-    "monitoring": {"channels": ["projects/my-project/notificationChannels/1234567890"]},
-}
+TABLE = yaml.load((RECORDED.parent / "missing.yaml").read_text(), yaml.CSafeLoader)
+STACK: dict[str, Any] = TABLE["stack"]
 
 
 def recorded() -> Answers:
@@ -188,7 +155,7 @@ def answers(request: str, answer: Any) -> Change:
     return change
 
 
-def says(request: str, **body: Any) -> Change:
+def says(request: str, body: dict[str, Any]) -> Change:
     """An answer with some fields changed."""
 
     def change(every: Answers) -> None:
@@ -228,7 +195,7 @@ def switched_off(api: str) -> Change:
 
 def only_in(machine: str, *zones: str) -> Change:
     items = {f"zones/{zone}": {"machineTypes": [{"name": machine, "zone": zone}]} for zone in zones}
-    return says(MACHINES + machine, items=items)
+    return says(MACHINES + machine, {"items": items})
 
 
 def channel(name: str, version: str) -> Change:
@@ -250,62 +217,23 @@ class Lack(NamedTuple):
     command: str
 
 
+CHANGES: dict[str, Callable[..., Change]] = {
+    "answers": answers,
+    "says": says,
+    "limit": limit,
+    "only_in": only_in,
+    "channel": channel,
+}
+
+
+def lack(row: dict[str, Any]) -> Lack:
+    """A row of the table, whose one key of CHANGES has the arguments."""
+    (key,) = row.keys() & CHANGES.keys()
+    return Lack(row["id"], CHANGES[key](*row[key]), row["subject"], row["text"], row["command"])
+
+
 LACKS = [
-    Lack("no Pulumi", answers("pulumi version", NO_COMMAND), "Pulumi", "not on PATH", "get.pulumi.com"),
-    Lack(
-        "Pulumi is old",
-        answers("pulumi version", {"code": 0, "body": "v3.100.0"}),
-        "Pulumi",
-        "v3.100.0 is older than the SDK's",
-        "get.pulumi.com",
-    ),
-    Lack(
-        "no gcp plugin",
-        answers("pulumi plugin ls", {"code": 0, "body": [{"name": "kubernetes", "version": "4.34.2"}]}),
-        "Pulumi's gcp plugin",
-        "version 10.2.0 is not installed",
-        "pulumi plugin install resource gcp v10.2.0",
-    ),
-    Lack(
-        "an old kubernetes plugin",
-        answers(
-            "pulumi plugin ls",
-            {"code": 0, "body": [{"name": "gcp", "version": "10.2.0"}, {"name": "kubernetes", "version": "4.1.0"}]},
-        ),
-        "Pulumi's kubernetes plugin",
-        "is not installed",
-        "pulumi plugin install resource kubernetes v",
-    ),
-    Lack("no login", answers("pulumi whoami", {"code": 255}), "Pulumi's state", "not logged in", "pulumi login gs://"),
-    Lack("no Python", answers("python3 --version", NO_COMMAND), "Python", "not on PATH", "install python3"),
-    Lack(
-        "Python is old",
-        answers("python3 --version", {"code": 0, "body": "Python 3.9.2"}),
-        "Python",
-        "Python 3.9.2 is older than 3.11",
-        "install python3",
-    ),
-    Lack(
-        "no auth plugin",
-        answers("gke-gcloud-auth-plugin", NO_COMMAND),
-        "gke-gcloud-auth-plugin",
-        "not on PATH",
-        "gcloud components install gke-gcloud-auth-plugin",
-    ),
-    Lack(
-        "nobody is logged in",
-        answers("gcloud auth list", {"code": 0, "body": []}),
-        "gcloud's account",
-        "nobody is logged in",
-        "gcloud auth login",
-    ),
-    Lack(
-        "no billing",
-        says(f"{G}cloudbilling", billingEnabled=False, billingAccountName=""),
-        "billing",
-        "no billing account",
-        "gcloud billing projects link my-project --billing-account=",
-    ),
+    *map(lack, TABLE["missing"]),
     *(
         Lack(
             f"{api} is disabled",
@@ -336,97 +264,6 @@ LACKS = [
             ("roles/monitoring.editor", "monitoring.alertPolicies.create"),
             ("roles/secretmanager.admin", "secretmanager.secrets.get"),
         )
-    ),
-    Lack(
-        "too few L4",
-        limit("NVIDIA_L4_GPUS", 7),
-        "quota",
-        "NVIDIA_L4_GPUS is 7 in us-central1, and nvidia-l4 of pool l4 (one more node in upgrades) takes up to 10",
-        "--quota-id=NVIDIA-L4-GPUS-per-project-region --preferred-value=10 --dimensions=region=us-central1",
-    ),
-    Lack(
-        "no quota of flex-start",
-        limit("PREEMPTIBLE_NVIDIA_L4_GPUS", 0),
-        "quota",
-        "PREEMPTIBLE_NVIDIA_L4_GPUS is 0 in us-central1, and nvidia-l4 of pool burst takes up to 4",
-        "--quota-id=PREEMPTIBLE-NVIDIA-L4-GPUS-per-project-region --preferred-value=4",
-    ),
-    Lack(
-        "no quota of TPUs",
-        limit("TPU_LITE_PODSLICE_V5", 4),
-        "quota",
-        "TPU_LITE_PODSLICE_V5 is 4 in us-central1, and v5e of pool v5e (one more node in upgrades) takes up to 16",
-        "--quota-id=TPU-LITE-PODSLICE-V5-per-project-region --preferred-value=16",
-    ),
-    Lack(
-        "too few GPUs in all",
-        limit("GPUS_ALL_REGIONS", 13, 0, f"{G}compute.googleapis.com/compute/v1/projects/my-project"),
-        "quota",
-        "GPUS_ALL_REGIONS is 13, and the stack takes up to 14 GPUs",
-        "--quota-id=GPUS-ALL-REGIONS-per-project --preferred-value=14",
-    ),
-    Lack(
-        "no TPU in the zone",
-        only_in("ct5lp-hightpu-8t", "us-central1-c", "us-west4-a"),
-        "machine type",
-        "pool v5e: no ct5lp-hightpu-8t in us-central1-a; available in us-central1-c",
-        "pulumi config set --stack prod --path 'gke-ai:tpuPools[0].zones[0]' us-central1-c",
-    ),
-    Lack(
-        "no TPU in the region",
-        only_in("ct5lp-hightpu-8t", "us-west4-a"),
-        "machine type",
-        "no ct5lp-hightpu-8t in us-central1-a; available in us-west4-a",
-        "move the cluster",
-    ),
-    Lack(
-        "no system machine in a zone",
-        only_in("e2-standard-4", "us-central1-a", "us-central1-b"),
-        "machine type",
-        "pool default-pool: no e2-standard-4 in us-central1-c",
-        "pulumi config set --stack prod --path 'gke-ai:cluster.systemPool.zones[0]' us-central1-a",
-    ),
-    Lack(
-        "GKE is too old for secrets",
-        channel("REGULAR", "1.33.5-gke.1162000"),
-        "GKE version",
-        "channel regular has version 1.33.5-gke.1162000, and secrets from Secret Manager needs 1.34.0-gke.0",
-        "pulumi config set --stack prod --path gke-ai:cluster.releaseChannel rapid",
-    ),
-    Lack(
-        "a bucket of somebody else's",
-        answers(BUCKET, {"code": 403, "body": {"error": {"code": 403, "message": "does not have access"}}}),
-        "bucket",
-        "models-my-project belongs to another project",
-        "pulumi config set --stack prod --path 'gke-ai:buckets[0].name' ANOTHER-NAME",
-    ),
-    Lack(
-        "a bucket of one's own",
-        answers(BUCKET, {"code": 200, "body": {"name": "models-my-project", "projectNumber": "123456789012"}}),
-        "bucket",
-        "bucket models-my-project exists already",
-        "pulumi config set --stack prod --path 'gke-ai:buckets[0].adopt' true",
-    ),
-    Lack(
-        "no secret",
-        answers(SECRET, NOT_FOUND),
-        "Secret Manager",
-        "there is no secret hf-token in my-project",
-        "gcloud secrets create hf-token --project my-project --data-file=-",
-    ),
-    Lack(
-        "a secret without a version",
-        answers(f"{SECRET}/versions/latest", NOT_FOUND),
-        "Secret Manager",
-        "has no enabled version",
-        "gcloud secrets versions add hf-token --project my-project --data-file=-",
-    ),
-    Lack(
-        "no channel",
-        answers(f"{G}monitoring", NOT_FOUND),
-        "notification channel",
-        "there is no projects/my-project/notificationChannels/1234567890",
-        "gcloud beta monitoring channels list --project my-project",
     ),
 ]
 
