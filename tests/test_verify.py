@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from gke_ai.catalog.nodes import NodeShape
+from gke_ai.catalog.nodes import GKE_NODEPOOL, NodeShape
 from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
 from gke_ai.kube.client import Answer
 from gke_ai.ops.verify import command as verify
@@ -127,6 +128,20 @@ COMMON = (
 )
 
 
+CLUSTERS = (RECORDED.parent.parent / "recorded_answers" / "clusters.yaml").read_text()
+
+
+def answering(name: str, resources: list[Object], shape: NodeShape | None = None, image: str = "image") -> Cluster:
+    """A cluster of the file. By default, its nodes are those of recorded pools."""
+    cluster = yaml.load(CLUSTERS.replace("$IMAGE", image), yaml.CSafeLoader)[name]
+    nodes = [
+        node(node_name, shape or pool_shape(resources, about["labels"][GKE_NODEPOOL]), **about)
+        for node_name, about in cluster["nodes"].items()
+    ]
+    answers = {"GET /version": {"gitVersion": VERSION}, "GET /api/v1/nodes": {"items": nodes}, **cluster["answers"]}
+    return Cluster(resources, empty(*COMMON) | answers)
+
+
 def prod() -> Cluster:
     """A Standard cluster with a pool of L4 GPUs, Kueue, a server and a tenant's RoleBinding."""
     resources = resources_of("prod")
@@ -136,174 +151,39 @@ def prod() -> Cluster:
             quota = {"cpu": "92", "memory": "340Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "400Gi"}
             group["flavors"][0]["resources"] = [{"name": key, "nominalQuota": text} for key, text in quota.items()]
             queue = {"metadata": resource["inputs"]["metadata"], "spec": copy.deepcopy(resource["inputs"]["spec"])}
+        if resource["type"] == "gcp:container/cluster:Cluster":
+            resource["created"] = "2026-11-21T09:50:00.123456789Z"
+            (parent,) = (other for other in resources if other["urn"] == resource["parent"])
+            parent["created"] = "2026-11-21T09:44:00.000000001Z"
+        if resource["type"] == "kubernetes:apps/v1:Deployment":
+            image = resource["inputs"]["spec"]["template"]["spec"]["containers"][0]["image"]
+        if resource["type"].endswith("bucketIAMMember:BucketIAMMember"):
+            grant = {"role": resource["inputs"]["role"], "members": [resource["inputs"]["member"]]}
     rbac = {"metadata": {"name": "submit", "namespace": TEAM}}
     for kind, more in (
         ("Role", {"rules": ROLE}),
         ("RoleBinding", {"roleRef": {"kind": "Role", "name": "submit"}, "subjects": SUBJECTS}),
     ):
         token = f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"
-        resources.append(
-            {
-                "urn": f"urn:pulumi:prod::gke-ai::{token}::{kind}",
-                "type": token,
-                "inputs": {"kind": kind, **rbac, **more},
-            }
-        )
-    (deployment,) = (
-        resource["inputs"] for resource in resources if resource["type"] == "kubernetes:apps/v1:Deployment"
-    )
-    for number, resource in enumerate(resources):
-        if resource["type"] == "gcp:container/cluster:Cluster":
-            resource["created"] = "2026-11-21T09:50:00.123456789Z"
-            (parent,) = (other for other in resources if other["urn"] == resource["parent"])
-            parent["created"] = "2026-11-21T09:44:00.000000001Z"
-            assert number
-    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    server = {
-        "metadata": {"name": "gemma-1", "namespace": "llm", "labels": {"app": "gemma"}},
-        "spec": {"nodeName": "l4-1", "containers": [{"name": "inference-server", "image": image}]},
-        "status": {
-            "phase": "Running",
-            "conditions": [
-                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-11-21T10:02:00Z"},
-                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:07:00Z"},
-            ],
-            "containerStatuses": [
-                {
-                    "name": "inference-server",
-                    "ready": True,
-                    "restartCount": 0,
-                    "imageID": f"{image}@sha256:{'a' * 64}",
-                    "state": {"running": {"startedAt": "2026-11-21T10:03:30Z"}},
-                }
-            ],
-        },
+        inputs = {"kind": kind, **rbac, **more}
+        resources.append({"urn": f"urn:pulumi:prod::gke-ai::{token}::{kind}", "type": token, "inputs": inputs})
+    cluster = answering("prod", resources, image=image)
+    cluster.answers |= {
+        "GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues": {"items": [queue]},
+        bucket_command(BUCKET): {"bindings": [grant]},
     }
-    daemons = {
-        "metadata": {
-            "name": "gke-metadata-server-1",
-            "namespace": "kube-system",
-            "ownerReferences": [{"kind": "DaemonSet", "name": "gke-metadata-server"}],
-        },
-        "spec": {"nodeName": "l4-1", "containers": [{"name": "server", "image": "metadata"}]},
-    }
-    workload = {
-        "metadata": {"name": "deployment-gemma", "namespace": "llm", "creationTimestamp": "2026-11-21T10:01:00Z"},
-        "spec": {"queueName": "team"},
-        "status": {
-            "conditions": [{"type": "Admitted", "status": "True", "lastTransitionTime": "2026-11-21T10:01:04Z"}]
-        },
-    }
-    general = {
-        "kubernetes.io/arch": "amd64",
-        "kubernetes.io/os": "linux",
-        "topology.kubernetes.io/region": "us-central1",
-        "topology.kubernetes.io/zone": "us-central1-a",
-        "cloud.google.com/gke-os-distribution": "cos",
-        "cloud.google.com/gke-max-pods-per-node": "110",
-        "cloud.google.com/gke-provisioning": "standard",
-        "iam.gke.io/gke-metadata-server-enabled": "true",
-    }
-    system = general | {
-        "cloud.google.com/gke-nodepool": "system",
-        "node.kubernetes.io/instance-type": "e2-standard-4",
-        "cloud.google.com/machine-family": "e2",
-    }
-    gpus = general | {
-        "cloud.google.com/gke-nodepool": "l4",
-        "node.kubernetes.io/instance-type": "g2-standard-24",
-        "cloud.google.com/machine-family": "g2",
-        "cloud.google.com/gke-accelerator": "nvidia-l4",
-        "cloud.google.com/gke-gpu-driver-version": "latest",
-    }
-    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
-    being_drained = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-    pulled = f'Successfully pulled image "{image}" in 1m12.5s (1m12.5s including waiting). Image size: 1 bytes.'
-    webhook = {"clientConfig": {"service": {"namespace": "kueue-system", "name": "kueue-webhook-service"}}}
-    slices = {
-        "metadata": {
-            "name": "kueue-1",
-            "namespace": "kueue-system",
-            "labels": {"kubernetes.io/service-name": "kueue-webhook-service"},
-        },
-        "endpoints": [{"conditions": {"ready": True}}],
-    }
-    (grant,) = (
-        resource["inputs"] for resource in resources if resource["type"].endswith("bucketIAMMember:BucketIAMMember")
-    )
-    secret = {"data": {"hf_api_token": "c2VjcmV0LXZhbHVl"}}
-    admission = "/apis/admissionregistration.k8s.io/v1"
-    return Cluster(
-        resources,
-        {
-            "GET /version": {"gitVersion": VERSION},
-            "GET /api/v1/nodes": {
-                "items": [
-                    node("system-1", pool_shape(resources, "system"), system, []),
-                    node("l4-1", pool_shape(resources, "l4"), gpus, [taint, being_drained]),
-                ]
-            },
-            "GET /api/v1/pods": {"items": [server, daemons]},
-            "GET /api/v1/events": {"items": [{"message": pulled}, {"message": "Created container"}]},
-            "GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues": {"items": [queue]},
-            "GET /apis/kueue.x-k8s.io/v1beta2/workloads": {"items": [workload]},
-            "GET /api/v1/namespaces/llm/secrets/hf-secret": secret,
-            f"GET {admission}/validatingwebhookconfigurations": {"items": [{"webhooks": [webhook]}]},
-            f"GET {admission}/mutatingwebhookconfigurations": {"items": [{"webhooks": [webhook]}]},
-            "GET /apis/discovery.k8s.io/v1/endpointslices": {"items": [slices]},
-            "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All": {"spec": {"suspend": True}},
-            bucket_command(BUCKET): {"bindings": [{"role": grant["role"], "members": [grant["member"]]}]},
-        },
-    )
+    return cluster
 
 
 def flex_start() -> Cluster:
     """A Standard cluster with two flex-start TPU pools, of which one has a node."""
-    resources = resources_of("flex-start-tpu")
-    labels = {
-        "kubernetes.io/arch": "amd64",
-        "kubernetes.io/os": "linux",
-        "topology.kubernetes.io/region": "us-east5",
-        "topology.kubernetes.io/zone": "us-east5-b",
-        "cloud.google.com/gke-os-distribution": "cos",
-        "cloud.google.com/gke-max-pods-per-node": "110",
-        "cloud.google.com/gke-provisioning": "flex-start",
-        "cloud.google.com/gke-flex-start": "true",
-        "iam.gke.io/gke-metadata-server-enabled": "true",
-        "cloud.google.com/gke-nodepool": "single-host",
-        "node.kubernetes.io/instance-type": "ct6e-standard-4t",
-        "cloud.google.com/machine-family": "ct6e",
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-        "cloud.google.com/gke-tpu-topology": "2x2",
-        "cloud.google.com/gke-accelerator-count": "4",
-    }
-    taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    there = node("tpu-1", pool_shape(resources, "single-host"), labels, [taint])
-    answers = empty(*COMMON) | {"GET /version": {"gitVersion": VERSION}, "GET /api/v1/nodes": {"items": [there]}}
-    return Cluster(resources, answers)
+    return answering("flex_start", resources_of("flex-start-tpu"))
 
 
 def compute_class() -> Cluster:
     """A cluster with a compute class that created a Spot node."""
-    resources = resources_of("cost-optimized-serving")
-    labels = {
-        "cloud.google.com/compute-class": "dws-model-inference-class",
-        "cloud.google.com/gke-nodepool": "nap-g2-standard-24-spot",
-        "cloud.google.com/gke-accelerator": "nvidia-l4",
-        "cloud.google.com/gke-spot": "true",
-        "node.kubernetes.io/instance-type": "g2-standard-24",
-    }
     shape = NodeShape("", "g2-standard-24", "nvidia-l4", 2, "default", "spot", "", 100, {}, True)
-    taints = [
-        {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
-        {"key": "cloud.google.com/compute-class", "value": "dws-model-inference-class", "effect": "NoSchedule"},
-    ]
-    answers = empty(*COMMON) | {
-        "GET /version": {"gitVersion": VERSION},
-        "GET /api/v1/nodes": {"items": [node("nap-1", shape, labels, taints)]},
-        "GET /api/v1/namespaces/default/secrets/model-inference-secret": {"data": {"HUGGING_FACE_TOKEN": "eA=="}},
-    }
-    return Cluster(resources, answers)
+    return answering("compute_class", resources_of("cost-optimized-serving"), shape)
 
 
 def shown(checks: list[Check], *states: str) -> list[tuple[str, str, str, str, str]]:
