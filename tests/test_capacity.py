@@ -37,76 +37,10 @@ from tests.repository import ROOT
 
 PROJECT, TOKEN = "my-project", "not-a-token"
 NOW = datetime.datetime(2026, 11, 23, 12, 30, tzinfo=datetime.UTC)
-STACK: dict[str, Any] = {
-    "hfTokenSecret": "hf-token",
-    "cluster": {"name": "ai", "mode": "standard", "location": "us-central1", "releaseChannel": "regular"},
-    "gpuPools": [
-        {
-            "name": "l4",
-            "machineType": "g2-standard-24",
-            "zones": ["us-central1-b", "us-central1-a"],
-            "autoscaling": {"maxNodes": 4},
-        },
-        {
-            "name": "h100",
-            "machineType": "a3-highgpu-8g",
-            "zones": ["us-central1-a"],
-            "capacity": {"mode": "flexStart"},
-            "autoscaling": {"maxNodes": 2},
-        },
-        {
-            "name": "t4",
-            "machineType": "n1-standard-8",
-            "accelerator": "nvidia-tesla-t4",
-            "gpusPerNode": 1,
-            "zones": ["us-central1-a"],
-            "autoscaling": {"maxNodes": 1},
-        },
-    ],
-    "tpuPools": [{"name": "v5e", "version": "v5e", "topology": "2x4", "zones": ["us-central1-a"], "nodesPerZone": 1}],
-    "computeClasses": [
-        {
-            "name": "for-less",
-            "priorities": [
-                {"machineType": "g2-standard-24", "capacity": {"mode": "spot"}},
-                {"machineType": "a2-highgpu-1g", "capacity": {"mode": "flexStart"}},
-            ],
-        }
-    ],
-    "serving": [
-        {
-            "name": "gemma",
-            "engine": "vllm",
-            "model": "google/gemma-2-9b-it",
-            "computeClass": "for-less",
-            "maxModelLen": 4096,
-            "gpus": 1,
-            "replicas": 3,
-        }
-    ],
-}
-DAYS = [
-    {"interval": {"startTime": f"2026-10-{day}T07:00:00Z", "endTime": f"2026-10-{day + 1}T07:00:00Z"}, **rate}
-    for day, rate in ((20, {"preemptionRate": 0.05}), (21, {"preemptionRate": 0.4}), (22, {}))
-]
-PRICES = [
-    {
-        "interval": {"startTime": "2026-06-01T07:00:00Z", "endTime": "2026-10-01T07:00:00Z"},
-        "listPrice": {"currencyCode": "USD", "nanos": 478720000},
-    },
-    {
-        "interval": {"startTime": "2026-10-01T07:00:00Z", "endTime": "2026-11-23T07:00:00Z"},
-        "listPrice": {"currencyCode": "USD", "units": "1", "nanos": 50000000},
-    },
-]
-OFFER = {
-    "recommendationId": "0c3b9b1e-5d1f-4a0e-9f43-0d2f6f0a2f11",
-    "recommendationType": "FUTURE_RESERVATION",
-    "location": "zones/us-central1-a",
-    "startTime": "2026-12-01T00:00:00Z",
-    "endTime": "2026-12-08T00:00:00Z",
-    "otherLocations": {"zones/us-central1-b": {"status": "NOT_SUPPORTED"}},
-}
+RECORDED = yaml.load((ROOT / "tests/recorded_answers/capacity.yaml").read_text(), yaml.CSafeLoader)
+STACK: dict[str, Any] = RECORDED["stack"]
+DAYS: list[dict[str, Any]] = RECORDED["days"]
+PRICES, OFFER = RECORDED["prices"], RECORDED["offer"]
 NO_OFFER = {"otherLocations": {"zones/us-central1-a": {"status": "NO_CAPACITY", "details": "No capacity."}}}
 
 

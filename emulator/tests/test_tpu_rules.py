@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from emulator.gcp_plugin import rest, rules
+from emulator.tests.test_gcp_plugin import mistakes
 
 MULTI: dict[str, Any] = {
     "name": "p",
@@ -34,66 +35,10 @@ TPU7X: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("inputs", "path", "text"),
-    [
-        (
-            MULTI | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2"}, "nodeCount": 1},
-            "placementPolicy.tpuTopology",
-            "TPU topology can't be specified with single-host TPU slice pool",
-        ),
-        (
-            MULTI | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "4x2"}},
-            "placementPolicy.tpuTopology",
-            '"4x2" is invalid: it is one of 2x2, 2x4, 4x4',
-        ),
-        (
-            MULTI | {"nodeConfig": {"machineType": "e2-standard-4"}},
-            "placementPolicy.tpuTopology",
-            "e2-standard-4 has no TPU",
-        ),
-        (MULTI | {"nodeCount": 16}, "nodeCount", "Requested invalid target size '16'"),
-        (MULTI | {"nodeCount": 8}, "nodeCount", "in the gang mode of size '4'"),
-        (
-            FLEX | {"autoscaling": {"totalMinNodeCount": 0, "totalMaxNodeCount": 4}},
-            "autoscaling",
-            "Maximum node count 0 is not a valid size of TPU pod slice",
-        ),
-        (FLEX | {"autoscaling": {"maxNodeCount": 2}}, "autoscaling", "Maximum node count 2 is not a valid size"),
-        (
-            FLEX | {"autoscaling": {"minNodeCount": 2, "maxNodeCount": 4}},
-            "autoscaling",
-            "Minimum node count 2 is not a valid size",
-        ),
-        (
-            FLEX | {"initialNodeCount": 4},
-            "initialNodeCount",
-            "Flex start node pools require initial node count to be set to 0.",
-        ),
-        (
-            {key: value for key, value in FLEX.items() if key != "autoscaling"} | {"initialNodeCount": 0},
-            "autoscaling",
-            "Flex start node pools require autoscaling enabled.",
-        ),
-        (
-            FLEX | {"nodeConfig": {**MULTI["nodeConfig"], "flexStart": True}},
-            "nodeConfig.reservationAffinity",
-            "flex start node pools don't support reservations",
-        ),
-        (FLEX | {"nodeLocations": ["us-east5-c"]}, "nodeConfig.flexStart", "not available for ct6e-standard-4t"),
-        (MULTI | {"nodeLocations": ["us-east5-a", "us-east5-b"]}, "nodeLocations", "is in one zone"),
-        (
-            MULTI | {"nodeConfig": {"machineType": "ct6e-standard-4t", "diskType": "pd-balanced"}},
-            "nodeConfig.diskType",
-            "[pd-balanced] features are not compatible",
-        ),
-        (
-            MULTI | TPU7X | {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x2"}},
-            "placementPolicy",
-            "Use workload policy instead",
-        ),
-    ],
-)
+ROWS = mistakes({"multi-host slice": ("", MULTI), "flex-start slice": ("", FLEX)})
+
+
+@pytest.mark.parametrize(("inputs", "path", "text"), [pytest.param(*row.values[1:], id=row.id) for row in ROWS])
 def test_emulator_refuses_what_google_refuses_late(inputs: dict[str, Any], path: str, text: str) -> None:
     for good in (MULTI, FLEX, MULTI | TPU7X):
         body = rest.node_pool(good)
