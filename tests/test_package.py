@@ -155,69 +155,12 @@ def test_refusal_of_a_component_is_a_sentence_without_traceback(
 
 
 @pytest.mark.parametrize(
-    ("kind", "inputs", "message"),
-    [
-        (
-            "FlexStartTpuPool",
-            {**POOL, "toplogy": "4x4"},
-            "toplogy: is not an input of FlexStartTpuPool. Did you mean topology?",
-        ),
-        (
-            "FlexStartTpuPool",
-            {**POOL, "node_service_account": "a"},
-            "node_service_account: is not an input of FlexStartTpuPool",
-        ),
-        (
-            "GpuNodePool",
-            {
-                "name": "p",
-                "project": "p",
-                "cluster": "c",
-                "location": "us-east5",
-                "machineType": "g2-standard-24",
-                "createFirst": True,
-            },
-            "createFirst: was renamed: write createBeforeDelete",
-        ),
-        (
-            "FlexStartTpuPool",
-            {key: value for key, value in POOL.items() if key != "topology"},
-            "topology: is required",
-        ),
-        (
-            "FlexStartTpuPool",
-            {key: value for key, value in POOL.items() if key != "project"},
-            "project: is required",
-        ),
-        ("FlexStartTpuPool", {**POOL, "privateNodes": "perhaps"}, "privateNodes: Input should be a valid boolean"),
-        (
-            "FlexStartTpuPool",
-            {**POOL, "capacity": {"mode": "flexStart", "maxRunDurationSeconds": 1}},
-            "capacity.maxRunDurationSeconds: Input should be greater than or equal to 600",
-        ),
-        (
-            "FlexStartTpuPool",
-            {**POOL, "capacity": {"mode": "spot", "maxRuns": 1}},
-            "capacity.maxRuns: is not a known input",
-        ),
-        (
-            "KueueStack",
-            {**QUEUES, "flavors": [{"name": "v6e", "nodeLables": {}}]},
-            "flavors[0].nodeLables: is not a known input",
-        ),
-        (
-            "KueueStack",
-            {
-                **QUEUES,
-                "clusterQueues": [{"name": "q", "flavors": [{"flavor": "v6e", "quota": {"google.com/tpu": "-1"}}]}],
-            },
-            "clusterQueues[0].flavors[0].quota.google.com/tpu: is below zero",
-        ),
-        ("ModelBucket", {"name": "b", "project": "p", "workloadPool": "w"}, "location: is required"),
-    ],
+    "row", yaml.safe_load(EXPECTED.with_name("refused_inputs.yaml").read_text()), ids=lambda row: row["says"]
 )
-def test_refused_input_is_reported_with_its_path(package: Any, kind: str, inputs: dict[str, Any], message: str) -> None:
-    assert refusal(package, kind, inputs)[1].startswith(f"{kind}: {message}")
+def test_refused_input_is_reported_with_its_path(package: Any, row: dict[str, Any]) -> None:
+    good = {"FlexStartTpuPool": POOL, "KueueStack": QUEUES}.get(row["component"], {})
+    inputs = {key: value for key, value in good.items() if key not in row.get("drop", ())} | row.get("put", {})
+    assert refusal(package, row["component"], inputs)[1].startswith(f"{row['component']}: {row['says']}")
 
 
 def test_every_refused_input_is_reported_at_once(package: Any) -> None:

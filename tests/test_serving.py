@@ -7,6 +7,7 @@ import copy
 from typing import Any, get_args
 
 import pytest
+import yaml
 
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.tpus import GOOGLE_TPU
@@ -328,45 +329,7 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         },
     )
-    # The source leaves Kubernetes' 30 s, and cuts off requests at each rollout and drain.
-    drained = {"preStop": {"sleep": {"seconds": 15}}}
-    assert pod(built) == {
-        "terminationGracePeriodSeconds": 120,
-        "nodeSelector": {
-            "cloud.google.com/gke-tpu-topology": "2x4",
-            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-        },
-        "containers": [
-            {
-                "name": "maxengine-server",
-                "image": "us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
-                "args": [
-                    "model_name=gemma-7b",
-                    "tokenizer_path=assets/tokenizer.gemma",
-                    "per_device_batch_size=4",
-                    "max_prefill_predict_length=1024",
-                    "max_target_length=2048",
-                    "async_checkpointing=false",
-                    "ici_fsdp_parallelism=1",
-                    "ici_autoregressive_parallelism=-1",
-                    "ici_tensor_parallelism=1",
-                    "scan_layers=false",
-                    "weight_dtype=bfloat16",
-                    "load_parameters_path=gs://BUCKET/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
-                    "prometheus_port=9100",
-                ],
-                "ports": [{"containerPort": 9000}, {"name": "metrics", "containerPort": 9100}],
-                "resources": {"requests": {"google.com/tpu": "8"}, "limits": {"google.com/tpu": "8"}},
-                "lifecycle": drained,
-            },
-            {
-                "name": "jetstream-http",
-                "lifecycle": drained,
-                "image": "us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http:v0.2.2",
-                "ports": [{"containerPort": 8000}],
-            },
-        ],
-    }
+    assert pod(built) == yaml.safe_load((ROOT / "tests/expected/jetstream_server.yaml").read_text())
     service = built.one("Service")
     assert service.object_name == "jetstream-svc"
     assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [

@@ -27,6 +27,7 @@ from emulator.tests.test_gcp_plugin import (
     STANDARD,
     Engine,
     Values,
+    accepted,
     but,
     mistakes,
 )
@@ -35,37 +36,8 @@ from gke_ai.catalog.apis import REASONS
 NETWORK_ID = f"projects/{PROJECT}/global/networks/ai"
 SUBNETWORK_ID = f"projects/{PROJECT}/regions/us-central1/subnetworks/ai"
 ACCOUNT_ID = f"projects/{PROJECT}/serviceAccounts/gke-nodes@{PROJECT}.iam.gserviceaccount.com"
-VPC: Values = {"name": "ai", "autoCreateSubnetworks": False}
-SUBNET: Values = {
-    "name": "ai",
-    "region": "us-central1",
-    "network": NETWORK_ID,
-    "ipCidrRange": "10.0.0.0/20",
-    "privateIpGoogleAccess": True,
-    "secondaryIpRanges": [
-        {"rangeName": "pods", "ipCidrRange": "10.4.0.0/14"},
-        {"rangeName": "services", "ipCidrRange": "10.8.0.0/20"},
-    ],
-}
-PROXIES: Values = {
-    "name": "proxies",
-    "region": "us-central1",
-    "network": NETWORK_ID,
-    "ipCidrRange": "10.9.0.0/23",
-    "purpose": "REGIONAL_MANAGED_PROXY",
-    "role": "ACTIVE",
-}
-GATEWAY: Values = {"name": "ai", "region": "us-central1", "network": NETWORK_ID}
-NAT: Values = {
-    "name": "ai",
-    "region": "us-central1",
-    "router": "ai",
-    "natIpAllocateOption": "AUTO_ONLY",
-    "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
-    "enableDynamicPortAllocation": True,
-    "logConfig": {"enable": True, "filter": "ERRORS_ONLY"},
-}
-ACCOUNT: Values = {"accountId": "gke-nodes", "displayName": "Nodes of GKE"}
+VPC, SUBNET, PROXIES = accepted("network"), accepted("subnetwork"), accepted("proxy-only subnetwork")
+GATEWAY, NAT, ACCOUNT = accepted("router"), accepted("nat"), accepted("account")
 EMAIL = ACCOUNT_ID.rpartition("/")[2]
 PRIVATE: Values = STANDARD | {
     "network": NETWORK_ID,
@@ -91,17 +63,10 @@ def network(cloud: Engine) -> Engine:
 
 
 # ----------------------------------------------------------------------------------------------------------- mistakes
-VALID = {
-    "network": (NETWORK, VPC),
-    "subnetwork": (SUBNETWORK, SUBNET),
-    "proxy-only subnetwork": (SUBNETWORK, PROXIES),
-    "nat": (ROUTER_NAT, NAT),
-    "service": (PROJECT_SERVICE, {}),
-    "account": (SERVICE_ACCOUNT, ACCOUNT),
-}
+REFUSED = mistakes("network", "subnetwork", "proxy-only subnetwork", "nat", "service", "account")
 
 
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(VALID))
+@pytest.mark.parametrize(("token", "inputs", "path", "text"), REFUSED)
 def test_inputs_that_google_refuses_fail_the_check(
     cloud: Engine, token: str, inputs: Values, path: str, text: str
 ) -> None:

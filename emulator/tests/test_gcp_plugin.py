@@ -30,56 +30,23 @@ CLUSTER_ID = f"projects/{PROJECT}/locations/us-central1/clusters/llm-cluster"
 POOL_ID = f"{CLUSTER_ID}/nodePools/gpupool"
 Values = dict[str, Any]
 
-STANDARD: Values = {
-    "name": "llm-cluster",
-    "location": "us-central1",
-    "initialNodeCount": 1,
-    "removeDefaultNodePool": True,
-    "deletionProtection": False,
-    "releaseChannel": {"channel": "RAPID"},
-    "workloadIdentityConfig": {"workloadPool": f"{PROJECT}.svc.id.goog"},
-    "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
-    "resourceLabels": {"team": "ml"},
-}
-AUTOPILOT: Values = {
-    "name": "llm-cluster",
-    "location": "us-central1",
-    "enableAutopilot": True,
-    "deletionProtection": False,
-}
-L4_POOL: Values = {
-    "name": "gpupool",
-    "cluster": "llm-cluster",
-    "location": "us-central1",
-    "nodeLocations": ["us-central1-a"],
-    "nodeCount": 3,
-    "management": {"autoRepair": True, "autoUpgrade": True},
-    "nodeConfig": {
-        "machineType": "g2-standard-24",
-        "diskSizeGb": 200,
-        "labels": {"team": "ml"},
-        "guestAccelerators": [
-            {"type": "nvidia-l4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
-        ],
-        "taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}],
-        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
-    },
-}
-MODEL_BUCKET: Values = {
-    "name": "model-bucket-my-project",
-    "location": "US-CENTRAL1",
-    "uniformBucketLevelAccess": True,
-    "publicAccessPrevention": "enforced",
-    "softDeletePolicy": {"retentionDurationSeconds": 604800},
-}
+# By name: a type, inputs that are accepted, and changes that are refused.
+INPUTS: dict[str, Any] = yaml.load(Path(__file__).with_name("inputs.yaml").read_text(), yaml.CSafeLoader)
+
+
+def accepted(name: str) -> Values:
+    """Inputs that the emulator accepts."""
+    inputs: Values = INPUTS[name]["inputs"]
+    return inputs
+
+
+STANDARD, AUTOPILOT = accepted("standard cluster"), accepted("autopilot cluster")
+L4_POOL, MODEL_BUCKET, GRANT = accepted("node pool"), accepted("bucket"), accepted("member")
 
 
 def principal(number: str = project_number(PROJECT), pool: str = f"{PROJECT}.svc.id.goog") -> str:
     pools = f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools"
     return f"{pools}/{pool}/subject/ns/llm/sa/default"
-
-
-GRANT: Values = {"bucket": MODEL_BUCKET["name"], "role": "roles/storage.objectAdmin", "member": principal()}
 
 
 def but(values: Values, **changes: Any) -> Values:
@@ -238,36 +205,30 @@ def test_a_missing_project_says_what_to_set(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ mistakes
-NOTHING: Values = {}
-VALID = {
-    "standard cluster": (CLUSTER, STANDARD),
-    "autopilot cluster": (CLUSTER, AUTOPILOT),
-    "node pool": (NODE_POOL, L4_POOL),
-    "bucket": (BUCKET, MODEL_BUCKET),
-    "member": (MEMBER, GRANT),
-}
+VALID = ("standard cluster", "autopilot cluster", "node pool", "bucket", "member")
 
 
-def mistakes(valid: Mapping[str, tuple[str, Values]]) -> list[Any]:
-    """The rows of mistakes.yaml about valid inputs: the type, the changed inputs, the property and the message."""
-    rows = yaml.load(Path(__file__).with_name("mistakes.yaml").read_text(), yaml.CSafeLoader)
+def mistakes(*names: str) -> list[Any]:
+    """The changes of inputs that are refused: the type, the changed inputs, the property and the message."""
     return [
-        pytest.param(token, but(inputs, **row["but"]), row["at"], row["says"], id=f"{name}: {row['but']}"[:60])
-        for name, (token, inputs) in valid.items()
-        for row in rows[name]
+        pytest.param(
+            kind["type"], but(kind["inputs"], **row["but"]), row["at"], row["says"], id=f"{name}: {row['but']}"
+        )
+        for name, kind in ((name, INPUTS[name]) for name in names)
+        for row in kind["refused"]
     ]
 
 
-@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(VALID))
+@pytest.mark.parametrize(("token", "inputs", "path", "text"), mistakes(*VALID))
 def test_a_mistake_is_refused_at_its_property(cloud: Engine, token: str, inputs: Values, path: str, text: str) -> None:
     failures = cloud.check(token, inputs)[1]
     assert [place for place, _ in failures] == [path], failures
     assert text in failures[0][1]
 
 
-@pytest.mark.parametrize(("token", "inputs"), VALID.values(), ids=VALID)
-def test_valid_inputs_pass_unchanged(cloud: Engine, token: str, inputs: Values) -> None:
-    assert cloud.check(token, inputs) == (inputs, [])
+@pytest.mark.parametrize("name", VALID)
+def test_valid_inputs_pass_unchanged(cloud: Engine, name: str) -> None:
+    assert cloud.check(INPUTS[name]["type"], accepted(name)) == (accepted(name), [])
 
 
 FLEX_START = but(

@@ -7,27 +7,9 @@ from typing import Any
 import pytest
 
 from emulator.gcp_plugin import rest, rules
-from emulator.tests.test_gcp_plugin import mistakes
+from emulator.tests.test_gcp_plugin import accepted, mistakes
 
-MULTI: dict[str, Any] = {
-    "name": "p",
-    "cluster": "c",
-    "location": "us-east5",
-    "nodeLocations": ["us-east5-b"],
-    "nodeCount": 4,
-    "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
-    "nodeConfig": {"machineType": "ct6e-standard-4t", "diskType": "hyperdisk-balanced"},
-}
-FLEX: dict[str, Any] = {
-    **{key: value for key, value in MULTI.items() if key != "nodeCount"},
-    "initialNodeCount": 0,
-    "autoscaling": {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"},
-    "nodeConfig": {
-        **MULTI["nodeConfig"],
-        "flexStart": True,
-        "reservationAffinity": {"consumeReservationType": "NO_RESERVATION"},
-    },
-}
+MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")
 TPU7X: dict[str, Any] = {
     "nodeCount": 2,
     "nodeConfig": {"machineType": "tpu7x-standard-4t"},
@@ -35,7 +17,7 @@ TPU7X: dict[str, Any] = {
 }
 
 
-ROWS = mistakes({"multi-host slice": ("", MULTI), "flex-start slice": ("", FLEX)})
+ROWS = mistakes("multi-host slice", "flex-start slice")
 
 
 @pytest.mark.parametrize(("inputs", "path", "text"), [pytest.param(*row.values[1:], id=row.id) for row in ROWS])
