@@ -242,12 +242,16 @@ def record(
     return recorded
 
 
+# The model that checks the inputs of a component is created once: that takes as long as a construction.
+inputs_of = cache(ComponentInputs)
+
+
 def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
     """Creates a component from flat inputs, as the package does for programs in other languages.
 
     The inputs and their keys may be in snake_case.
     """
-    section, keywords = ComponentInputs(component).arguments(in_camel_case(flat))
+    section, keywords = inputs_of(component).arguments(in_camel_case(flat))
     arguments: list[Any] = [name] if section is None else [name, section]
     return component(*arguments, **keywords)
 
@@ -307,7 +311,7 @@ def load_stack(configuration: Mapping[str, Any], token_given: bool = True) -> se
 
 @cache
 def _parsed(text: str) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(text)["config"]
+    content: dict[str, Any] = yaml.load(text, yaml.CSafeLoader)["config"]
     return content
 
 

@@ -13,7 +13,7 @@ from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
 from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 
-SOURCE: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text())
+SOURCE: dict[str, Any] = yaml.load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text(), yaml.CSafeLoader)
 EXAMPLES = {
     "stackdriver": "examples/jetstream-autoscaling.yaml",
     "prometheus": "examples/jetstream-autoscaling-prometheus.yaml",

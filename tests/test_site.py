@@ -11,6 +11,9 @@ import pytest
 from maintain.pages import site
 from tests.repository import ROOT, tracked
 
+# Building the site takes 20 seconds of the CPU.
+of_the_site = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -20,6 +23,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@of_the_site
 def test_every_page_of_docs_is_in_the_navigation(built: Path) -> None:
     home = (built / "index.html").read_text()
     missing = [page for page in tracked("docs/**/*.md") if f'href="{address(page)}"' not in home]
@@ -31,16 +35,19 @@ def address(page: Path) -> str:
     return str(page.relative_to(ROOT).with_suffix(".html"))
 
 
+@of_the_site
 def test_pages_outside_docs_are_on_the_site(built: Path) -> None:
     for page in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "emulator/README"):
         assert (built / f"{page}.html").exists()
 
 
+@of_the_site
 def test_a_linked_file_is_shown_as_a_page(built: Path) -> None:
     assert 'href="Pulumi.dev.yaml.html"' in (built / "index.html").read_text()
     assert "gke-ai:cluster" in (built / "Pulumi.dev.yaml.html").read_text()
 
 
+@of_the_site
 def test_the_site_loads_nothing_from_elsewhere(built: Path) -> None:
     loads = re.compile(
         r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b[^>]*\bhref="(?:https?:)?//"""
@@ -53,6 +60,7 @@ def test_the_site_loads_nothing_from_elsewhere(built: Path) -> None:
     assert found + styles == []
 
 
+@of_the_site
 def test_each_picture_of_a_page_has_a_text_alternative(built: Path) -> None:
     pictures = [
         (file.name, picture) for file in built.rglob("*.html") for picture in re.findall("<img[^>]*>", file.read_text())

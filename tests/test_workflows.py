@@ -24,7 +24,9 @@ from gke_ai.registered.report.page import COMMENT_LIMIT, rehearsal_page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".github"
-WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((FOLDER / "workflows").glob("*.yml"))}
+WORKFLOWS = {
+    path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in sorted((FOLDER / "workflows").glob("*.yml"))
+}
 FILES = sorted([*(FOLDER / "workflows").glob("*.yml"), *(FOLDER / "actions").glob("*/action.yml")])
 STACKS = ["dev", "prod"]
 # Those that repositories of manifests copy.

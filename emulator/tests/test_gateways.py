@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
-import openai
 import pytest
 import yaml
-from openai.types.chat import ChatCompletionChunk
 
 from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, processes
@@ -34,6 +33,10 @@ from emulator.tests.gateway_objects import (
     server,
 )
 from emulator.tests.harness import eventually
+
+if TYPE_CHECKING:  # its import takes two seconds, in each process that collects the tests
+    import openai
+    from openai.types.chat import ChatCompletionChunk
 
 pytestmark = pytest.mark.cluster
 
@@ -173,6 +176,8 @@ def test_the_gateway_passes_on_each_event_of_a_stream_at_once(api: httpx.Client)
 
 @contextmanager
 def streamed_chat(address: str, tokens: int) -> Iterator[openai.Stream[ChatCompletionChunk]]:
+    import openai
+
     with (
         openai.OpenAI(base_url=address, api_key=API_KEY, max_retries=0, timeout=60) as chat,
         chat.chat.completions.create(
@@ -198,6 +203,8 @@ def test_open_answers_outlive_the_deletion_of_their_pods(api: httpx.Client) -> N
 
 
 def test_a_client_without_the_api_key_is_refused(api: httpx.Client) -> None:
+    import openai
+
     address = works(api)
     stranger = openai.OpenAI(base_url=address, api_key="another key", max_retries=0)
     with stranger as chat, pytest.raises(openai.AuthenticationError):

@@ -27,7 +27,7 @@ from emulator.tests.test_gcp_plugin import (
     but,
 )
 
-MEASURED = yaml.safe_load(Path(__file__).with_name("provider_changes.yaml").read_text())
+MEASURED = yaml.load(Path(__file__).with_name("provider_changes.yaml").read_text(), yaml.CSafeLoader)
 CASES = [
     pytest.param(base, change, planned, id=f"{base}: {', '.join(change)} {planned}")
     for base, changes in MEASURED["changes"].items()

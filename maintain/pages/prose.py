@@ -178,17 +178,11 @@ def texts(file: Path) -> Iterator[tuple[int, str]]:
 
 def python_texts(source: str) -> Iterator[tuple[int, str]]:
     """The docstrings, comments, descriptions and sentences of a module, each with the line that it begins in."""
-    tree = ast.parse(source)
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    described = {
-        id(keyword.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        for keyword in node.keywords
-        if keyword.arg in DESCRIPTIONS
-    }
-    described |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))
+    parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    described = {id(node.value) for node in nodes if isinstance(node, ast.keyword) and node.arg in DESCRIPTIONS}
+    described |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and id(node) not in parts):
             text = literal(node)
             if id(node) in described or SENTENCE.search(text):
