@@ -242,8 +242,8 @@ def record(
     return recorded
 
 
-# The model that checks the inputs of a component is created once: that takes as long as a construction.
-inputs_of = cache(ComponentInputs)
+INPUTS: dict[type[Component], ComponentInputs] = {}
+"""Each has a model that checks the inputs, whose creation takes as long as a construction."""
 
 
 def construct(component: type[Component], name: str, flat: Mapping[str, Any]) -> Component:
@@ -251,7 +251,8 @@ def construct(component: type[Component], name: str, flat: Mapping[str, Any]) ->
 
     The inputs and their keys may be in snake_case.
     """
-    section, keywords = inputs_of(component).arguments(in_camel_case(flat))
+    inputs = INPUTS.setdefault(component, ComponentInputs(component))
+    section, keywords = inputs.arguments(in_camel_case(flat))
     arguments: list[Any] = [name] if section is None else [name, section]
     return component(*arguments, **keywords)
 

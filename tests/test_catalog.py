@@ -194,20 +194,17 @@ def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
     assert total[NVIDIA_GPU] == "6"
 
 
-@pytest.mark.parametrize(
-    "machine_type", [*GPU_MACHINES, *MACHINES.values()], ids=lambda machine: f"{machine.name}-{machine.gpus}"
-)
-def test_no_node_gives_pods_more_than_it_has(machine_type: object) -> None:
-    name, gpu, gpus = (getattr(machine_type, key) for key in ("name", "gpu", "gpus"))
-    shape = shape_of(name, gpu, gpus)
-    have, free = capacity_of(shape), allocatable(shape)
-    assert have.keys() == free.keys()
-    for resource, text in free.items():
-        amount = parse_quantity(text)
-        assert 0 < amount <= parse_quantity(have[resource])
-        if resource in ("cpu", "memory", "ephemeral-storage"):
-            assert amount < parse_quantity(have[resource])
-    assert have.get(NVIDIA_GPU, "0") == free.get(NVIDIA_GPU, "0") == str(gpus)
+def test_no_node_gives_pods_more_than_it_has() -> None:
+    for listed in (*GPU_MACHINES, *MACHINES.values()):
+        shape = shape_of(listed.name, listed.gpu, listed.gpus)
+        have, free = capacity_of(shape), allocatable(shape)
+        assert have.keys() == free.keys(), listed
+        for resource, text in free.items():
+            amount = parse_quantity(text)
+            assert 0 < amount <= parse_quantity(have[resource]), listed
+            if resource in ("cpu", "memory", "ephemeral-storage"):
+                assert amount < parse_quantity(have[resource]), listed
+        assert have.get(NVIDIA_GPU, "0") == free.get(NVIDIA_GPU, "0") == str(listed.gpus), listed
 
 
 def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:

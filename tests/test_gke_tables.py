@@ -55,23 +55,23 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_machine_has_the_figures_of_the_table(name: str) -> None:
-    machine, row = MACHINES[name], MACHINE_ROWS[name]
-    have = {
-        "vcpus": f"{machine.vcpus:g}",
-        "gib": f"{machine.memory_gb:g}",
-        "arch": machine.arch,
-        "accelerator": machine.gpu or machine.tpu or "",
-        "count": str(machine.gpus or machine.chips),
-        "local_ssds": str(machine.local_ssds),
-        "choice": "named" if machine.only_if_named else "",
-    }
-    for column, value in have.items():
-        if (name, column) in DEVIATIONS:
-            assert (value, row[column] != value) == (DEVIATIONS[name, column][0], True), column
-        else:
-            assert value == row[column], column
+def test_machines_have_the_figures_of_the_table() -> None:
+    for name, machine in MACHINES.items():
+        have = {
+            "vcpus": f"{machine.vcpus:g}",
+            "gib": f"{machine.memory_gb:g}",
+            "arch": machine.arch,
+            "accelerator": machine.gpu or machine.tpu or "",
+            "count": str(machine.gpus or machine.chips),
+            "local_ssds": str(machine.local_ssds),
+            "choice": "named" if machine.only_if_named else "",
+        }
+        for column, value in have.items():
+            stated = MACHINE_ROWS[name][column]
+            if (name, column) in DEVIATIONS:
+                assert (value, stated != value) == (DEVIATIONS[name, column][0], True), (name, column)
+            else:
+                assert value == stated, (name, column)
 
 
 def test_every_machine_of_the_table_is_in_the_catalog_or_left_out_with_a_reason() -> None:
@@ -85,17 +85,17 @@ DISK_ROWS = {row["family"]: row for row in table("disks.csv")}
 SERIES = {name: next((s for s in ("a3-ultragpu",) if name.startswith(s)), MACHINES[name].family) for name in MACHINES}
 
 
-@pytest.mark.parametrize("name", MACHINES)
-def test_machine_boots_from_and_attaches_the_disks_of_the_table(name: str) -> None:
-    row = DISK_ROWS[SERIES[name]]
-    assert boot_disks(name) == tuple(kind for kind in BOOT_TYPES if kind in row["boot"].split())
-    attached = tuple(kind for kind in BOOT_TYPES if kind in row["attached"].split())
-    if SERIES[name] == "a3-ultragpu":
-        # It boots from Hyperdisk only, and no public page lets it attach Persistent Disk, as the table does.
-        assert attached_disks(name) == ("hyperdisk-balanced",)
-        assert "hyperdisk-balanced" in attached
-    else:
-        assert attached_disks(name) == attached
+def test_machines_boot_from_and_attach_the_disks_of_the_table() -> None:
+    for name, series in SERIES.items():
+        row = DISK_ROWS[series]
+        assert boot_disks(name) == tuple(kind for kind in BOOT_TYPES if kind in row["boot"].split()), name
+        attached = tuple(kind for kind in BOOT_TYPES if kind in row["attached"].split())
+        if series == "a3-ultragpu":
+            # It boots from Hyperdisk only, and no public page lets it attach Persistent Disk, as the table does.
+            assert attached_disks(name) == ("hyperdisk-balanced",)
+            assert "hyperdisk-balanced" in attached
+        else:
+            assert attached_disks(name) == attached, name
 
 
 NODE_ROWS = table("nodes.csv")
