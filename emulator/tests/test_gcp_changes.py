@@ -131,62 +131,6 @@ def test_the_table_has_every_resource_and_its_inputs() -> None:
     assert not schema_of(NODE_POOL).at("nodeConfig.labels.team").computed
 
 
-# --- off forms: measured, `mends` ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("base", "change", "planned"),
-    [
-        ("fixed GPU pool", {"nodeConfig.serviceAccount": "default"}, "replace"),
-        ("multi-host TPU pool", {"nodeConfig.serviceAccount": "default"}, "no change"),
-        ("fixed GPU pool", {"networkConfig.enablePrivateNodes": False}, "update"),
-        ("multi-host TPU pool", {"networkConfig": {"enablePrivateNodes": False}}, "no change"),
-        ("fixed GPU pool", {"nodeLocations": ["us-central1-a", "us-central1-b", "us-central1-c"]}, "update"),
-        (
-            "Autopilot cluster",
-            {"clusterAutoscaling.autoProvisioningDefaults.serviceAccount": "default"},
-            "update",
-        ),
-        (
-            "Autopilot cluster without an account",
-            {"clusterAutoscaling": {"autoProvisioningDefaults": {"serviceAccount": "default"}}},
-            "update",
-        ),
-        (
-            "bare Standard cluster",
-            {
-                "controlPlaneEndpointsConfig": {
-                    "dnsEndpointConfig": {"allowExternalTraffic": False},
-                    "ipEndpointsConfig": {"enabled": True},
-                }
-            },
-            "no change",
-        ),
-        (
-            "cluster reached by its DNS name alone",
-            {"controlPlaneEndpointsConfig.ipEndpointsConfig.enabled": True},
-            "update",
-        ),
-        (
-            "full Standard cluster",
-            {"controlPlaneEndpointsConfig.dnsEndpointConfig.allowExternalTraffic": False},
-            "update",
-        ),
-        ("full Standard cluster", {"privateClusterConfig.enablePrivateNodes": False}, "update"),
-        ("bare Standard cluster", {"privateClusterConfig": {"enablePrivateNodes": False}}, "no change"),
-        ("full Standard cluster", {"monitoringConfig.enableComponents": ["SYSTEM_COMPONENTS"]}, "update"),
-        # Measured on 2026-11-23. The first is the provider's only way to turn a group off.
-        ("full Standard cluster", {"authenticatorGroupsConfig.securityGroup": ""}, "update"),
-        ("bare Standard cluster", {"authenticatorGroupsConfig": {"securityGroup": ""}}, "no change"),
-    ],
-)
-def test_an_explicit_disabled_value_is_planned_as_the_provider_plans_it(
-    base: str, change: dict[str, Any], planned: str, cloud: Engine
-) -> None:
-    resource = MEASURED["bases"][base]
-    assert plan(cloud, resource["type"], resource["inputs"], changed(resource["inputs"], change)) == planned
-
-
 # --- what is no longer stated -------------------------------------------------------------------------------------
 
 
