@@ -13,59 +13,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gke_ai.catalog.model import Model
 from gke_ai.catalog.models import find_model
 from gke_ai.catalog.quantities import GI
 from gke_ai.settings import load
 from gke_ai.settings.model_memory import Load, Place, load_of
-from tests.recorder import PROJECT
+from tests.recorder import PROJECT, ROOT
 
 _MEMORY_GIB = {"nvidia-h100-80gb": 85_017_493_504 / GI, "nvidia-l4": 22.05, "nvidia-tesla-a100": 39.59}
-_TEXT = ["--language-model-only"]
-# Model and settings of a case, by the part of its name before the first period
-_CASES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "a100-gemma3-12b": ("google/gemma-3-12b-it", {}),
-    "a100-qwen3-14b": ("Qwen/Qwen3-14B", {}),
-    "dsv2-lite": ("deepseek-ai/DeepSeek-V2-Lite", {}),
-    "dsv3-8l-tp2": ("deepseek-ai/DeepSeek-V3", {}),
-    "gemma2-27b": ("google/gemma-2-27b-it", {}),
-    "gemma3-12b": ("google/gemma-3-12b-it", {}),
-    "gemma3-27b-text": ("google/gemma-3-27b-it", {"arguments": _TEXT}),
-    "gemma3-27b": ("google/gemma-3-27b-it", {}),
-    "gemma4-31b": ("google/gemma-4-31B-it", {}),
-    "glm45-air-fp8-tp2": ("zai-org/GLM-4.5-Air-FP8", {}),
-    "gpt-oss-120b": ("openai/gpt-oss-120b", {}),
-    "gpt-oss-20b": ("openai/gpt-oss-20b", {}),
-    "l4-gemma3-4b": ("google/gemma-3-4b-it", {}),
-    "l4-llama3b": ("meta-llama/Llama-3.2-3B-Instruct", {}),
-    "l4-llama8-32k": ("meta-llama/Llama-3.1-8B-Instruct", {}),
-    "llama1b": ("meta-llama/Llama-3.2-1B-Instruct", {}),
-    "llama70-awq": ("hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4", {}),
-    "llama70-fp8-tp2": ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", {}),
-    "llama70-half-tp2": ("meta-llama/Llama-3.3-70B-Instruct", {}),
-    "llama70-tp2": ("meta-llama/Llama-3.3-70B-Instruct", {}),
-    "llama8-batch32768": ("meta-llama/Llama-3.1-8B-Instruct", {}),
-    "llama8-lora4x16": (
-        "meta-llama/Llama-3.1-8B-Instruct",
-        {"loraAdapters": [{"name": f"a{number}", "source": f"team/a{number}", "rank": 16} for number in range(4)]},
-    ),
-    "llama8-quantize-fp8": ("meta-llama/Llama-3.1-8B-Instruct", {"quantize": "fp8"}),
-    "llama8-seqs256": ("meta-llama/Llama-3.1-8B-Instruct", {}),
-    "llama8-w4a16": ("RedHatAI/Meta-Llama-3.1-8B-Instruct-quantized.w4a16", {}),
-    "llama8": ("meta-llama/Llama-3.1-8B-Instruct", {}),
-    "mistral-small-31-text": ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", {"arguments": _TEXT}),
-    "mistral-small-31": ("mistralai/Mistral-Small-3.1-24B-Instruct-2503", {}),
-    "mistral-small": ("mistralai/Mistral-Small-24B-Instruct-2501", {}),
-    "mistral7b-v01": ("mistralai/Mistral-7B-Instruct-v0.1", {}),
-    "qwen3-30b-fp8": ("Qwen/Qwen3-30B-A3B-FP8", {}),
-    "qwen3-30b": ("Qwen/Qwen3-30B-A3B", {}),
-    "qwen3-32b-fp8": ("Qwen/Qwen3-32B-FP8", {}),
-    "qwen3-32b-seqs256": ("Qwen/Qwen3-32B", {}),
-    "qwen3-32b": ("Qwen/Qwen3-32B", {}),
-    "qwen35-27b": ("Qwen/Qwen3.5-27B", {}),
-    "qwen35-35b-a3b": ("Qwen/Qwen3.5-35B-A3B", {}),
-    "qwen35-9b-text": ("Qwen/Qwen3.5-9B", {"arguments": _TEXT}),
-}
+_CASES: Mapping[str, dict[str, Any]] = yaml.load(
+    (ROOT / "tests" / "measured_models.yaml").read_text(), yaml.CSafeLoader
+)
 
 
 def _halved(model: Model) -> Model:
@@ -109,7 +69,8 @@ class Row:
     @cached_property
     def load(self) -> Load:
         """The program's load."""
-        model, further = _CASES[self.case.partition(".")[0]]
+        further = dict(_CASES[self.case.partition(".")[0]])
+        model = further.pop("model")
         arguments = [
             f"--max-num-batched-tokens={self.measured['max_num_batched_tokens']}",
             f"--max-num-seqs={self.measured['max_num_seqs']}",

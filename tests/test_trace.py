@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,40 +176,8 @@ def test_a_job_of_helios_that_used_no_time_is_left_out(tmp_path: Path) -> None:
     assert job == Submission(0, "team/vc", "", 1, 8, 32.0, 128.0, 249)
 
 
-PHILLY: list[dict[str, Any]] = [
-    {
-        "status": "Pass",
-        "vc": "v1",
-        "jobid": "a",
-        "user": "u",
-        "submitted_time": "2017-10-07 01:00:00",
-        "attempts": [
-            {
-                "start_time": "2017-10-07 01:00:10",
-                "end_time": "2017-10-07 01:01:10",
-                "detail": [{"ip": "m1", "gpus": ["gpu0"]}],
-            },
-            {
-                "start_time": "2017-10-07 01:02:00",
-                "end_time": "2017-10-07 01:03:00",
-                "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0", "gpu1"]}],
-            },
-        ],
-    },
-    {
-        "status": "Killed",
-        "vc": "v1",
-        "jobid": "b",
-        "user": "u",
-        "submitted_time": "2017-10-07 00:00:00",
-        "attempts": [],
-    },
-]
-
-
-def test_a_job_of_philly_has_the_servers_of_its_last_attempt_and_the_time_of_all(tmp_path: Path) -> None:
-    path = file(tmp_path, json.dumps(PHILLY))
-    (job,) = import_philly(path, QUEUES)
+def test_a_job_of_philly_has_the_servers_of_its_last_attempt_and_the_time_of_all() -> None:
+    (job,) = import_philly(Path(__file__).with_name("philly.json"), QUEUES)
     assert job == Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
 
 
