@@ -109,6 +109,11 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(monitored: Record) -> Non
     assert "dashboard.mosaic_layout.tiles[0].widget.xy_chart.data_sets[0].time_series_query" in text
 
 
+def querying(**query: str) -> dict[str, Any]:
+    """An alert with one condition, on a query of Prometheus."""
+    return {"conditions": [{"displayName": "c", "conditionPrometheusQueryLanguage": query}]}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -117,29 +122,9 @@ def test_an_unknown_field_of_a_dashboard_does_not_pass(monitored: Record) -> Non
         ({"notificationChannels": ["oncall@example.com"]}, "notification_channels[0] had an invalid value"),
         ({"conditions": []}, "1 to 6 conditions"),
         ({"displayName": ""}, "displayName is required"),
-        (
-            {
-                "conditions": [
-                    {"displayName": "c", "conditionPrometheusQueryLanguage": {"query": "up", "duration": "1h"}}
-                ]
-            },
-            'seconds with an "s"',
-        ),
-        (
-            {
-                "conditions": [
-                    {
-                        "displayName": "c",
-                        "conditionPrometheusQueryLanguage": {"query": "up", "evaluationInterval": "45s"},
-                    }
-                ]
-            },
-            "positive multiple of 30 seconds",
-        ),
-        (
-            {"conditions": [{"displayName": "c", "conditionPrometheusQueryLanguage": {"query": ""}}]},
-            "query is required",
-        ),
+        (querying(query="up", duration="1h"), 'seconds with an "s"'),
+        (querying(query="up", evaluationInterval="45s"), "positive multiple of 30 seconds"),
+        (querying(query=""), "query is required"),
     ],
 )
 def test_invalid_alert_is_refused_as_google_does(monitored: Record, change: dict[str, Any], message: str) -> None:

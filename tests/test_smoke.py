@@ -372,6 +372,21 @@ def test_slow_answer_is_an_error_with_the_time_limit(
     assert "no answer within 0.2 s" in printed
 
 
+def pod(node: str, **status: Any) -> dict[str, Any]:
+    """A pod of the server, on a node or on none."""
+    on_node = {"nodeName": node} if node else {}
+    return {
+        "metadata": {"name": "gemma-1", "namespace": "llm"},
+        "spec": {"containers": [], **on_node},
+        "status": status,
+    }
+
+
+NOT_SCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+UNSCHEDULABLE = pod("", conditions=[NOT_SCHEDULED | {"message": "0/3 nodes"}])
+WITHOUT_IMAGE = pod("a", containerStatuses=[{"name": "server", "state": {"waiting": {"reason": "ImagePullBackOff"}}}])
+
+
 @pytest.mark.parametrize(
     ("cluster", "problem", "remedy"),
     [
@@ -379,46 +394,11 @@ def test_slow_answer_is_an_error_with_the_time_limit(
         (Cluster(ready=0), "no replica is ready: it has no pods", "make status"),
         (Cluster(deployment="other"), "it has no Deployment", "make up"),
         (
-            Cluster(
-                ready=0,
-                pods=(
-                    {
-                        "metadata": {"name": "gemma-1", "namespace": "llm"},
-                        "spec": {"containers": []},
-                        "status": {
-                            "conditions": [
-                                {
-                                    "type": "PodScheduled",
-                                    "status": "False",
-                                    "reason": "Unschedulable",
-                                    "message": "0/3 nodes are available",
-                                }
-                            ]
-                        },
-                    },
-                ),
-            ),
-            "no replica is ready: Unschedulable: 0/3 nodes are available",
+            Cluster(ready=0, pods=(UNSCHEDULABLE,)),
+            "no replica is ready: Unschedulable: 0/3 nodes",
             "make status",
         ),
-        (
-            Cluster(
-                ready=0,
-                pods=(
-                    {
-                        "metadata": {"name": "gemma-1", "namespace": "llm"},
-                        "spec": {"containers": [], "nodeName": "a"},
-                        "status": {
-                            "containerStatuses": [
-                                {"name": "server", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
-                            ]
-                        },
-                    },
-                ),
-            ),
-            "server waits: ImagePullBackOff",
-            "make status",
-        ),
+        (Cluster(ready=0, pods=(WITHOUT_IMAGE,)), "server waits: ImagePullBackOff", "make status"),
     ],
 )
 def test_server_without_a_ready_replica_gets_no_request(
