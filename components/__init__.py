@@ -43,11 +43,46 @@ from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
 from gke_ai.former_names import stand_for
 
+__all__ = [
+    "ClusterNetwork",
+    "ComputeClass",
+    "FinetuneJob",
+    "FlexStartTpuPool",
+    "GatewayRoute",
+    "GkeCluster",
+    "GpuNodePool",
+    "InferenceGateway",
+    "InferencePool",
+    "JetStreamAutoscaling",
+    "JetStreamServer",
+    "KueueStack",
+    "MetricsAdapter",
+    "ModelBucket",
+    "ModelDownload",
+    "ModelRouter",
+    "MultisliceJob",
+    "NamespaceQueue",
+    "NodeAccount",
+    "NodeFlavor",
+    "ProjectApis",
+    "SecretManager",
+    "ServerAutoscaling",
+    "SystemMonitoring",
+    "Tenant",
+    "TgiServer",
+    "TpuBatchJob",
+    "TpuNodePool",
+    "TrainingJob",
+    "VllmServer",
+    "VllmTpuServer",
+    "WorkloadNamespace",
+]
+
 
 def every_component() -> list[type[Component]]:
-    """The components that this package exports, by name."""
-    members = [member for member in globals().values() if isinstance(member, type) and issubclass(member, Component)]
-    return sorted((member for member in members if member is not Component), key=lambda member: member.__name__)
+    """The components that this package exports."""
+    members = (globals()[name] for name in __all__)
+    return [member for member in members if isinstance(member, type) and issubclass(member, Component)]
 
 
 if __name__ == "components":  # the former name, in a checkout
