@@ -246,7 +246,7 @@ def is_free(port: int) -> bool:
     """Whether no process of this machine uses a port."""
     with socket.socket() as probe:
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("", port))  # some programs listen on all addresses
         except OSError:
             return False
     return True

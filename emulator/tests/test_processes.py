@@ -1,7 +1,9 @@
-"""What the processes of a cluster inherit from the shell that starts them."""
+"""What the processes of a cluster inherit from the shell that starts them, and which ports they get."""
 
 from __future__ import annotations
 
+import random
+import socket
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,16 @@ def test_processes_of_a_cluster_inherit_no_credential(tmp_path: Path, monkeypatc
     for name in CREDENTIALS:
         monkeypatch.setenv(name, "canary")
     assert "canary" not in processes.environment(tmp_path).values()
+
+
+def test_a_port_on_which_a_program_listens_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one on another address of this machine, since endpoint pickers listen on all."""
+    for address in ("127.0.0.1", "127.0.0.2", "0.0.0.0"):
+        with socket.create_server((address, 0)) as taken:
+            port = taken.getsockname()[1]
+            (free,) = processes.free_ports(1)
+            drawn = iter([port, free])
+            monkeypatch.setattr(random, "randrange", lambda *_, drawn=drawn: next(drawn))
+            monkeypatch.setattr(processes, "_returned", [])
+            assert processes.free_ports(1) == [free]
+            monkeypatch.undo()
