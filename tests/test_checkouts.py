@@ -181,6 +181,16 @@ def test_files_that_git_lacks_are_no_empty_base(checkout: Path) -> None:
         source(checkout / "cluster")
 
 
+def test_without_git_the_folder_before_the_change_must_be_named(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        Stop, match=r"Git is not on PATH, and it reads what .*/repository had before the change.* --base"
+    ):
+        source(checkout / "cluster")
+
+
 def test_a_repository_that_never_answers_is_given_up(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     head = checkout / ".git" / "refs" / "heads" / "main"
     head.unlink()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from maintain.faults import Fault, read
-from maintain.faults.__main__ import Case, Result, cases, problem_of, table
+from maintain.faults.__main__ import Case, Copy, Result, cases, problem_of, table
 
 FAULTS = read()
 FAULT = Fault("a lost wait", "a.py", "wait()", "pass", ("tests/test_a.py::test_waits",), r"0 == \d+")
@@ -19,6 +19,12 @@ CASE = "tests/test_a.py::test_waits"
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_still_applies_and_its_tests_exist(fault: Fault) -> None:
     assert fault.problems() == []
+
+
+def test_without_git_there_is_no_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"Git is not on PATH.*Install git"):
+        Copy(tmp_path)
 
 
 def test_a_third_of_the_faults_is_found_end_to_end() -> None:

@@ -62,6 +62,8 @@ class Copy:
         self._temporary.mkdir()
         # Python compares the time of a source in whole seconds with that of its bytecode.
         self._times = itertools.count(int(time.time()))
+        if not shutil.which("git"):
+            sys.exit("Git is not on PATH, and it lists the files of the checkout. Install git.")
         command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         for name in filter(None, names.split("\0")):

@@ -102,6 +102,11 @@ class Checkout:
                 timeout=SECONDS,
                 check=False,
             )
+        except FileNotFoundError:
+            raise Stop(
+                f"Git is not on PATH, and it reads what {self.top} had before the change. "
+                "Install git, or name what was there before: --base"
+            ) from None
         except subprocess.TimeoutExpired:
             raise Stop(f"git {arguments[0]} on {self.top} does not end in {SECONDS} s. Set --base folder.") from None
         if done.returncode and needed:
