@@ -111,7 +111,7 @@ def _edited(module: Module, edit: Edit, to: Path) -> tuple[str, ...]:
         raise Stop(f"{edit.module} has {edit.old!r} not exactly once in {edit.path}: adapt emulator/toolchain.py.")
     file.write_text(text.replace(edit.old, edit.new))
     pins = to / "edited.mod"  # Go reads the sums beside it
-    pins.write_text(f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => {to}\n")
+    pins.write_text(f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => {json.dumps(str(to))}\n")
     shutil.copyfile(module.source / "go.sum", to / "edited.sum")
     return ("-modfile", str(pins))
 
@@ -218,6 +218,9 @@ def _go_env() -> dict[str, str]:
 _REMEDIES = {
     r"no space left on device": "Free some disk space: Go's cache (`go env GOCACHE`) needs several GB.",
     r"signal: killed|cannot allocate memory": "Memory ran out: compile fewer packages at once, with GOFLAGS=-p=1.",
+    r"read-only file system|permission denied|not a directory|GOCACHE is not defined|module cache not found": (
+        "Go must be able to write its caches: set GOCACHE and GOMODCACHE to folders that you may write to."
+    ),
     r"checksum mismatch|SECURITY ERROR": "The download doesn't match go.sum: check `go env GOPROXY`.",
     r"\b40[34]\b|dial tcp|timeout|no such host|connection re": "Go's module proxy must be reachable: `go env GOPROXY`.",
 }

@@ -33,7 +33,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "systems": Part(end_to_end("dev", "mixed", "upgrade", "vllm_autoscaling")),
     "simulation": Part(end_to_end("simulation_theory", "simulation", "start")),
-    "tutorials": Part(end_to_end("tutorials", "package", "bench"), "worksteal"),
+    "tutorials": Part(end_to_end("any_folder", "tutorials", "package", "bench"), "worksteal"),
 }
 
 

@@ -54,8 +54,11 @@ case $1 in printenv) echo "$0" ;; gke_ai/cli/*) echo stack ;; esac
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the Makefile. Its `emulator/run` and `python3` record arguments, and the options of gke-ai."""
-    folder = tmp_path / "project"
+    """A folder with the Makefile. Its `emulator/run` and `python3` record arguments, and the options of gke-ai.
+
+    Its name has a space and an umlaut.
+    """
+    folder = tmp_path / "w ü"
     (folder / "emulator").mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", folder)
     for name in ("emulator/run", "python3"):

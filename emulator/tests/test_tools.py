@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pwd
 import re
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from emulator.toolchain import BY_NAME, TOOLS, Edit, Module, Shipped, Tool
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
 
 RUN = str(ROOT / "emulator" / "run")
+REAL_GO = shutil.which("go") or "go"
 # A Go that takes a while to build and notes each build; it fails if the module has a file named `broken`.
 GO = """#!/bin/sh
 case "$*" in
@@ -94,6 +97,13 @@ def in_a_process(tool: Tool, folder: Path, **environment: str) -> subprocess.Pop
     )
 
 
+def parsed(pins: Path) -> dict[str, Any]:
+    """A go.mod as the real Go reads it."""
+    done = subprocess.run([REAL_GO, "mod", "edit", "-json", pins], capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
 def until(met: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not met():
@@ -157,12 +167,13 @@ def test_an_edited_program_is_built_from_a_changed_copy_of_its_module(thing: Too
     (released / "wait.go").write_text("const wait = 1 * time.Second\n")
     edit = Edit("example.com/thing", "wait.go", "1 * time.Second", "1 * time.Millisecond")
     tool = dataclasses.replace(thing, edit=edit)
-    assert install(tool, tmp_path / "cache") == "built"
-    (replacement,) = re.findall(r"replace example.com/thing => (\S+)", (thing.module.source / "pins").read_text())
-    assert replacement.endswith("/edited")
+    cache = tmp_path / "w ü" / "cache"
+    assert install(tool, cache) == "built"
+    (pins,) = parsed(thing.module.source / "pins")["Replace"]
+    assert pins["New"]["Path"].startswith(f"{tmp_path}/w ü/.cache-")
     assert (thing.module.source / "edited").read_text() == "const wait = 1 * time.Millisecond\n"
     assert (released / "wait.go").read_text() == "const wait = 1 * time.Second\n"
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["bin"]
+    assert [path.name for path in cache.iterdir()] == ["bin"]
 
 
 def test_an_edit_that_no_longer_fits_is_refused(thing: Tool, tmp_path: Path) -> None:
@@ -244,6 +255,7 @@ def test_two_set_ups_at_once_build_once(thing: Tool, tmp_path: Path) -> None:
         ("dial tcp: lookup proxy: no such host", "GOPROXY"),
         ("verifying module: checksum mismatch", "doesn't match go.sum"),
         ("compile: signal: killed", "GOFLAGS=-p=1"),
+        ("mkdir /home/go: read-only file system", "set GOCACHE and GOMODCACHE"),
         ("x.go:1: syntax error", "lines above"),
     ],
 )
