@@ -9,8 +9,9 @@ OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
 $(foreach input,$(INPUTS),$(if $($(input)),$(eval export GKE_AI_$(input) := $$(value $(input)))))
 $(foreach input,$(OTHERS),$(if $($(input)),$(eval export $(input))))
-# Builds the tools that the verb needs before it, in parallel with the Python environment.
-GKE_AI = GKE_AI_PURPOSE="stack $(NAME)" emulator/run --tools "$$(python3 gke_ai/cli/tools.py $@)" gke-ai $@
+# Builds the tools that the verb needs before it, in parallel with the Python environment. If python3 is missing or too
+# old to list them, each is built when it is first run.
+GKE_AI = GKE_AI_PURPOSE="stack $(NAME)" emulator/run --tools "$$(python3 gke_ai/cli/tools.py $@ 2>/dev/null)" gke-ai $@
 # Default: the name of the configuration without its suffix, or dev.
 NAME = $${GKE_AI_STACK:-$$(basename -- "$${GKE_AI_CONFIG:-dev.yaml}" | sed 's/[.][^.]*$$//')}
 # Every test that needs no cluster and is not slow, with the tools that these tests run. Three processes keep two cores busy: some wait.
@@ -46,7 +47,7 @@ up status runs snapshot when logs remove-run verify smoke preview policies previ
 	@$(GKE_AI)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
-	@"$$(emulator/run printenv GKE_AI_PYTHON)" -m gke_ai.cli $@
+	@python=$$(emulator/run printenv GKE_AI_PYTHON) && exec "$$python" -m gke_ai.cli $@
 site:  ## build the documentation as a site in .local/site, which needs no network
 	@emulator/run python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures

@@ -27,7 +27,6 @@ from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
 from emulator.toolchain import BY_NAME, EARLIER, KUBERNETES, TOOLS, Module, Tool
 
-MIN_PYTHON = (3, 11)
 LOCK = ROOT / "requirements.lock"
 # Plugins in emulator/bin, each with the Python package whose version it reports.
 PLUGINS = {
@@ -143,11 +142,6 @@ def build_missing(tools: list[Tool], go: str, environment: Path | None) -> None:
 # --------------------------------------------------------------------------------------------------- Python environment
 def environment_folder() -> Path:
     """Folder of the environment for this lock file and this Python."""
-    if sys.version_info < MIN_PYTHON:
-        raise Stop(
-            f"Python {'.'.join(map(str, MIN_PYTHON))} or newer is needed; {sys.executable} is "
-            f"{sys.version.split()[0]}. Install it with its venv module, as python3.11 or python3 on PATH."
-        )
     key = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode() + LOCK.read_bytes())
     return CACHE / "venv" / key.hexdigest()[:16]
 

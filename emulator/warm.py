@@ -76,7 +76,7 @@ def connect(folder: str) -> socket.socket | None:
     """Connects to the warm process of a folder. None if there is none that answers."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
+    except OSError:
         return None
     connection = socket.socket(socket.AF_UNIX)
     try:
@@ -94,8 +94,11 @@ def start_server(folder: str) -> None:
     """Starts the warm process of a folder, unless it is being started."""
     import fcntl
 
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:  # the cache is read-only: programs run without a warm process
+        return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -11,7 +11,7 @@ from gke_ai.ops.doctor.requests import NOT_FOUND
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
 from gke_ai.settings import model_memory, tight_models
 
-OLDEST_PYTHON = (3, 11)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 
 
 @dataclass
@@ -50,14 +50,17 @@ class MachineChecks(Visit):
             yield Finding(MISSING, "Pulumi's state", "Pulumi is not logged in to a backend for its state", command)
 
     def python(self) -> Iterator[Finding]:
-        """The Python that Pulumi starts is new enough."""
+        """The Python that Pulumi starts is neither too old nor too new."""
         answer = self.call("python3 --version")
-        wanted = ".".join(map(str, OLDEST_PYTHON))
         install = "sudo apt-get install python3 python3-venv  # or https://www.python.org/downloads/"
         if answer.code:
             yield Finding(MISSING, "Python", "the python3 command is not on PATH", install)
-        elif features.ordered(str(answer.body))[:2] < OLDEST_PYTHON:
-            yield Finding(MISSING, "Python", f"{answer.body} is older than {wanted}", install)
+            return
+        found = features.ordered(str(answer.body))[:2]
+        if found < OLDEST_PYTHON:
+            yield Finding(MISSING, "Python", f"{answer.body} is older than {dotted(OLDEST_PYTHON)}", install)
+        elif found > NEWEST_PYTHON:
+            yield Finding(MISSING, "Python", f"{answer.body} is newer than {dotted(NEWEST_PYTHON)}", install)
 
     def hugging_face(self) -> Iterator[Finding]:
         """There is a Hugging Face token if workloads download models with one."""
@@ -123,3 +126,8 @@ class MachineChecks(Visit):
             command = f"gcloud auth application-default login --project {self.project}"
             yield Finding(MISSING, "application default credentials", text, command)
         self.credential = str(answer.body or "")
+
+
+def dotted(python: tuple[int, int]) -> str:
+    """Returns a version of Python as text: `3.11`."""
+    return ".".join(map(str, python))
