@@ -14,10 +14,20 @@ from emulator.tests.harness import restore_interrupts
 from gke_ai.components.base import Component
 from tests.recorder import Record, construct, record
 
+# The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created.
+LOOP = asyncio.new_event_loop()
+
 
 def pytest_configure() -> None:
-    """Restores what a shell's background job lacks."""
+    """Restores what a shell's background job lacks. Sets the event loop, which Python 3.14 no longer does itself."""
     restore_interrupts()
+    asyncio.set_event_loop(LOOP)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Sets the event loop again, before the first fixture of a test: `asyncio.run` takes it away from the thread."""
+    asyncio.set_event_loop(LOOP)
 
 
 def pytest_collection_finish() -> None:
@@ -43,24 +53,11 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Record]:
 FINISH_SECONDS = 5
 
 
-@pytest.fixture(scope="session")
-def thread_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created."""
-    try:
-        return asyncio.get_event_loop()
-    except RuntimeError:
-        return asyncio.new_event_loop()
-
-
 @pytest.fixture(autouse=True)
-def loop(thread_loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Sets the event loop, as the engine does, and finishes what the test leaves on it.
-
-    `asyncio.run` takes away the thread's loop. Python would then complain, in any later test, about each task on it.
-    """
-    asyncio.set_event_loop(thread_loop)
+def loop() -> Iterator[None]:
+    """Finishes what a test leaves on the event loop. Python would complain about it in any later test."""
     yield
-    finish(thread_loop)
+    finish(LOOP)
 
 
 def finish(loop: asyncio.AbstractEventLoop) -> None:

@@ -32,8 +32,18 @@ def test_tasks_that_a_test_leaves_are_finished_or_canceled(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("_time", ["first", "second"])
-def test_loop_is_the_same_after_a_test_that_uses_asyncio_run(
-    _time: str, thread_loop: asyncio.AbstractEventLoop
-) -> None:
-    assert asyncio.get_event_loop() is thread_loop
+def test_loop_is_the_same_after_a_test_that_uses_asyncio_run(_time: str) -> None:
+    assert asyncio.get_event_loop() is conftest.LOOP
     asyncio.run(asyncio.sleep(0))
+
+
+@pytest.fixture(scope="module")
+def loop_of_a_fixture() -> asyncio.AbstractEventLoop:
+    """What a fixture of a module sees, which is set up before those of a test."""
+    return asyncio.get_event_loop()
+
+
+def test_a_fixture_of_a_module_has_the_loop_after_a_test_that_uses_asyncio_run(
+    loop_of_a_fixture: asyncio.AbstractEventLoop,
+) -> None:
+    assert loop_of_a_fixture is conftest.LOOP
