@@ -16,12 +16,13 @@ from gke_ai.catalog.machines import MACHINES
 from gke_ai.forecast.rehearse import evicted
 from gke_ai.forecast.rehearse.plain import adopt, has_jobset, overlaid, unowned
 from gke_ai.forecast.rehearse.pools import records
-from gke_ai.forecast.snapshot import command, kueue
+from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, read
 from gke_ai.forecast.snapshot.names import file_names, hash_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
+from gke_ai.kube import kueue as live_kueue
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 from tests.end_to_end.test_manifests import POOLS
@@ -158,13 +159,15 @@ def deployment(image: str, *arguments: str) -> dict[str, Any]:
     ],
 )
 def test_the_version_of_kueue_is_that_of_its_managers_image(image: str, version: str | None) -> None:
-    assert kueue.manager([deployment("web:v1.0.0"), deployment(image)])[0] == version
+    found = live_kueue.manager([deployment("web:v1.0.0"), deployment(image)])
+    assert (found and found.version) == version
 
 
 def test_feature_gates_of_flags_are_in_the_snapshot() -> None:
     flag = "--feature-gates=TopologyAwareScheduling=true,PartialAdmission=false"
-    gates = kueue.manager([deployment("kueue:v0.18.4", flag)])[1]
-    assert gates == {"TopologyAwareScheduling": True, "PartialAdmission": False}
+    found = live_kueue.manager([deployment("kueue:v0.18.4", flag)])
+    assert found is not None
+    assert found.gates == {"TopologyAwareScheduling": True, "PartialAdmission": False}
 
 
 DEFAULT = {

@@ -37,6 +37,8 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         flavors=[NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource) for flavor in stack.flavors],
         cluster_queues=[with_quotas(queue) for queue in stack.cluster_queues],
         priority_classes=queues.priority_classes,
+        install=queues.kueue == "install",
+        needed=needs.of_kueue(stack) if queues.kueue == "existing" else None,
         jobset=needs.jobset(stack),
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,

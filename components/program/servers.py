@@ -145,7 +145,7 @@ def create_monitoring(
         in_cluster(cluster, cluster, *([kueue] if kueue else []), *servers),
         project=project,
         cluster=stack.cluster.name,
-        queues=bool(stack.cluster_queues),
+        queues=bool(stack.cluster_queues) and stack.queues.kueue == "install",
         servers=stack.monitored_servers,
         job_namespaces=stack.job_namespaces,
         jobsets=bool(stack.jobsets),

@@ -5,8 +5,8 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
-import yaml
 
+from gke_ai.catalog.kueue import Demand
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import (
@@ -15,14 +15,15 @@ from gke_ai.catalog.versions import (
     JOBSET_VERSION,
     KUEUE_API,
     KUEUE_CHART,
-    KUEUE_CONFIG_API,
-    KUEUE_IMAGE,
     KUEUE_VERSION,
 )
 from gke_ai.components.base import Component
+from gke_ai.components.cluster_client import connection, in_thread
 from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.components.retry import kueue_hook
 from gke_ai.components.rollout import wait_for_rollout
+from gke_ai.kube.kueue import installed
 from gke_ai.settings.model import ClusterQueue, PriorityClass
 
 NAMESPACE = KUEUE
@@ -39,25 +40,6 @@ AGGREGATED_ROLES = ("batch-admin", "batch-user")
 PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 QUEUED_PROVISIONING = "queued-provisioning.gke.io"
 PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
-# Kinds that Kueue may queue. It ignores a kind until its CRD is installed.
-FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
-
-# One manager leads and all answer webhooks, so at least one must always run.
-# https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/charts/kueue/templates/_helpers.tpl has the labels.
-SPREAD = {
-    "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
-    "topologySpreadConstraints": [
-        {
-            "maxSkew": 1,
-            "topologyKey": key,
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {
-                "matchLabels": {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
-            },
-        }
-        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
-    ],
-}
 
 
 class KueueStack(Component):
@@ -77,8 +59,11 @@ class KueueStack(Component):
     restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
     minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
+    With `install=False`, flavors, cluster queues and priority classes are created beside what the cluster has, and
+    nothing of Kueue is installed, upgraded or deleted.
+
     Refused: ValueError for a quota that is `derive`; by Helm, a second Kueue or JobSet of this name in the cluster; by
-    Kueue's webhook, an invalid cluster queue.
+    Kueue's webhook, an invalid cluster queue; RunError for an existing Kueue that cannot do what is `needed`.
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
@@ -98,6 +83,8 @@ class KueueStack(Component):
         flavors: Sequence[NodeFlavor] = (),
         cluster_queues: Sequence[ClusterQueue] = (),
         priority_classes: Sequence[PriorityClass] = (),
+        install: bool = True,
+        needed: Demand | None = None,
         jobset: bool = False,
         kueue_version: str | None = None,
         jobset_version: str | None = None,
@@ -114,6 +101,8 @@ class KueueStack(Component):
             flavors: Types of nodes with quota of their own.
             cluster_queues: Quotas, and how cluster queues share them.
             priority_classes: Kubernetes PriorityClasses.
+            install: Install Kueue. If false, the cluster has one of somebody else, of which nothing changes.
+            needed: What an existing Kueue is checked for, in a preview too, with `kubeconfig`. Default: not checked.
             jobset: Also install JobSet.
             kueue_version: Version of Kueue's chart. Default: the pinned version.
             jobset_version: Version of JobSet's chart. Default: the pinned version.
@@ -138,31 +127,21 @@ class KueueStack(Component):
                 ),
             )
 
-        # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
-        namespace = k8s.core.v1.Namespace(
-            NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
-        )
         jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
-        version = kueue_version or KUEUE_VERSION
-        manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version)
-        release = k8s.helm.v3.Release(
-            RELEASE,
-            name=RELEASE,
-            namespace=NAMESPACE,
-            chart=KUEUE_CHART,
-            version=version,
-            skip_await=True,  # the hook below waits until Kueue answers
-            values=chart_values(version, manager_replicas, manager),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
-                depends_on=[namespace, *self._aggregated_roles(), *jobset_release],
-                hooks=wait_for_rollout(name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None,
-            ),
-        )
+        if install:
+            version = kueue_version or KUEUE_VERSION
+            manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version)
+            values = chart_values(version, manager_replicas, manager)
+            release = self._release(version, values, jobset_release, kubeconfig)
+            ready: list[pulumi.Resource] = [release]
+            self.version = release.version.apply(lambda installed: installed or version)
+        else:
+            ready, self.version = jobset_release, pulumi.Output.from_input("")
         hook = kueue_hook(f"queues of {name}")
+        if needed is not None and kubeconfig is not None:
+            hook = pulumi.ResourceHookBinding.merge(hook, can_do(name, needed, kubeconfig))
         checks = [
-            self._queued_provisioning(flavor, flavor.queued_resource, release, hook)
+            self._queued_provisioning(flavor, flavor.queued_resource, ready, hook)
             for flavor in flavors
             if flavor.queued_resource
         ]
@@ -173,7 +152,7 @@ class KueueStack(Component):
                 kind="ResourceFlavor",
                 metadata={"name": flavor.name},
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=ready, hooks=hook),
             )
             for flavor in flavors
         }
@@ -188,13 +167,41 @@ class KueueStack(Component):
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor while a queue uses it.
-                    depends_on=[release, *checks, *(resource_flavors[quota.flavor] for quota in queue.flavors)],
+                    depends_on=[*ready, *checks, *(resource_flavors[quota.flavor] for quota in queue.flavors)],
                     hooks=hook,
                 ),
             )
 
-        self.version = release.version.apply(lambda installed: installed or version)
         self.register_outputs({"version": self.version})
+
+    def _release(
+        self,
+        version: str,
+        values: dict[str, Any],
+        after: list[pulumi.Resource],
+        kubeconfig: pulumi.Input[str] | None,
+    ) -> k8s.helm.v3.Release:
+        """Kueue's chart, in its own namespace."""
+        # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
+        namespace = k8s.core.v1.Namespace(
+            NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
+        )
+        rolled_out = wait_for_rollout(self._name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
+        return k8s.helm.v3.Release(
+            RELEASE,
+            name=RELEASE,
+            namespace=NAMESPACE,
+            chart=KUEUE_CHART,
+            version=version,
+            skip_await=True,  # the hook of the queues waits until Kueue answers
+            values=values,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
+                depends_on=[namespace, *self._aggregated_roles(), *after],
+                hooks=rolled_out,
+            ),
+        )
 
     def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
         """The chart's aggregated roles, marked as owned by the Helm release."""
@@ -239,7 +246,11 @@ class KueueStack(Component):
         return [release]
 
     def _queued_provisioning(
-        self, queued: NodeFlavor, resource: str, release: pulumi.Resource, hook: pulumi.ResourceHookBinding
+        self,
+        queued: NodeFlavor,
+        resource: str,
+        after: list[pulumi.Resource],
+        hook: pulumi.ResourceHookBinding,
     ) -> pulumi.Resource:
         """The admission check of a flavor, with the same name, and its provisioning request settings."""
         flavor = queued.name
@@ -261,7 +272,7 @@ class KueueStack(Component):
                     ]
                 },
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[release], hooks=hook),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),
         )
         return k8s.apiextensions.CustomResource(
             f"{flavor}-check",
@@ -280,6 +291,30 @@ class KueueStack(Component):
         )
 
 
+def can_do(name: str, needed: Demand, kubeconfig: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
+    """The hook that refuses queues beside a Kueue that can't do what is needed, in a preview too."""
+
+    async def check(_: pulumi.ResourceHookArgs) -> None:
+        known = await pulumi.Output.from_input(kubeconfig).future()
+        if not known:
+            return
+        try:
+            found = await in_thread(lambda: connection(known).call(installed))
+        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
+            pulumi.log.warn(f"gke-ai:queues.kueue: the Kueue of the cluster was not checked: {str(error)[:300]}")
+            return
+        if found is None:
+            raise pulumi.RunError(
+                "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start. Install it first, or "
+                "remove the key: then this stack installs it."
+            )
+        if refusals := [*found.refusals(needed)]:
+            raise pulumi.RunError("\n".join(f"gke-ai:queues.kueue: {refusal}" for refusal in refusals))
+
+    hook = pulumi.ResourceHook(f"{name}: can do what is needed", check, pulumi.ResourceHookOptions(on_dry_run=True))
+    return pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
+
+
 def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
     """Warn that Helm does not upgrade the CRD when JobSet's version changes."""
     before, after = ((inputs or {}).get("version") for inputs in (args.old_inputs, args.new_inputs))
@@ -289,70 +324,3 @@ def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:
             "yet, run this before the update: gke-ai crds --stack STACK (make crds on the emulator). "
             "See docs/upgrading.md."
         )
-
-
-def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[str, Any]:
-    """Values of Kueue's chart. Sets the image: the chart in Kueue's repository defaults to another."""
-    memory = "512Mi" if replicas == 1 else "1Gi"
-    return {
-        "controllerManager": {
-            "replicas": replicas,
-            **(SPREAD if replicas > 1 else {}),
-            "manager": {
-                "image": {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"},
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": memory},
-                    "limits": {"cpu": "2", "memory": memory},
-                },
-            },
-        },
-        "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager, sort_keys=False)},
-    }
-
-
-def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
-    """Settings that evict and requeue workloads whose pods don't become ready, or that state that there is no limit.
-
-    Up to 0.18, Kueue has no limit by default. From 0.19 on it has 30 minutes, and only a gate turns that off:
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/features/kube_features.go,
-    https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
-    """
-    if not seconds:
-        has_default = tuple(map(int, version.split(".")[:2])) >= (0, 19)
-        return {"featureGates": {"DisableWaitForPodsReady": True}} if has_default else {}
-    requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
-    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
-
-
-def manager_configuration(
-    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int, version: str = KUEUE_VERSION
-) -> dict[str, Any]:
-    """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
-    managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
-    if not namespaces:  # queues for other programs: any namespace except the system's
-        managed = {**managed, "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
-    return {
-        "apiVersion": KUEUE_CONFIG_API,
-        "kind": "Configuration",
-        "health": {"healthProbeBindAddress": ":8081"},
-        "metrics": {
-            "bindAddress": ":8443",
-            **({"enableClusterQueueResources": True} if quota_metrics else {}),
-        },
-        "webhook": {"port": 9443},
-        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
-        "controller": {
-            "groupKindConcurrency": {
-                "Job.batch": 5,
-                "Pod": 5,
-                "Workload.kueue.x-k8s.io": 5,
-                "LocalQueue.kueue.x-k8s.io": 1,
-                "ClusterQueue.kueue.x-k8s.io": 1,
-                "ResourceFlavor.kueue.x-k8s.io": 1,
-            }
-        },
-        "clientConnection": {"qps": 50, "burst": 100},
-        "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
-        "integrations": {"frameworks": FRAMEWORKS},
-        **wait_for_pods_ready(pods_ready_timeout_seconds, version),
-    }

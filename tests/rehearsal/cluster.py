@@ -17,7 +17,8 @@ import yaml
 from emulator.tests.harness import Emulator, eventually
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.queues.kueue import NAMESPACE, RELEASE, chart_values, manager_configuration
+from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
+from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.timeline import Timeline
 from gke_ai.kube.objects import label

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
-from gke_ai.components.queues.kueue import chart_values, manager_configuration
+from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.emulation import RUN
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues

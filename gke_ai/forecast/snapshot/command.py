@@ -12,10 +12,11 @@ import yaml
 
 from gke_ai.forecast.snapshot.fields import Kind, kinds
 from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
-from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, PATH, configuration, manager
+from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, configuration, place
 from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.kube.client import objects_of, request
+from gke_ai.kube.kueue import manager
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -99,11 +100,12 @@ def take(stack: str, api: ApiClient) -> Snapshot:
             "The cluster refuses to list every kind, so there is no snapshot. "
             "Check which user your kubeconfig uses, and give it the role that `gke-ai snapshot --role` prints."
         )
-    kueue = configuration(request(api, "GET", PATH))
-    version, gates = manager(objects.get("Deployment", []))
-    if kueue is not None and gates:
-        kueue = {**kueue, "featureGates": {**(kueue.get("featureGates") or {}), **gates}}
-    return build(stack, objects, taken_at, missing=missing, kueue=kueue, kueueVersion=version)
+    found = manager(objects.get("Deployment", []))
+    path, key = place(found)
+    kueue = configuration(request(api, "GET", path), key)
+    if kueue is not None and found and found.gates:
+        kueue = {**kueue, "featureGates": {**(kueue.get("featureGates") or {}), **found.gates}}
+    return build(stack, objects, taken_at, missing=missing, kueue=kueue, kueueVersion=found and found.version)
 
 
 def read_file(path: Path) -> Snapshot:

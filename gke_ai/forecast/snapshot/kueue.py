@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.forecast.snapshot.fields import trim_kueue
 from gke_ai.kube.client import Answer
+from gke_ai.kube.kueue import Manager
 
 # https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
 CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"
 PATH = f"/api/v1/namespaces/{KUEUE}/configmaps/{CONFIG_MAP}"
 
 
-# The manager's image, in any registry and with any name of the Deployment.
-_IMAGE = re.compile(r"(?:.*/)?kueue:v?(\d+\.\d+\.\d+)(?:@.*)?")
-_GATES = "--feature-gates="
+def place(found: Manager | None) -> tuple[str, str]:
+    """Returns the API path of the ConfigMap with Kueue's configuration, and its key there."""
+    if found is None or not found.config_map:
+        return PATH, KEY
+    namespace = found.deployment["metadata"]["namespace"]
+    return f"/api/v1/namespaces/{namespace}/configmaps/{found.config_map}", found.file.rpartition("/")[2]
 
 
-def manager(deployments: Iterable[Mapping[str, Any]]) -> tuple[str | None, dict[str, bool]]:
-    """Returns the version of Kueue and the feature gates of its flags, from the Deployments of a cluster."""
-    for deployment in deployments:
-        for container in deployment.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
-            if match := _IMAGE.fullmatch(str(container.get("image"))):
-                flags = [word for word in container.get("args") or [] if str(word).startswith(_GATES)]
-                stated = [gate.partition("=") for flag in flags for gate in flag.removeprefix(_GATES).split(",")]
-                return match[1], {name: value.lower() == "true" for name, _, value in stated}
-    return None, {}
-
-
-def configuration(answer: Answer) -> dict[str, Any] | None:
-    """Returns the listed fields in the answer for PATH, or None if the cluster has none or does not show them."""
-    text = (answer.body.get("data") or {}).get(KEY) if answer.code == 200 else None
+def configuration(answer: Answer, key: str = KEY) -> dict[str, Any] | None:
+    """Returns the listed fields in the answer for a ConfigMap; None if the cluster has none or does not show it."""
+    text = (answer.body.get("data") or {}).get(key) if answer.code == 200 else None
     try:
         content = read(text or "", Reader.KUBECTL)[0]
     except (InvalidDocument, IndexError):

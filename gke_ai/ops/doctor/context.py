@@ -10,6 +10,7 @@ from gke_ai.catalog import advisories
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.kueue import installed
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.ops.doctor.command import report_findings
@@ -45,6 +46,8 @@ class ClusterAlone:
         yield Finding(GOOD, f"Kubernetes {version}")
         yield from self.rights()
         yield from self.served("Kueue", KUEUE_API, "runs and servers get no quota, and nothing waits in a queue")
+        if found := installed(self.api):
+            yield Finding(GOOD, f"Kueue {found.version} in {found.namespace} queues {', '.join(found.frameworks)}")
         yield from self.served("JobSet", JOBSET_API, "Multislice training is not possible")
         yield from self.nodes(str(version).removeprefix("v"))
 

@@ -102,7 +102,11 @@ class LocalQueue(Section):
     namespace: DnsLabel
     """Namespace of the local queue."""
     cluster_queue: str
-    """Cluster queue that provides the quota."""
+    """Cluster queue that provides the quota. With `kueue: existing` it may be one that the cluster has."""
+
+
+# Whether the stack installs a controller, or the cluster has it from somebody else.
+Origin = Literal["install", "existing"]
 
 
 class Queues(Section):
@@ -110,6 +114,11 @@ class Queues(Section):
 
     noun: ClassVar[str] = "the queues"
 
+    kueue: Origin = Field(default="install", examples=["existing"])
+    """existing: the cluster has a Kueue of somebody else, such as that of Cluster Toolkit. The stack adds its flavors,
+    queues and priority classes, and installs, upgrades and deletes nothing of Kueue. install: the stack installs it."""
+    jobset: Origin = Field(default="install", examples=["existing"])
+    """existing: the cluster has a JobSet of somebody else. install: the stack installs it where it needs it."""
     flavors: list[Flavor] = Field(default=[])
     """Types of nodes with quota of their own."""
     cluster_queues: list[ClusterQueue] = Field(default=[])

@@ -115,7 +115,9 @@ def quota_can_be_derived(stack: ResolvedStack) -> Iterator[Problem]:
 
 @rule
 def local_queues_have_a_cluster_queue(stack: ResolvedStack) -> Iterator[Problem]:
-    """The cluster queue of a local queue exists."""
+    """The cluster queue of a local queue exists. One that is not here may be of an existing Kueue."""
+    if stack.queues.kueue == "existing":
+        return
     for local in stack.queues.local_queues:
         consequence = f"workloads in {local.name} would wait forever"
         yield from CLUSTER_QUEUES.unknown(stack, local.at("clusterQueue"), local.cluster_queue, consequence)

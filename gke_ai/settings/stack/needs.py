@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from gke_ai.catalog import apis as google
+from gke_ai.catalog.kueue import Demand
+from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.settings.stack import ResolvedStack
 
 
@@ -59,8 +61,31 @@ def reads_registry(stack: ResolvedStack, project: str) -> bool:
 
 
 def jobset(stack: ResolvedStack) -> bool:
-    """Whether the cluster needs JobSet: for a run, or for a tenant, who may submit JobSets."""
-    return bool(stack.jobsets or stack.settings.tenants)
+    """Whether the stack installs JobSet: for a run, or for a tenant, who may submit JobSets."""
+    return stack.queues.jobset == "install" and bool(stack.jobsets or stack.settings.tenants)
+
+
+def of_kueue(stack: ResolvedStack) -> Demand:
+    """What the stack needs of a Kueue that it does not install."""
+    kinds = {"Job": "batch/job", "JobSet": "jobset.x-k8s.io/jobset", "Deployment": "deployment"}
+    own = {queue.name for queue in stack.queues.cluster_queues}
+    queued = [workload for workload in stack.workloads if workload.queue is not None]
+    by_framework = {kinds[workload.object_kind]: workload.name for workload in reversed(queued)}
+    if "deployment" in by_framework:  # it only copies the queue's label to the pods, which Kueue queues one by one
+        by_framework["pod"] = by_framework["deployment"]
+    waits = stack.waits_for_flex_start
+    slowest = max((server.ready_timeout_seconds for server in stack.settings.serving if server.queue), default=0)
+    return Demand(
+        frameworks=by_framework,
+        namespaces=tuple(dict.fromkeys(workload.namespace for workload in queued)),
+        unqueued=tuple(dict.fromkeys(run.namespace for run in stack.runs if run.queue is None))
+        + ((MODEL_CACHE,) if stack.downloads else ()),
+        start_seconds=None if waits else slowest,
+        has_tenants=bool(stack.settings.tenants),
+        cluster_queues=tuple(
+            dict.fromkeys(queue.cluster_queue for queue in stack.queues.local_queues if queue.cluster_queue not in own)
+        ),
+    )
 
 
 def has_tpus(stack: ResolvedStack) -> bool:
