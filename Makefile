@@ -49,9 +49,9 @@ up status runs snapshot when logs remove-run verify smoke preview policies previ
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
 	@python=$$(emulator/run printenv GKE_AI_PYTHON) && exec "$$python" -m gke_ai.cli $@
 site:  ## build the documentation as a site in .local/site, which needs no network
-	@emulator/run python -m maintain.pages.site
+	@emulator/run --tools development python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures
-	emulator/run python -m maintain.pages.pictures
+	emulator/run --tools development python -m maintain.pages.pictures
 # Takes two to three minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
@@ -93,8 +93,8 @@ lint:  ## check formatting, style, types and workflows; print sizes
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github
 	@emulator/run python -m maintain.sizes
 docs:  ## write the generated pages in docs
-	emulator/run python -m maintain.pages
+	emulator/run --tools development python -m maintain.pages
 record:  ## before a release, record the state that this version leaves in its stacks
-	emulator/run python -m maintain.recorded
+	emulator/run --tools development python -m maintain.recorded
 bench:  ## print speeds as ratios
-	emulator/run python -m maintain.bench
+	emulator/run --tools development python -m maintain.bench

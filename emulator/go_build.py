@@ -80,8 +80,9 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
                 _build(module, released, unfinished, step)
             for tool in to_build:
                 if tool.edit:
-                    _build(module, [tool], unfinished, step, *_edited(module, tool.edit, unfinished / "edited"))
-                    shutil.rmtree(unfinished / "edited")
+                    changed = _edited(module, tool.edit, unfinished / "changed")
+                    _build(module, [tool], unfinished, step, source=changed)
+                    shutil.rmtree(changed)
             (folder / "bin").mkdir(parents=True, exist_ok=True)
             for shipped in module.ships:
                 if not (folder / shipped.to).exists():
@@ -102,21 +103,24 @@ def install(tools: Iterable[Tool], folder: Path, step: Step) -> str:
         return "built" if to_build else "copied from PATH"
 
 
-def _edited(module: Module, edit: Edit, to: Path) -> tuple[str, ...]:
-    """Copies a Go module with a change. Returns Go's flags to build with the copy."""
-    _copy_shipped(module, Shipped(edit.module, ".", str(to)), to)
-    file = to / edit.path
+def _edited(module: Module, edit: Edit, to: Path) -> Path:
+    """Copies a Go module with a change. Returns the folder of a module that pins the copy in place of the release."""
+    copy = to / "edited"
+    to.mkdir()
+    _copy_shipped(module, Shipped(edit.module, ".", str(copy)), copy)
+    file = copy / edit.path
     text = file.read_text() if file.is_file() else ""
     if text.count(edit.old) != 1:
         raise Stop(f"{edit.module} has {edit.old!r} not exactly once in {edit.path}: adapt emulator/toolchain.py.")
     file.write_text(text.replace(edit.old, edit.new))
-    pins = to / "edited.mod"  # Go reads the sums beside it
-    pins.write_text(f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => {json.dumps(str(to))}\n")
-    shutil.copyfile(module.source / "go.sum", to / "edited.sum")
-    return ("-modfile", str(pins))
+    # A relative path, because Go writes it into the program.
+    pins = f"{(module.source / 'go.mod').read_text()}\nreplace {edit.module} => ./{copy.name}\n"
+    (to / "go.mod").write_text(pins)
+    shutil.copyfile(module.source / "go.sum", to / "go.sum")
+    return to
 
 
-def _build(module: Module, tools: list[Tool], to: Path, step: Step, *flags: str) -> None:
+def _build(module: Module, tools: list[Tool], to: Path, step: Step, source: Path | None = None) -> None:
     compiled = 0
 
     def parse_line(line: str) -> str | None:
@@ -130,17 +134,15 @@ def _build(module: Module, tools: list[Tool], to: Path, step: Step, *flags: str)
 
     step.note("downloading its modules")
     packages = {program: package for tool in tools for program, package in tool.packages.items()}
-    run = partial(step.run, parse_line=parse_line, cwd=module.source, env=_go_env() | COMPILER)
-    run(
-        ["go", "list", *flags, "-deps", "-f", '{{""}}', *packages.values()]
-    )  # downloads only the modules that they need
+    run = partial(step.run, parse_line=parse_line, cwd=source or module.source, env=_go_env() | COMPILER)
+    run(["go", "list", "-deps", "-f", '{{""}}', *packages.values()])  # downloads only the modules that they need
     step.note("Go's standard library")
     with exclusive(CACHE / "tools" / "standard-library"):  # otherwise two parallel builds both compile it
         run(["go", "build", *GO_FLAGS, "std"])
     # One command for all programs: shared packages compile once, and both cores stay busy while one program links.
     output = to / "go"
     output.mkdir(exist_ok=True)
-    command = ["go", "build", *flags, "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
+    command = ["go", "build", "-v", *GO_FLAGS, "-ldflags", module.linker_flags(), "-o", f"{output}{os.sep}"]
     run([*command, *packages.values()])
     for program, package in packages.items():
         (output / _name_of(package)).rename(to / program)

@@ -5,7 +5,9 @@
 
 READY is a shell fragment. `emulator/run` names it after a hash of everything that set-up depends on. While READY and
 the Python environment in it exist, set-up runs only if a command requests tools that aren't built yet. A program that
-isn't built yet has a shim on PATH; the shim builds the program on the first run.
+isn't built yet has a shim on PATH; the shim builds the program on the first run. If there is an archive of the tools
+(archive.py), they come from there, and so do the Python packages that a stack needs: those of tests and checks follow
+when a command requests `development`, or runs one of its programs.
 """
 
 from __future__ import annotations
@@ -17,17 +19,19 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from emulator import archive
+from emulator.archive import LOCK
 from emulator.go_build import exclusive, go_version, install
-from emulator.paths import CACHE, ROOT
+from emulator.paths import CACHE
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
 from emulator.toolchain import BY_NAME, EARLIER, KUBERNETES, TOOLS, Module, Tool
 
-LOCK = ROOT / "requirements.lock"
 # Plugins in emulator/bin, each with the Python package whose version it reports.
 PLUGINS = {
     "language-python": "pulumi",
@@ -35,12 +39,15 @@ PLUGINS = {
     "resource-gcp": "pulumi-gcp",
     "resource-kubernetes": "pulumi-kubernetes",
 }
+# The Python packages of tests and checks, and their programs. An archive has only the packages that a stack needs.
+DEVELOPMENT = "development"
+PROGRAMS = ("coverage", "mypy", "pytest", "ruff", "zizmor")
 # Names that `--tools` accepts in addition to the names of tools.
 GROUPS = {
     "stack": ("kubernetes", "etcd", "kwok", "pulumi"),
-    "all": tuple(BY_NAME),
+    "all": (*BY_NAME, DEVELOPMENT),
     # Of `make test`: earlier releases are for the nightly tests.
-    "tests": tuple(name for name in BY_NAME if name != "previous"),
+    "tests": (*(name for name in BY_NAME if name != "previous"), DEVELOPMENT),
 }
 ENVIRONMENT_SECONDS = 60  # to create the Python environment, measured as Tool.seconds
 # Modules that are built in parallel: while one is downloaded or linked, the other keeps the cores busy.
@@ -57,7 +64,7 @@ def main() -> None:
         if sys.argv[1] == "--program":
             print(path_of(sys.argv[2]))
         else:
-            set_up(Path(sys.argv[1]), selected(sys.argv[2] if len(sys.argv) > 2 else ""))
+            set_up(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "")
     except Stop as stop:
         sys.exit(f"{stop}")
     except KeyboardInterrupt:
@@ -66,42 +73,71 @@ def main() -> None:
         sys.exit(f"Set-up can't use {error.filename or CACHE}: {error.strerror}. Set GKE_AI_CACHE to another folder.")
 
 
-def selected(names: str) -> list[Tool]:
-    """The tools of a list such as `stack,helm`, each once, in the order of `TOOLS`."""
+def requested(names: str) -> set[str]:
+    """The names of a list such as `stack,helm`, without groups."""
     chosen: set[str] = set()
     for name in filter(None, re.split(r"[,\s]+", names)):
-        if name not in BY_NAME and name not in GROUPS:
-            raise Stop(f"The emulator has no tool {name}. Choose from: {', '.join([*GROUPS, *BY_NAME])}.")
+        if name not in (*BY_NAME, *GROUPS, DEVELOPMENT):
+            raise Stop(f"The emulator has no tool {name}. Choose from: {', '.join([*GROUPS, *BY_NAME, DEVELOPMENT])}.")
         chosen.update(GROUPS.get(name, (name,)))
+    return chosen
+
+
+def selected(names: str) -> list[Tool]:
+    """The tools of a list such as `stack,helm`, each once, in the order of `TOOLS`."""
+    chosen = requested(names)
     return [tool for tool in TOOLS if tool.name in chosen]
 
 
 def path_of(program: str) -> Path:
-    """Returns the path of a program. Builds the program if it is missing."""
+    """Returns the path of a program. Builds or installs the program if it is missing."""
+    if program in PROGRAMS:
+        environment = environment_folder()
+        build_missing([], {}, environment, wheels=None)
+        return environment / "bin" / program
     tool = next(tool for tool in TOOLS if program in tool.packages)
-    go = go_version()
-    build_missing([tool], go, environment=None)
-    return tool.module.folder(go) / "bin" / program
+    folders = module_folders(archive.take())
+    build_missing([tool], folders, environment=None, wheels=None)
+    return folders[tool.module] / "bin" / program
 
 
-def set_up(ready: Path, tools: list[Tool]) -> None:
+def set_up(ready: Path, names: str) -> None:
     """Creates the Python environment and builds these tools in parallel, then writes READY."""
-    go, environment = go_version(), environment_folder()
-    build_missing(tools, go, environment)
-    write_ready(ready, {tool.module.name: tool.module.folder(go) for tool in TOOLS}, environment)
+    tools, development = selected(names), DEVELOPMENT in requested(names)
+    environment, taken = environment_folder(), archive.take()
+    folders = module_folders(taken)
+    wheels = taken / "wheels" if taken and not development else None
+    build_missing(tools, folders, environment, wheels)
+    write_ready(ready, {module.name: folder for module, folder in folders.items()}, environment)
 
 
-def build_missing(tools: list[Tool], go: str, environment: Path | None) -> None:
+def module_folders(taken: Path | None) -> dict[Module, Path]:
+    """The folder of each module: in the archive that was taken, or where this Go builds it."""
+    if taken:
+        return {tool.module: archive.tools(taken, tool.module) for tool in TOOLS}
+    go = go_version()
+    return {tool.module: tool.module.folder(go) for tool in TOOLS}
+
+
+def build_missing(
+    tools: list[Tool], folders: dict[Module, Path], environment: Path | None, wheels: Path | None
+) -> None:
     """Builds the missing tools and creates the Python environment if needed.
 
     Shows progress.
+
+    Args:
+        tools: The requested tools.
+        folders: The folder of each module.
+        environment: The Python environment, if it is requested.
+        wheels: Packages of an archive, which are then enough.
     """
     started = time.monotonic()
     missing: dict[Module, list[Tool]] = {}
     for tool in tools:
-        if not tool.exists(tool.module.folder(go)):
+        if not tool.exists(folders[tool.module]):
             missing.setdefault(tool.module, []).append(tool)
-    new_environment = environment is not None and not complete_marker(environment).exists()
+    new_environment = environment is not None and not is_installed(environment, wheels)
     if not missing and not new_environment:
         return
     usual_seconds = sum(tool.seconds for group in missing.values() for tool in group)
@@ -123,11 +159,11 @@ def build_missing(tools: list[Tool], go: str, environment: Path | None) -> None:
 
         jobs: list[Future[None]] = []
         if environment is not None and new_environment:
-            jobs.append(pool.submit(in_step, "Python environment", partial(create_environment, environment)))
+            jobs.append(pool.submit(in_step, "Python environment", partial(create_environment, environment, wheels)))
         # Start the longest build first: the others run beside it.
         for module, group in sorted(missing.items(), key=lambda item: -sum(tool.seconds for tool in item[1])):
             title = ", ".join(tool.title for tool in group)
-            jobs.append(pool.submit(in_step, title, partial(install, group, module.folder(go))))
+            jobs.append(pool.submit(in_step, title, partial(install, group, folders[module])))
         try:
             wait(jobs, return_when=FIRST_EXCEPTION)
         finally:
@@ -154,8 +190,18 @@ def complete_marker(environment: Path) -> Path:
     return environment / "finished"
 
 
-def create_environment(folder: Path, step: Step) -> str:
-    """Creates a virtual environment with the locked packages.
+def partial_marker(environment: Path) -> Path:
+    """File that is written once the packages of an archive are installed."""
+    return environment / "finished-from-archive"
+
+
+def is_installed(environment: Path, wheels: Path | None) -> bool:
+    """Whether an environment has all packages, or at least those of an archive if these are enough."""
+    return complete_marker(environment).exists() or (wheels is not None and partial_marker(environment).exists())
+
+
+def create_environment(folder: Path, wheels: Path | None, step: Step) -> str:
+    """Creates a virtual environment with the locked packages, or with those of an archive.
 
     Pip checks each against its hash.
     """
@@ -166,18 +212,25 @@ def create_environment(folder: Path, step: Step) -> str:
 
     step.note("waiting for another set-up that creates it")
     with exclusive(folder):
-        if complete_marker(folder).exists():
+        if is_installed(folder, wheels):
             return "found, created by another set-up,"
-        shutil.rmtree(folder, ignore_errors=True)  # left by a set-up that was killed
-        step.note("creating it")
         try:
-            step.run([sys.executable, "-m", "venv", str(folder)], parse_line=parse_line)
+            if not partial_marker(folder).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # left by a set-up that was killed
+                step.note("creating it")
+                step.run([sys.executable, "-m", "venv", str(folder)], parse_line=parse_line)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
             # Without --no-compile, pip compiles all of the Google provider's package; programs import a small part.
-            step.run(
-                [*pip, "install", "--no-compile", "--no-deps", "--require-hashes", "-r", str(LOCK)],
-                parse_line=parse_line,
-            )
+            install_locked = [*pip, "install", "--no-compile", "--no-deps", "--require-hashes"]
+            if wheels:
+                needed = folder / "requirements.lock"
+                needed.write_text(locked(wheel.name.partition("-")[0] for wheel in wheels.glob("*.whl")))
+                from_archive = ["--no-index", "--find-links", str(wheels), "-r", str(needed)]
+                with suppress(CommandFailed):  # it lacks one for this Python: all come from the index
+                    step.run([*install_locked, *from_archive], parse_line=parse_line)
+                    partial_marker(folder).touch()
+                    return "created from the archive"
+            step.run([*install_locked, "-r", str(LOCK)], parse_line=parse_line)
         except CommandFailed as failure:
             raise Stop(
                 "Set-up could not create the Python environment. Last lines of the output:\n"
@@ -193,12 +246,25 @@ def create_environment(folder: Path, step: Step) -> str:
         return "created"
 
 
+def locked(packages: Iterable[str]) -> str:
+    """The part of the lock that is about these packages, with its hashes."""
+
+    def normalized(name: str) -> str:
+        return re.sub(r"[-_.]+", "-", name).lower()
+
+    names = {normalized(package) for package in packages}
+    pins = re.finditer(r"^([\w.-]+)==(?:.*\\\n)*.*\n", LOCK.read_text(), re.M)
+    return "".join(pin[0] for pin in pins if normalized(pin[1]) in names)
+
+
 # ---------------------------------------------------------------------------------------------------------------- ready
 def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> None:
     """Writes the shell fragment that `emulator/run` reads: where everything is, and whether it still exists."""
     python = environment / "bin" / "python"
-    shims = write_shims(CACHE / "shims" / ready.name)
-    search = [*(folder / "bin" for folder in folders.values()), shims, environment / "bin"]
+    shims = write_shims(CACHE / "shims" / ready.name, [program for tool in TOOLS for program in tool.packages])
+    # After the environment, which has them once they are installed.
+    later = write_shims(CACHE / "shims" / ready.name / DEVELOPMENT, PROGRAMS)
+    search = [*(folder / "bin" for folder in folders.values()), shims, environment / "bin", later]
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
     lines = [
@@ -220,6 +286,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
             + " ;;"
             for tool in TOOLS
         ),
+        f"    {DEVELOPMENT}) [ -e {shlex.quote(str(complete_marker(environment)))} ] ;;",
         *(f"    {group}) built {' && built '.join(names)} ;;" for group, names in GROUPS.items()),
         "    *) false ;;",
         "    esac",
@@ -232,13 +299,13 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
     unfinished.rename(ready)
 
 
-def write_shims(folder: Path) -> Path:
+def write_shims(folder: Path, programs: Iterable[str]) -> Path:
     """Writes one script per program into a folder.
 
     The script builds the program on the first run.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for program in (program for tool in TOOLS for program in tool.packages):
+    for program in programs:
         unfinished = folder / f".{program}.{os.getpid()}"
         unfinished.write_text(SHIM)
         unfinished.chmod(0o755)

@@ -52,6 +52,10 @@ def signs_in(job: dict[str, Any]) -> bool:
     return any(step.get("uses", "").endswith("/actions/set-up") for step in job["steps"])
 
 
+def attests(job: dict[str, Any]) -> bool:
+    return any(step.get("uses", "").startswith("actions/attest-build-provenance@") for step in job["steps"])
+
+
 # -------------------------------------------------------------------------------------------------- what they name
 def test_commands_of_steps_exist_in_this_project() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
@@ -63,7 +67,8 @@ def test_commands_of_steps_exist_in_this_project() -> None:
     modules = {module for script in scripts for module in re.findall(r"python -m ([a-z_.]+)", script)} - {"pip"}
     assert modules
     for module in modules:
-        assert (ROOT / module.replace(".", "/") / "__main__.py").exists() or (ROOT / f"{module}.py").exists(), module
+        path = ROOT / module.replace(".", "/")
+        assert (path / "__main__.py").exists() or path.with_suffix(".py").exists(), module
     for script in scripts:
         for path in re.findall(r"(?:^|\s)(\.ci/\S+|emulator/\S+|requirements\S+)", script):
             assert list(ROOT.glob(path)), path
@@ -126,9 +131,13 @@ def test_documented_environments_share_no_project_bucket_key_or_trust() -> None:
 @pytest.mark.parametrize("job", [job for _, job in JOBS], ids=[name for name, _ in JOBS])
 def test_jobs_have_only_the_permissions_that_they_need(job: dict[str, Any]) -> None:
     granted = job["permissions"]
-    assert (granted.get("id-token") == "write") == signs_in(job)
+    assert (granted.get("id-token") == "write") == (signs_in(job) or attests(job))
+    assert (granted.get("attestations") == "write") == attests(job)
     assert not signs_in(job) or "environment" in job, "Google Cloud trusts an environment, not the whole repository"
-    writes = [scope for scope, right in granted.items() if right == "write" and scope != "id-token"]
+    assert not attests(job) or len([step for step in job["steps"] if "uses" in step]) == 1, "it checks nothing out"
+    writes = [
+        scope for scope, right in granted.items() if right == "write" and scope not in ("id-token", "attestations")
+    ]
     assert not writes or not any("uses" in step for step in job["steps"])
     assert job["timeout-minutes"] <= 180
 

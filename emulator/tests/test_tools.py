@@ -39,7 +39,7 @@ case "$*" in
 "list -deps "*) ;;
 "build "*" std") ;;
 "build "*)
-    if [ "$2" = -modfile ]; then cp "$3" pins; cp "$(dirname "$3")/wait.go" edited; fi
+    if [ -d edited ]; then cp go.mod edited/wait.go "$GO_KEEPS"; fi
     if [ -f broken ]; then
         echo go: downloading example.com/thing v1.2.3
         echo example.com/thing/part
@@ -161,7 +161,12 @@ def test_an_edited_program_is_named_by_the_version_that_go_pins() -> None:
     assert [list(tool.packages) for tool in edited] == [[f"kueue-{BY_NAME['kueue'].version}-simulation"]]
 
 
-def test_an_edited_program_is_built_from_a_changed_copy_of_its_module(thing: Tool, tmp_path: Path) -> None:
+def test_an_edited_program_is_built_from_a_changed_copy_of_its_module(
+    thing: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    monkeypatch.setenv("GO_KEEPS", str(kept))
     released = thing.module.source / "cached"
     released.mkdir()
     (released / "wait.go").write_text("const wait = 1 * time.Second\n")
@@ -169,9 +174,9 @@ def test_an_edited_program_is_built_from_a_changed_copy_of_its_module(thing: Too
     tool = dataclasses.replace(thing, edit=edit)
     cache = tmp_path / "w ü" / "cache"
     assert install(tool, cache) == "built"
-    (pins,) = parsed(thing.module.source / "pins")["Replace"]
-    assert pins["New"]["Path"].startswith(f"{tmp_path}/w ü/.cache-")
-    assert (thing.module.source / "edited").read_text() == "const wait = 1 * time.Millisecond\n"
+    (replacement,) = parsed(kept / "go.mod")["Replace"]
+    assert replacement["New"]["Path"] == "./edited", "Go writes the path into the program"
+    assert (kept / "wait.go").read_text() == "const wait = 1 * time.Millisecond\n"
     assert (released / "wait.go").read_text() == "const wait = 1 * time.Second\n"
     assert [path.name for path in cache.iterdir()] == ["bin"]
 
