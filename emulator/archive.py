@@ -59,9 +59,9 @@ def tools(archive: Path, module: Module) -> Path:
 
 
 def take() -> Path | None:
-    """Returns the folder of this checkout's archive, which it fetches if needed. None: there is none, so build.
+    """Returns the folder of this checkout's archive, which it fetches if needed, or None if the tools are to be built.
 
-    Says which on standard error.
+    Says on standard error what it does.
 
     Raises:
         Stop: The archive was refused: it is not the pinned one, or holds what it must not hold.
@@ -102,7 +102,7 @@ def is_complete(folder: Path) -> bool:
 def install(address: str, checksum: str, folder: Path, step: Step) -> None:
     """Fetches an archive, compares its checksum, unpacks it, and renames the result into place."""
     if not hasattr(tarfile, "data_filter") or not find_spec("_lzma"):
-        raise Unreachable("Python 3.11.4 or newer with its module lzma is needed to unpack it")
+        raise Unreachable("Python 3.11.4 or newer with its module `lzma` is needed to unpack it")
     for left_over in folder.parent.glob(f".{folder.name}-*"):
         shutil.rmtree(left_over)  # left by a set-up that was killed
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

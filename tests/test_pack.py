@@ -11,6 +11,7 @@ import pytest
 
 from emulator import archive
 from emulator.installation import locked
+from emulator.paths import CACHE
 from emulator.progress import Stop
 from emulator.toolchain import BY_NAME
 from maintain import pack
@@ -87,6 +88,6 @@ def test_a_program_that_was_built_elsewhere_is_refused(tmp_path: Path) -> None:
 
 def test_a_program_with_the_path_of_the_cache_is_refused(program: Path, tmp_path: Path) -> None:
     copy = tmp_path / "program"
-    copy.write_bytes(program.read_bytes() + f"{pack.CACHE}/tools".encode())
+    copy.write_bytes(program.read_bytes() + f"{CACHE}/tools".encode())
     with pytest.raises(Stop, match="contains the path"):
         pack.write_licenses(MODULE, [copy], tmp_path)

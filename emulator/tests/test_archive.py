@@ -461,8 +461,14 @@ def without_go(tmp_path: Path, *command: str, place: str) -> subprocess.Complete
     cache = tmp_path / "empty cache"
     cache.mkdir(exist_ok=True)
     (cache / "venv").symlink_to(CACHE / "venv")
-    variables = {"GKE_AI_CACHE": str(cache), "PATH": "/usr/bin:/bin", "GKE_AI_INTERPRETER": sys.executable}
-    return run(*command, state=tmp_path / "state", GKE_AI_ARCHIVE=place, **variables)
+    return run(
+        *command,
+        state=tmp_path / "state",
+        GKE_AI_ARCHIVE=place,
+        GKE_AI_CACHE=str(cache),
+        GKE_AI_INTERPRETER=sys.executable,
+        PATH="/usr/bin:/bin",
+    )
 
 
 def test_with_an_archive_a_machine_without_go_runs_the_tools(tmp_path: Path, whole: Callable[..., str]) -> None:
