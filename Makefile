@@ -1,7 +1,7 @@
 # Every target runs through emulator/run, which builds missing tools and sets the emulator's environment.
 #
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
-# and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/test_makefile.py tries each.
+# and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
 	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
@@ -67,7 +67,7 @@ test-python:  ## run the quick tests on another Python: make test-python PYTHON=
 coverage:  ## print which lines and branches the tests of `make check` run
 	$(QUICK_TESTS) --cov --cov-report term
 # Coverage starts with every Python process that has these variables. The emulator's clusters and pods don't have them.
-coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/end_to_end/test_token.py]
+coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/cluster/test_token.py]
 	emulator/run coverage erase
 	-set -f; COVERAGE_PROCESS_START="$$PWD/pyproject.toml" COVERAGE_FILE="$$PWD/.coverage" \
 		emulator/run --tools all pytest -m "not nightly" -n 3 --dist loadfile $$FILES

@@ -16,24 +16,29 @@ class Part(NamedTuple):
     at_a_time: str = "loadfile"
 
 
-def end_to_end(*names: str) -> tuple[str, ...]:
-    """The paths of test files by their names."""
-    return tuple(f"tests/end_to_end/test_{name}.py" for name in names)
+def cluster(*names: str) -> tuple[str, ...]:
+    """Files of which only some tests are nightly, by their names."""
+    return tuple(f"tests/cluster/test_{name}.py" for name in names)
+
+
+def nightly(*names: str) -> tuple[str, ...]:
+    """Files of which every test is nightly, by their names."""
+    return tuple(f"tests/nightly/test_{name}.py" for name in names)
 
 
 PARTS: Mapping[str, Part] = {
-    "kills": Part(end_to_end("convergence", "examples", "jetstream", "token"), "worksteal"),
-    "changes": Part(end_to_end("rehearsed_changes"), "worksteal"),
+    "kills": Part(cluster("convergence", "examples", "jetstream", "token"), "worksteal"),
+    "changes": Part(nightly("rehearsed_changes"), "worksteal"),
     "forecasts": Part(
         (
-            *end_to_end("forecasts_and_outcomes", "kueue_tables", "manifests", "queue_upgrade", "rehearse"),
-            *end_to_end("rehearse_upgrades", "snapshot", "when", "worked_cases"),
-            "tests/test_hostile_input.py",
+            *nightly("forecasts_and_outcomes", "queue_upgrade", "rehearse_upgrades", "snapshot", "worked_cases"),
+            *cluster("kueue_tables", "manifests", "rehearse", "when"),
+            "tests/pure/test_hostile_input.py",
         )
     ),
-    "systems": Part(end_to_end("dev", "mixed", "upgrade", "vllm_autoscaling")),
-    "simulation": Part(end_to_end("simulation_theory", "simulation", "start")),
-    "tutorials": Part(end_to_end("any_folder", "tutorials", "package", "bench"), "worksteal"),
+    "systems": Part(cluster("dev", "mixed", "upgrade", "vllm_autoscaling")),
+    "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
+    "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),
 }
 
 

@@ -15,7 +15,7 @@ SLOWEST = 15
 # Files that take minutes, the longest first. Then come the others that need a cluster, and quick ones fill the end.
 LONGEST = (
     *("environments", "canary", "rehearse", "when", "examples", "dev", "kueue_tables", "vllm_autoscaling", "mixed"),
-    *("training_job", "rehearse_upgrades", "manifests", "multislice", "convergence", "queued_flex_start", "tutorials"),
+    *("training_job", "manifests", "multislice", "convergence", "queued_flex_start", "tutorials"),
 )
 # User, nice, system, interrupts and stolen time of all cores, in ticks: proc_stat(5).
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         name = item.path.stem.removeprefix("test_")
-        rank = LONGEST.index(name) if name in LONGEST and "end_to_end" in item.path.parts else len(LONGEST)
+        rank = LONGEST.index(name) if name in LONGEST and item.path.parent.name == "cluster" else len(LONGEST)
         return item.get_closest_marker("cluster") is None, rank
 
     items.sort(key=place)

@@ -17,6 +17,9 @@ from tests.recorder import Record, construct, record
 # The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created.
 LOOP = asyncio.new_event_loop()
 
+# Folders of tests that need more than Python and the tools of `make check`, with their marks.
+MARKS = {"cluster": ["cluster"], "nightly": ["cluster", "nightly"]}
+
 
 def pytest_configure() -> None:
     """Restores what a shell's background job lacks. Sets the event loop, which Python 3.14 no longer does itself."""
@@ -28,6 +31,14 @@ def pytest_configure() -> None:
 def pytest_runtest_setup() -> None:
     """Sets the event loop again, before the first fixture of a test: `asyncio.run` takes it away from the thread."""
     asyncio.set_event_loop(LOOP)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests by their folder: what they need, and when they run."""
+    for item in items:
+        for name in MARKS.get(item.path.parent.name, ()):
+            item.add_marker(name)
 
 
 def pytest_collection_finish() -> None:

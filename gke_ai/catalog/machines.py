@@ -10,7 +10,7 @@ Sources, by family:
   https://cloud.google.com/compute/docs/accelerator-optimized-machines#consumption_option_availability_by_machine_type,
   https://cloud.google.com/ai-hypercomputer/docs/consumption-models
 - Local SSD: https://cloud.google.com/compute/docs/disks/local-ssd#choose_number_local_ssds
-- parts of a G4 GPU, machines without Local SSD, and a check of all rows (`tests/test_gke_tables.py`):
+- parts of a G4 GPU, machines without Local SSD, and a check of all rows (`tests/pure/test_gke_tables.py`):
   pkg/cloudprovider/gke/machinetypes of https://github.com/GoogleCloudPlatform/cluster-autoscaler at 7d25050
 """
 

@@ -26,8 +26,8 @@ from rich.table import Table
 
 from maintain.bench.scale import POOLS, TEAMS, WORKLOADS
 from maintain.bench.scale import sections as generated_sections
-from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import ROOT, Emulator, eventually, until_none
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"

@@ -25,8 +25,8 @@ mandatory violation stops `pulumi up` in its preview, before anything is created
 each resource before it creates it, and policies of the stack only at the end.
 
 A value that is known only after an `up` is not a violation. The `up` checks it again. Policies do not see the objects
-that a Helm chart installs. `Pulumi.prod.yaml` violates no policy. `tests/test_policies_of_configurations.py` lists the
-violations of the examples, which follow their source documents.
+that a Helm chart installs. `Pulumi.prod.yaml` violates no policy. The examples follow their source documents, and
+`tests/graph/test_policies_of_configurations.py` lists their violations.
 
 ## Waivers
 

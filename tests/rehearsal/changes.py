@@ -35,8 +35,8 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.render.rehearsal import remarks, tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.kube.objects import condition
-from tests.end_to_end.conftest import fresh
-from tests.end_to_end.emulator import Emulator, eventually
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.scenario import ACCELERATOR
 from tests.repository import ROOT

@@ -1,0 +1,58 @@
+"""Only here: the commands of a checkout whose folder, state and home have a space and an umlaut in their names."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.paths import CACHE
+from tests.cluster.emulator import Emulator
+from tests.repository import copy_to
+
+OF_THE_CHECKOUT = ("GKE_AI_STATE", "GKE_AI_ROOT", "PYTHONPATH")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the checkout. What its emulator runs ends with the test."""
+    folder = copy_to(tmp_path / "w ü" / "main")
+    yield folder
+    emulator = Emulator(folder / ".local")
+    for cluster in (emulator.state / "clusters").glob("*"):
+        emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+
+
+def make(checkout: Path, target: str) -> str:
+    """The output of a target, with the state in the checkout and an empty home."""
+    home = checkout.parent / "home"
+    home.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if name not in OF_THE_CHECKOUT}
+    done = subprocess.run(
+        ["make", "--no-print-directory", target],
+        cwd=checkout,
+        env=kept | {"HOME": str(home), "GKE_AI_CACHE": str(CACHE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_a_preview_works_in_a_folder_with_a_space_and_an_umlaut(checkout: Path) -> None:
+    output = make(checkout, "preview")
+    assert re.search(r"^Resources:\n    \+ \d+ to create$", output, re.M), output
+    assert "Policy Packs run:" in output
+
+
+@pytest.mark.nightly
+def test_a_stack_works_in_a_folder_with_a_space_and_an_umlaut(checkout: Path) -> None:
+    assert "Servers" in make(checkout, "up")
+    assert "llm/gemma" in make(checkout, "status")
+    assert "dev is deleted." in make(checkout, "down")

@@ -1,0 +1,51 @@
+"""Only here: the engine's plan for settings that are turned off: replacements, their order, and what stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from tests.cluster.emulator import Emulator
+
+# In a region where GKE chooses the zones.
+CLUSTER = {
+    "name": "c",
+    "mode": "standard",
+    "location": "us-central1",
+    "network": "shared",
+    "subnetwork": "shared",
+    "podsRange": "pods",
+    "servicesRange": "services",
+}
+OPEN = {"nodeServiceAccount": "gke-nodes", "authorizedNetworks": ["8.8.8.0/24"], "privateNodes": True}
+POOL = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "createBeforeDelete": True}
+WARNING = "gke-ai:cluster.authorizedNetworks is empty, but only 8.8.8.0/24 can still reach"
+
+
+def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator) -> None:
+    def up(**cluster: Any) -> str:
+        config = {"gke-ai:cluster": CLUSTER | cluster, "gke-ai:gpuPools": [POOL]}
+        file = emulator.state / "stack.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({"config": config}))
+        return emulator.make("up", file)
+
+    emulator.run("existing", "network", "shared", "--location", "us-central1")
+    assert WARNING not in up(**OPEN)
+    assert emulator.planned() == {}, "every zone, account and endpoint is as it was stated"
+
+    # The emulator refuses to delete an account that nodes still run as.
+    assert WARNING in up()
+    pools = [
+        resource
+        for resource in emulator.exported()["resources"]
+        if resource["type"] == "gcp:container/nodePool:NodePool"
+    ]
+    assert {pool["outputs"]["nodeConfig"]["serviceAccount"] for pool in pools} == {"default"}
+    assert {pool["outputs"]["networkConfig"]["enablePrivateNodes"] for pool in pools} == {False}
+    assert WARNING in emulator.pulumi("preview", "--expect-no-changes")
+
+    emulator.pulumi("config", "rm", "--path", "gke-ai:cluster.podsRange")
+    replaced = emulator.planned()["replace"]
+    assert {"gcp:container/cluster:Cluster::c", "pulumi:providers:kubernetes::c"} <= set(replaced)

@@ -1,0 +1,220 @@
+"""Only here: an `up` that is killed or meets a late webhook, and a teardown of busy queues, lose and double nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import (
+    ROOT,
+    Emulator,
+    eventually,
+    killed_at_random,
+    killed_up,
+    recovered,
+    settled,
+    until_none,
+)
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+EMPTY = "maintain/bench/empty.yaml"
+NIGHTLY = pytest.mark.nightly
+
+
+def section(name: str, source: str = EXAMPLE) -> Any:
+    """A copy of a section of a configuration, for changes."""
+    return yaml.safe_load((ROOT / source).read_text())["config"][f"gke-ai:{name}"]
+
+
+def changed(name: str, **keys: Any) -> dict[str, Any]:
+    """A section of the example with some keys changed. For a list, its first item."""
+    changed_section = section(name)
+    if isinstance(changed_section, list):
+        return {name: [{**changed_section[0], **keys}, *changed_section[1:]]}
+    return {name: {**changed_section, **keys}}
+
+
+FOUR = changed("serving", replicas=4)
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Emulator]:
+    """The protected example with four replicas, one of them gated, and a waiting fine-tuning Job.
+
+    Kueue's Deployment is ready 8 s before its webhook answers. The tests below use it in order.
+    """
+    with fresh(GKE_AI_WEBHOOK_DELAY="8") as emulator:
+        emulator.make("up", emulator.configure(EXAMPLE, **FOUR, **changed("cluster", protect=True)))
+        eventually(lambda: gated(emulator) == 1, "the fourth replica is gated")
+        yield emulator
+
+
+def gated(emulator: Emulator) -> int:
+    """How many pods of the server wait for quota."""
+    return sum(1 for pod in emulator.get("pods", "-n", "llm") if pod["spec"].get("schedulingGates"))
+
+
+def test_second_up_and_refresh_change_nothing_with_a_replica_gated(deployed: Emulator) -> None:
+    settled(deployed)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("deployments,jobs,services", "-n", "llm"),
+        ("workloads", "-A"),
+        ("pods", "-n", "llm", "-l", "app=gemma-server"),
+        ("secrets", "-n", "llm", "--field-selector=metadata.name=hf-secret"),
+        ("clusterqueues,nodes,crds,hpa",),
+    ],
+    ids=" ".join,
+)
+def test_these_tests_read_what_kubectl_gets(deployed: Emulator, arguments: tuple[str, ...]) -> None:
+    def named(objects: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+        return sorted((entry["apiVersion"], entry["kind"], entry["metadata"]["name"]) for entry in objects)
+
+    by_kubectl = json.loads(deployed.kubectl("get", "-o", "json", *arguments))["items"]
+    assert named(deployed.get(*arguments)) == named(by_kubectl) != []
+
+
+def test_changed_cluster_and_pool_touch_no_kubernetes_object(deployed: Emulator) -> None:
+    cluster = changed("cluster", protect=True, labels={"team": "research"}, releaseChannel="regular")
+    deployed.prepare(deployed.configure(EXAMPLE, **FOUR, **cluster, **changed("gpuPools", nodesPerZone=4)))
+    plan = {operation: sorted(names) for operation, names in deployed.planned().items()}
+    assert plan == {
+        "update": ["gcp:container/cluster:Cluster::llm-cluster", "gcp:container/nodePool:NodePool::gpupool"]
+    }
+
+
+def test_protected_stack_refuses_before_anything_is_deleted(deployed: Emulator) -> None:
+    before = deployed.exported()["resources"]
+    assert "gke-ai:cluster.protect" in deployed.make("down", fails=True)
+    deployed.pulumi("destroy", "--yes", fails=True)  # its own preview refuses
+    assert len(deployed.exported()["resources"]) == len(before)
+    assert deployed.get("pods", "-n", "llm")
+
+
+def test_teardown_with_a_job_running_and_a_replica_gated_leaves_nothing(deployed: Emulator) -> None:
+    queues = section("queues")
+    queues["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}  # else the Job would give way
+    deployed.make("up", deployed.configure(EXAMPLE, queues=queues))
+
+    def pods_of_the_job() -> int:
+        return int(deployed.get("jobs", "-n", "llm")[0]["status"].get("active", 0))
+
+    eventually(lambda: pods_of_the_job() == 2, "the fine-tune Job runs beside one replica")
+    deployed.kubectl("-n", "llm", "scale", "deployment/tgi-gemma-deployment", "--replicas=2")
+    eventually(lambda: gated(deployed) == 1, "the second replica is gated")
+    assert pods_of_the_job() == 2
+    deployed.make("down")
+    assert_nothing_left(deployed)
+
+
+def assert_nothing_left(emulator: Emulator) -> None:
+    """No cloud resource, no cluster, no process and no stack."""
+    assert [path.name for path in (emulator.state / "cloud").rglob("*.json") if "clusters" in path.name] == []
+    assert list((emulator.state / "clusters").glob("*")) == []
+    until_none(emulator.processes, "no process of the emulator is left", 15)
+    assert json.loads(emulator.run("pulumi", "stack", "ls", "--json")) == []
+
+
+@NIGHTLY
+@pytest.mark.parametrize("delay", range(0, 40, 4))
+def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator_with: Callable[..., Emulator]) -> None:
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY=str(delay))
+    emulator.make("up", emulator.configure(EXAMPLE))
+    assert emulator.planned() == {}
+
+
+RELEASE = "kubernetes:helm.sh/v3:Release"
+# Where an `up` is killed: the type that is being created, and what Helm says then.
+KILLS = [
+    pytest.param(RELEASE, "pending-install", marks=NIGHTLY, id="release half installed"),
+    pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
+    *(
+        pytest.param(point, None, marks=NIGHTLY, id=point)
+        for point in (
+            "gcp:container:Cluster",
+            RELEASE,
+            "gcp:storage:Bucket",
+            "gcp:container:NodePool",
+            "kubernetes:core/v1:Namespace",
+            "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue",
+            "kubernetes:apps/v1:Deployment",
+            "kubernetes:batch/v1:Job",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("point", "release"), KILLS)
+def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
+    point: str, release: str | None, emulator_with: Callable[..., Emulator]
+) -> None:
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    config = emulator.configure(EXAMPLE)
+    killed_up(emulator, config, point, release)
+    recovered(emulator, config)
+    assert len(emulator.get("deployments,jobs,services", "-n", "llm")) == 4
+    if release:
+        releases = emulator.get("secrets", "-n", "kueue-system", "-l", "owner=helm")
+        assert [release["metadata"]["labels"]["status"] for release in releases] == ["deployed"]
+
+
+@NIGHTLY
+def test_up_killed_while_its_cluster_is_created_recovers(emulator_with: Callable[..., Emulator]) -> None:
+    emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
+    config = emulator.configure(EMPTY, cluster=section("cluster"))
+    killed_up(emulator, config, "gcp:container:Cluster")
+    recovered(emulator, config)
+
+
+@NIGHTLY
+def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[..., Emulator]) -> None:
+    emulator = emulator_with(GKE_AI_CLOUD_LATENCY="1")
+    stack = {"cluster": section("cluster"), "gpuPools": section("gpuPools")}
+    emulator.make("up", emulator.configure(EMPTY, **stack))
+    replaced = {**stack["gpuPools"][0], "machineType": "g2-standard-48", "gpusPerNode": 4}
+    config = emulator.configure(EMPTY, **stack | {"gpuPools": [replaced]})
+    killed_up(emulator, config, "gcp:container:NodePool")
+    recovered(emulator, config)
+
+
+# The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.
+KILL_SEED = os.environ.get("GKE_AI_KILL_SEED") or str(time.time_ns())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kill", range(30))
+def test_up_killed_at_any_moment_recovers(kill: int, emulator: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
+    config = emulator.configure("Pulumi.dev.yaml")
+    happened = killed_at_random(emulator, config, random.Random(f"{KILL_SEED} {kill}"))
+    with capsys.disabled():
+        print(f"\nGKE_AI_KILL_SEED={KILL_SEED}, kill {kill}: {happened}")
+    recovered(emulator, config)
+    emulator.make("down")
+    assert_nothing_left(emulator)
+
+
+def test_on_destroy_keeps_a_bucket_or_deletes_it_with_its_data(emulator: Emulator) -> None:
+    cluster, bucket = section("cluster"), {"name": "model-bucket-{project}", "onDestroy": "delete"}
+    kept = {"name": "kept-{project}", "onDestroy": "keep"}
+    emulator.make("up", emulator.configure(EMPTY, cluster=cluster, buckets=[bucket, kept]))
+    for name in ("model-bucket-emulator-project", "kept-emulator-project"):
+        emulator.run("bucket", "put", name, "checkpoint-10/model")
+    output = emulator.make("down")
+    assert "gs://kept-emulator-project" in output
+    assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")
+    assert "model-bucket-emulator-project" in emulator.run("bucket", "ls", "model-bucket-emulator-project", fails=True)
+
+    emulator.make("up", emulator.configure(EMPTY, cluster=cluster, buckets=[bucket, {**kept, "adopt": True}]))
+    assert emulator.planned() == {}
+    assert "checkpoint-10/model" in emulator.run("bucket", "ls", "kept-emulator-project")

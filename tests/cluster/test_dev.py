@@ -1,0 +1,180 @@
+"""Only here: dev from the first `up` to `down`, with another team's program that uses its outputs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.cluster.secret_sync import DUMMY_TOKEN
+from gke_ai.kube.client import client_of, request
+from maintain.pages.pictures.record import RECORDING, course
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
+from tests.cluster.test_convergence import section
+from tests.cluster.test_environments import PROJECT, row, token_in
+
+DEV = "Pulumi.dev.yaml"
+TEAM = "research"
+
+
+class Consumer:
+    """A stack of the program in `examples/consumer`, in its own folder, that uses the stack of an emulator."""
+
+    def __init__(self, emulator: Emulator, name: str, namespace: str) -> None:
+        # As installed by the other team: the view is on Python's path.
+        self.emulator = Emulator(emulator.state, extra=(("PYTHONPATH", str(ROOT)),))
+        self.folder = Path(shutil.copytree(ROOT / "examples" / "consumer", emulator.state / name))
+        self.pulumi("stack", "init", name)
+        self.pulumi("config", "set", "platform", f"organization/gke-ai/{emulator.stack}")
+        self.pulumi("config", "set", "namespace", namespace)
+
+    def pulumi(self, *arguments: str, fails: bool = False) -> str:
+        return self.emulator.run("pulumi", "-C", str(self.folder), *arguments, "--non-interactive", fails=fails)
+
+
+@pytest.fixture(scope="module")
+def platform() -> Iterator[Emulator]:
+    """The dev environment, in which the team is a tenant. The tests below use it in order."""
+    with fresh() as emulator:
+        (emulator.state / "up").write_text(emulator.make("up", emulator.configure(DEV)))
+        yield emulator
+
+
+def all_running(emulator: Emulator, namespace: str) -> set[str]:
+    """The pods of a namespace once all of them run. Empty before."""
+    pods = emulator.get("pods", "-n", namespace)
+    started = all(pod["status"].get("phase") == "Running" for pod in pods)
+    return {pod["metadata"]["uid"] for pod in pods} if started else set()
+
+
+def workloads(emulator: Emulator) -> set[str]:
+    """The team's workloads that Kueue has admitted, by the kind of their owner."""
+    all_workloads = emulator.get("workloads", "-n", TEAM)
+    return {
+        workload["metadata"]["ownerReferences"][0]["kind"]
+        for workload in all_workloads
+        if any(
+            (c["type"], c["status"]) == ("Admitted", "True") for c in workload.get("status", {}).get("conditions", [])
+        )
+    }
+
+
+def lasting(emulator: Emulator) -> Any:
+    """Names of all objects except pods and nodes, which controllers create and delete."""
+    return {obj for obj in objects_of(emulator) if obj[0] not in ("Pod", "Node", "PodMetrics", "NodeMetrics")}
+
+
+def test_first_up_serves_and_trains(platform: Emulator) -> None:
+    status = (platform.state / "up").read_text()
+    assert "1 of 1" in row(status, "llm/gemma ")
+    assert "Admitted" in row(status, "llm/job/finetune-")
+    assert row(status, TEAM, "nvidia.com/gpu"), "the other team's queue"
+    platform.make("smoke")  # fails where a server does
+
+
+@pytest.mark.nightly
+def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
+    eventually(lambda: all_running(platform, "llm"), "the run has started")
+    record = "import json; from gke_ai.ops.stack import Stack; from maintain.pages.pictures.record import record"
+    output = platform.run("python", "-c", f"{record}; print(json.dumps(record(Stack({platform.stack!r}))))")
+    assert course(json.loads(output.splitlines()[-1])) == course(json.loads(RECORDING.read_text())), "record it again"
+
+
+def test_consumer_runs_on_its_queue_and_leaves_the_producer_as_it_was(platform: Emulator) -> None:
+    before, exported = lasting(platform), platform.exported()["resources"]
+    consumer = Consumer(platform, "team", TEAM)
+    assert "Traceback" not in consumer.pulumi("preview")
+    consumer.pulumi("up", "--yes", "--skip-preview")
+    eventually(lambda: workloads(platform) == {"Job", "Pod"}, "Job and server are admitted")
+    (job,) = platform.get("jobs", "-n", TEAM)
+    eventually(
+        lambda: (
+            [
+                pod["spec"]["nodeSelector"]["cloud.google.com/gke-accelerator"]
+                for pod in platform.get("pods", "-n", TEAM, "-l", f"job-name={job['metadata']['name']}")
+                if pod["status"].get("phase") == "Running"
+            ]
+            == ["nvidia-l4"]
+        ),
+        "the Job runs on the nodes that the outputs name",
+    )
+    eventually(lambda: answered(platform, f"{TEAM}/services/chat:8000"), "the server answers")
+    # Nothing is to be done again, though Kueue has written to what it admitted.
+    consumer.pulumi("preview", "--expect-no-changes")
+
+    consumer.pulumi("destroy", "--yes", "--skip-preview")
+    until_none(lambda: lasting(platform) - before, "what the consumer made is gone")
+    assert before - lasting(platform) == set()
+    assert platform.exported()["resources"] == exported
+    assert platform.planned() == {}
+
+
+def answered(emulator: Emulator, service: str) -> list[Any]:
+    """A server's choices for a prompt. Empty while no server answers."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    prompt = {"model": "Qwen/Qwen2.5-1.5B-Instruct", "prompt": "What is a tenant?", "max_tokens": 8}
+    path = f"/api/v1/namespaces/{service}/proxy/v1/completions"
+    return list(request(client_of(kubeconfig.read_text(), 1), "POST", path, body=prompt).body.get("choices", []))
+
+
+def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -> None:
+    output = Consumer(platform, "misspelt", "reserach").pulumi("preview", fails=True)
+    assert f"has no tenant reserach. It has: {TEAM}." in output
+    assert "Traceback" not in output
+
+
+def test_token_of_secret_manager_replaces_the_one_of_the_program_and_disturbs_nothing(platform: Emulator) -> None:
+    running = eventually(lambda: all_running(platform, "llm"), "the run has started")
+    platform.run("existing", "secret", "hf-token", "--project", PROJECT)
+    platform.make("up", platform.configure(DEV, hfTokenSecret="hf-token"))
+    eventually(lambda: token_in(platform, "llm") == DUMMY_TOKEN, "the token comes from Secret Manager from now on")
+    assert running <= {pod["metadata"]["uid"] for pod in platform.get("pods", "-n", "llm")}
+    assert platform.planned() == {}
+
+
+def test_finished_job_is_not_run_again_and_a_changed_one_runs_beside_it(platform: Emulator) -> None:
+    (first,) = platform.get("jobs", "-n", "llm")
+    wanted = first["spec"]["parallelism"]
+    eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("ready") == wanted, "all its pods run")
+    finish = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:])"
+    cluster = platform.outputs()["clusterName"]
+    platform.run("python", "-c", finish, cluster, "llm", first["metadata"]["name"])
+    eventually(lambda: platform.get("jobs", "-n", "llm")[0]["status"].get("completionTime"), "the run has ended")
+
+    platform.pulumi("refresh", "--yes", "--skip-preview")
+    platform.make("up")
+    (same,) = platform.get("jobs", "-n", "llm")
+    assert same["metadata"]["uid"] == first["metadata"]["uid"]
+
+    (training,) = section("training", DEV)
+    queues = section("queues", DEV)
+    queues["localQueues"].append({"name": "late", "namespace": "late", "clusterQueue": "research"})
+    platform.make(
+        "up", platform.configure(DEV, hfTokenSecret="hf-token", training=[{**training, "epochs": 3}], queues=queues)
+    )
+    jobs = {job["metadata"]["name"]: job for job in platform.get("jobs", "-n", "llm")}
+    assert len(jobs) == 2
+    assert jobs[first["metadata"]["name"]]["metadata"]["uid"] == first["metadata"]["uid"]
+    assert platform.planned() == {}
+
+    # The namespace is new, and Kueue has it in hand from its first pod on.
+    manager = platform.get("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager")
+    assert len(manager) == 1
+    queued = "--labels=kueue.x-k8s.io/queue-name=late"
+    platform.kubectl("run", "early", "-n", "late", "--image=registry.k8s.io/pause:3.10", queued)
+    (early,) = platform.get("pods", "-n", "late")
+    assert early["metadata"]["labels"].get("kueue.x-k8s.io/managed") == "true"
+
+
+def test_idle_nodes_go_and_down_leaves_nothing(platform: Emulator) -> None:
+    platform.kubectl("-n", "llm", "delete", "job", "--all", "--wait=false")
+    platform.kubectl("-n", "llm", "scale", "deployment/gemma", "--replicas=0")
+    until_none(lambda: platform.get("nodes", "-l", "cloud.google.com/gke-accelerator"), "GPU nodes go when idle", 60)
+    platform.make("down")
+    platform.run("existing", "forget", "hf-token", "--project", PROJECT)
+    gone(platform, Found(frozenset(), frozenset()))

@@ -1,0 +1,138 @@
+"""Only here: prod from the first `up` to `down`, an existing cluster as it was found, and refusals by the engine."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from emulator.cluster.secret_sync import DUMMY_TOKEN
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, cloud_of, until_none
+from tests.cluster.test_convergence import EXAMPLE, assert_nothing_left, changed, section
+
+PROD = "Pulumi.prod.yaml"
+PROJECT = "my-project"  # for the user to change
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+# What a cluster holds before anything is deployed to it; the objects of these kinds are compared by name.
+KINDS = (
+    "namespaces,crds,clusterroles,clusterrolebindings,priorityclasses,apiservices,"
+    "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+)
+
+
+def names(emulator: Emulator, kinds: str) -> set[tuple[str, str]]:
+    """Kind and name of every object of these kinds."""
+    return {(obj["kind"], obj["metadata"]["name"]) for obj in emulator.get(kinds)}
+
+
+def row(status: str, *cells: str) -> str:
+    """The last line that contains all of these, or an empty string. A status comes at the end."""
+    return next((line for line in reversed(status.splitlines()) if all(cell in line for cell in cells)), "")
+
+
+def token_in(emulator: Emulator, namespace: str) -> str | None:
+    """The token in the namespace's Secret, if GKE has created it."""
+    for secret in emulator.get("secrets", "-n", namespace):
+        if secret["metadata"]["name"] == "hf-secret" and secret["metadata"].get("ownerReferences"):
+            return base64.b64decode(secret["data"]["hf_api_token"]).decode()
+    return None
+
+
+# ---------------------------------------------------------------------------------------------------------------- prod
+@pytest.fixture(scope="module")
+def prod() -> Iterator[Emulator]:
+    """The deployed production environment. The tests below use it in order, and the last destroys it."""
+    with fresh() as emulator:
+        config = emulator.configure(PROD)
+        refused = emulator.make("up", config, fails=True)
+        command = "emulator/run existing secret hf-token --project my-project"
+        assert command in refused
+        emulator.run(*command.split()[1:])
+        emulator.make("up", config)
+        yield emulator
+
+
+def test_prod_changes_nothing_twice(prod: Emulator) -> None:
+    assert prod.planned() == {}
+
+
+def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> None:
+    for namespace in ("serving", "training"):
+        assert token_in(prod, namespace) == DUMMY_TOKEN
+    for file in (prod.state / "backend").rglob("*"):
+        assert not file.is_file() or DUMMY_TOKEN.encode() not in file.read_bytes(), f"the token is in {file.name}"
+
+
+def test_servers_of_every_engine_answer(prod: Emulator) -> None:
+    output = prod.make("smoke")
+    for server in ("gemma", "llama", "qwen"):
+        assert row(output, f"serving/{server}"), output
+
+
+def test_training_borrows_what_serving_leaves(prod: Emulator) -> None:
+    status = prod.make("status")
+    assert "Admitted" in row(status, "training/job/finetune-")
+    assert "8, 4 borrowed" in row(status, "training", "l4", "nvidia.com/gpu")
+    assert "2 of 2" in row(status, "training/pretrain-"), "both slices train"
+
+
+def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) -> None:
+    before = cloud_of(prod)
+    refused = prod.make("down", fails=True)
+    for guarded in ("cluster ai-prod", "bucket ai-prod-models-my-project", "nodepool slice-1", "nodepool v5e"):
+        assert guarded in refused
+    assert cloud_of(prod) == before
+
+    unprotected: dict[str, Any] = {
+        "cluster": {**section("cluster", PROD), "protect": False},
+        "buckets": [{**bucket, "protect": False} for bucket in section("buckets", PROD)],
+        "tpuPools": [{**pool, "protect": False} for pool in section("tpuPools", PROD)],
+    }
+    demanded = prod.make("up", prod.configure(PROD, **unprotected), fails=True)
+    assert "clusters-and-buckets-are-protected" in demanded
+    prod.make("up", prod.configure(PROD, **unprotected, policies="advisory"))
+    kept = prod.make("down")
+    assert "gs://ai-prod-models-my-project" in kept
+    assert_nothing_left(prod)
+    left = {f"projects/{PROJECT}/secrets/hf-token", "ai-prod-models-my-project"}
+    assert cloud_of(prod) == left
+
+
+# ----------------------------------------------------------------------------------------------------------- beforehand
+def test_existing_cluster_is_left_as_it_was_found(emulator: Emulator) -> None:
+    cluster = section("cluster", AUTOPILOT)
+    emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])
+    kubeconfig = emulator.state / "test-kubeconfig"
+    kubeconfig.write_text((emulator.state / "clusters" / cluster["name"] / "kubeconfig").read_text())
+    before = names(emulator, KINDS)
+    existing = {key: cluster[key] for key in ("name", "location")} | {"mode": "existing", "existingMode": "autopilot"}
+    emulator.make("up", emulator.configure(AUTOPILOT, cluster=existing))
+    assert emulator.planned() == {}
+    assert names(emulator, KINDS) > before
+    emulator.make("down")
+    until_none(lambda: names(emulator, KINDS) - before, "what was deployed is gone")
+    assert before - names(emulator, KINDS) == set()
+
+
+def test_bad_configuration_creates_nothing_and_shows_no_traceback(emulator: Emulator) -> None:
+    pool = {**section("gpuPools")[0], "machineTyp": "g2-standard-24", "zones": ["europe-west4-a"]}
+    config = emulator.configure(EXAMPLE, gpuPools=[pool], **changed("serving", queue="lg"))
+    for command in ("preview", "up"):
+        output = emulator.make(command, config, fails=True)
+        for path in ("gke-ai:gpuPools[0].machineTyp", "gke-ai:gpuPools[0].zones[0]", "gke-ai:serving[0].queue"):
+            assert path in output, f"{path} is not reported by {command}"
+        assert "Traceback" not in output
+        assert "did you mean" in output.lower()
+    assert [resource for resource in emulator.exported().get("resources", []) if resource["custom"]] == []
+    assert not list((emulator.state / "clusters").glob("*"))
+
+
+def test_missing_token_names_both_ways_to_set_it(emulator: Emulator) -> None:
+    config = emulator.configure(EXAMPLE)
+    command = ("sh", "-c", f"unset HF_TOKEN; gke-ai preview --stack test --config {config}")
+    output = emulator.run(*command, fails=True)
+    assert "pulumi config set --secret gke-ai:hfToken" in output
+    assert "HF_TOKEN" in output

@@ -1,0 +1,64 @@
+"""Only here: each example that no other file deploys comes up from an empty cloud, stays stable, and leaves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.ops.down import JOBSET_CRD
+from tests import repository
+from tests.cluster.emulator import Emulator, begun, gone, killed_up, recovered, settled
+
+EXAMPLES = [path.name for path in repository.examples()]
+# Examples whose whole life another file goes through, with what is to be seen on the way.
+ELSEWHERE: dict[str, str] = {
+    "cost-optimized-serving.yaml": "test_cost_optimized.py",
+    "flex-start-tpu.yaml": "test_flex_start.py",
+    "flex-start-tpu-autopilot.yaml": "test_flex_start.py",
+    "inference-gateway.yaml": "test_canary.py",
+    "jetstream-autoscaling-prometheus.yaml": "test_jetstream.py",
+    "mixed-training-inference.yaml": "test_convergence.py",
+    "mixed-training-inference-autopilot.yaml": "test_mixed.py",
+    "model-cache.yaml": "test_model_cache.py",
+    "multislice-training.yaml": "test_multislice.py",
+    "training-job.yaml": "test_training_job.py",
+    "vllm-autoscaling.yaml": "test_vllm_autoscaling.py",
+}
+
+
+@pytest.mark.parametrize("example", [name for name in EXAMPLES if name not in ELSEWHERE])
+def test_example_deploys_stays_stable_and_is_deleted(example: str, emulator: Emulator) -> None:
+    config = emulator.configure(f"examples/{example}")
+    before = begun(emulator, config)
+    emulator.make("up", config)
+    settled(emulator)
+    emulator.make("down")
+    gone(emulator, before)
+
+
+@pytest.mark.parametrize(("example", "file"), ELSEWHERE.items())
+def test_example_without_a_case_here_is_tested_in_another_file(example: str, file: str) -> None:
+    assert example in EXAMPLES
+    text = (Path(__file__).parent / file).read_text()
+    assert f'"examples/{example}"' in text
+    assert "settled(" in text
+    assert "gone(" in text or "assert_nothing_left(" in text
+
+
+@pytest.mark.nightly
+def test_killed_up_of_a_jobset_recovers_and_the_cluster_is_left_as_it_was_found(
+    emulator_with: Callable[..., Emulator],
+) -> None:
+    emulator = emulator_with(GKE_AI_WEBHOOK_DELAY="4", GKE_AI_CLOUD_LATENCY="1")
+    cluster = {"name": "team", "mode": "existing", "existingMode": "standard", "location": "us-west4"}
+    config = emulator.configure("examples/multislice-training.yaml", cluster=cluster)
+    before = begun(emulator, config)
+    killed_up(emulator, config, f"kubernetes:{JOBSET_API}:JobSet")
+    recovered(emulator, config)
+    names = [jobset["metadata"]["name"] for jobset in emulator.get("jobsets", "-n", "default")]
+    assert sorted(names) == ["multislice-1slice", "multislice-2slice", "multislice-3slice"]
+    assert JOBSET_CRD in emulator.make("down")  # which Helm would leave behind
+    gone(emulator, before)

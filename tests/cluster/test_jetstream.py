@@ -1,0 +1,144 @@
+"""Only here: JetStream's metrics reach the real HPA controller through the real Prometheus and adapter."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
+
+EXAMPLE = "examples/jetstream-autoscaling-prometheus.yaml"
+AUTOSCALER = "jetstream-hpa-multiple-metrics"
+# A request of the smoke check is 64 tokens: 8 seconds each, so that 100 on 32 slots are done after half a minute.
+TOKEN_SECONDS = 0.125
+SCALE_IN_SECONDS = 30
+BACKLOG, MEMORY = "jetstream_prefill_backlog_size", "memory_used_percentage"
+
+
+def autoscaling(*metrics: dict[str, Any]) -> list[dict[str, Any]]:
+    """The example's autoscaler with these metrics, and windows that a test can wait for."""
+    return [
+        {
+            "name": AUTOSCALER,
+            "server": "maxengine-server",
+            "adapter": "prometheus",
+            "maxReplicas": 2,
+            "metrics": list(metrics),
+            "scrapeIntervalSeconds": 5 if any(metric["metric"] != "tpuMemory" for metric in metrics) else 15,
+            "scaleInWindowSeconds": SCALE_IN_SECONDS,
+        }
+    ]
+
+
+# Of its chips' memory the stub takes a quarter when idle and nine tenths when all slots are busy. That is within HPA's
+# tolerance of 0.85, so that the backlog alone can ask for a second replica, and far above 0.6.
+BOTH = autoscaling({"metric": "prefillBacklog", "target": 10}, {"metric": "tpuMemory", "target": 0.85})
+MEMORY_ALONE = autoscaling({"metric": "tpuMemory", "target": 0.6})
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Emulator]:
+    """The example with both metrics. The tests below use it in order."""
+    with fresh(GKE_AI_STUB_TOKEN_SECONDS=str(TOKEN_SECONDS)) as emulator:
+        config = emulator.configure(EXAMPLE, autoscaling=BOTH)
+        before = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, before)
+
+
+def hpa(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, Any]:
+    """The autoscaler as the API has it."""
+    (autoscaler,) = emulator.get("hpa", "-n", namespace, f"--field-selector=metadata.name={name}")
+    return autoscaler
+
+
+def values(emulator: Emulator, name: str = AUTOSCALER, namespace: str = "default") -> dict[str, str]:
+    """The current values that the autoscaler reads, by metric."""
+    read = hpa(emulator, name, namespace)["status"].get("currentMetrics") or []
+    return {
+        metric["external"]["metric"]["name"]: metric["external"]["current"].get("value", "")
+        for metric in read
+        if metric.get("type") == "External"
+    }
+
+
+def scaling(emulator: Emulator) -> str:
+    """Why the autoscaler can scale, or can't."""
+    conditions = hpa(emulator)["status"].get("conditions") or []
+    return next((str(condition["reason"]) for condition in conditions if condition["type"] == "ScalingActive"), "")
+
+
+def measure(emulator: Emulator, app: str) -> None:
+    """Let the pods of an app report the TPUs' metrics."""
+    spec = {"spec": {"selector": {"matchLabels": {"k8s-app": app}}}}
+    exporter = ("podmonitoring", "-n", "kube-system", "tpu-metrics-exporter")
+    emulator.kubectl("patch", *exporter, "--type=merge", "-p", json.dumps(spec))
+
+
+def replicas(emulator: Emulator) -> int:
+    """Replicas in the spec of the server's Deployment."""
+    (deployment,) = emulator.get("deployments", "-n", "default", "--field-selector=metadata.name=maxengine-server")
+    return int(deployment["spec"]["replicas"])
+
+
+@contextmanager
+def repeated_bursts(emulator: Emulator) -> Iterator[None]:
+    """Repeats the smoke check's burst of 100 requests. At the end the last request is answered."""
+    enough = threading.Event()
+
+    def send() -> None:
+        while not enough.is_set():
+            emulator.make("smoke")
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send)
+        try:
+            yield
+        finally:
+            enough.set()
+        sending.result()
+
+
+def test_both_metrics_are_read_and_ask_for_one_replica(deployed: Emulator) -> None:
+    eventually(lambda: values(deployed) == {BACKLOG: "0", MEMORY: "250m"}, "both metrics are read", 180)
+    assert replicas(deployed) == 1
+
+
+def test_backlog_brings_the_second_replica_and_nothing_undoes_that(deployed: Emulator) -> None:
+    with repeated_bursts(deployed):
+        # The larger answer of two: full slots alone do not ask for one.
+        eventually(lambda: replicas(deployed) == 2, "the backlog asks for a second replica", 180)
+        settled(deployed)
+        assert replicas(deployed) == 2, "neither the second up nor the refresh set the replicas back"
+
+
+def test_empty_backlog_takes_the_second_replica_back_after_the_window(deployed: Emulator) -> None:
+    assert replicas(deployed) == 2
+    eventually(lambda: replicas(deployed) == 1, "the second replica goes", SCALE_IN_SECONDS + 120)
+    assert values(deployed)[BACKLOG] == "0"
+
+
+@pytest.mark.nightly
+def test_memory_scales_alone_and_changes_nothing_while_it_can_not_be_read(deployed: Emulator) -> None:
+    deployed.make("up", deployed.configure(EXAMPLE, autoscaling=MEMORY_ALONE))
+    eventually(lambda: values(deployed).keys() == {MEMORY}, "the memory alone is read", 180)
+    assert replicas(deployed) == 1
+    with repeated_bursts(deployed):
+        eventually(lambda: replicas(deployed) == 2, "full memory asks for a second replica", 180)
+        measure(deployed, "nothing")
+        eventually(lambda: scaling(deployed) == "FailedGetExternalMetric", "the metric can't be read", 180)
+    time.sleep(SCALE_IN_SECONDS + 5)
+    assert replicas(deployed) == 2, "while it could be read, memory that is free would have taken it back by now"
+
+    measure(deployed, "tpu-device-plugin")
+    eventually(lambda: replicas(deployed) == 1, "free memory takes the second replica back", SCALE_IN_SECONDS + 120)

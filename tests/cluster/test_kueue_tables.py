@@ -1,0 +1,52 @@
+"""Only here: the real Kueue decides as the tables of its own tests say, and a restored copy as the original.
+
+`make test` runs the cases that agreement.yaml names, `make test-nightly` all of them. Print every difference:
+
+    emulator/run pytest -s -m nightly tests/cluster/test_kueue_tables.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.cluster.conftest import fresh
+from tests.rehearsal import places
+from tests.rehearsal.tables import clusters
+from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed, report
+from tests.rehearsal.tables.cases import cases
+from tests.rehearsal.tables.clusters import Result
+
+QUICK: list[str] = listed()["quick"]
+
+
+def run(titles: set[str]) -> list[Result]:
+    """What Kueue decides about cases in an original and in a copy."""
+    with fresh() as first, fresh() as second:
+        original, copy = places.create([first, second])
+        return list(clusters.run(original, copy, [case for case in cases() if case.title in titles], print))
+
+
+@pytest.fixture(scope="module")
+def results() -> Mapping[str, Result]:
+    """The cases of `make test`, by title."""
+    return {result.case.title: result for result in run(set(QUICK))}
+
+
+@pytest.mark.parametrize("title", QUICK)
+def test_kueue_decides_as_its_table_says(title: str, results: Mapping[str, Result]) -> None:
+    assert list(differences(results[title])) == []
+
+
+@pytest.mark.parametrize("title", QUICK)
+def test_a_copy_decides_as_its_original(title: str, results: Mapping[str, Result]) -> None:
+    assert list(copy_differences(results[title])) == []
+
+
+@pytest.mark.nightly
+def test_every_case_is_as_in_its_table_or_a_listed_exception_and_every_copy_is_as_its_original() -> None:
+    found = run({case.title for case in cases() if not case.reason})
+    print(report(found))
+    assert {result.case.title for result in found if any(differences(result))} == set(exceptions()), report(found)
+    assert [result.case.title for result in found if any(copy_differences(result))] == [], report(found)

@@ -1,0 +1,194 @@
+"""Only here: manifests of a cluster that no program of this repository deployed, through the steps of the action."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.forecast.comparison import Fact, facts
+from gke_ai.forecast.forecast import read
+from tests.actions import commit, run_action
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import ROOT, Emulator, until_none
+from tests.rehearsal import cluster as queues
+
+RAY = "00000000-0000-4000-8000-000000000001"
+SAMPLE = ROOT / "examples" / "manifests"
+ZONES = ["us-central1-a"]
+POOL = {"name": "cpu", "machine_type": "e2-standard-16", "zones": ZONES, "min_nodes": 1, "max_nodes": 3}
+# As gcloud container node-pools list --format json prints them.
+POOLS = [
+    {
+        "name": "cpu",
+        "locations": ZONES,
+        "config": {"machineType": "e2-standard-16", "imageType": "COS_CONTAINERD"},
+        "autoscaling": {"enabled": True, "minNodeCount": 1, "maxNodeCount": 3},
+        "status": "RUNNING",
+    },
+    {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1},
+]
+
+
+def job(name: str, **labels: str) -> dict[str, Any]:
+    """The sample's Job under another name, with more labels."""
+    content: dict[str, Any] = yaml.safe_load((SAMPLE / "cluster" / "jobs.yaml").read_text())
+    content["metadata"] = {**content["metadata"], "name": name}
+    content["metadata"]["labels"] |= {f"kueue.x-k8s.io/{key}": value for key, value in labels.items()}
+    return content
+
+
+def server(replicas: int = 1) -> dict[str, Any]:
+    """A Deployment behind the queue, with what no snapshot has: an image, a command and an environment."""
+    metadata = {"name": "web", "namespace": "research", "labels": {"kueue.x-k8s.io/queue-name": "user-queue"}}
+    container = {
+        "name": "web",
+        "image": "registry.example.com/web:v1",
+        "command": ["serve"],
+        "env": [{"name": "MODE", "value": "fast"}],
+        "resources": {"requests": {"cpu": 1, "memory": "200Mi"}},
+    }
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with the sample manifests, and the snapshot of a cluster in which they are applied and run."""
+    checkout = tmp_path_factory.mktemp("repository")
+    shutil.copytree(SAMPLE / "cluster", checkout / "cluster")
+    small = job("old")
+    small["spec"] |= {"parallelism": 1, "completions": 1}
+    (checkout / "cluster" / "old.yaml").write_text(yaml.safe_dump(small))
+    (checkout / "cluster" / "web.yaml").write_text(yaml.safe_dump(server()))
+    (checkout / "pools.json").write_text(json.dumps(POOLS))
+    with fresh() as emulator:
+        queues.create(emulator)
+        emulator.run("python", "-c", queues.SET_POOLS, json.dumps([POOL]))
+        with queues.connect(emulator) as cluster:
+            kubectl = ("kubectl", "--kubeconfig", str(queues.kubeconfig(emulator)))
+            emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster" / "queues.yaml"))
+            emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster"))
+            cluster.settle()
+            pods = cluster.send("GET", "/api/v1/namespaces/research/pods")["items"]
+            assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 8
+        snapshot = ("--kubeconfig", str(queues.kubeconfig(emulator)), "--pools", str(checkout / "pools.json"))
+        hashed = ("--hash-names", "--keep-names", str(checkout / "cluster"))
+        text = emulator.run("gke-ai", "snapshot", "--stack", "sample", *snapshot, *hashed)
+    (checkout / "snapshot.json").write_text(text)
+    commit(checkout, "init --initial-branch=main", "add .", "commit --message=base", "switch --create=change")
+    return checkout
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files of one runner, where a rehearsal keeps its base."""
+    return tmp_path_factory.mktemp("runner")
+
+
+def rehearse(checkout: Path, temporary: Path, code: int = 0, **inputs: str) -> str:
+    """Runs the action on the checkout, and returns what it printed."""
+    stated = {"manifests": "cluster", "snapshot": "snapshot.json", "output": "out", **inputs}
+    ended, printed = run_action("rehearse", stated, checkout, temporary)
+    assert ended == code, printed
+    until_none(Emulator(temporary / "gke-ai").processes, "no process of the rehearsal is left", 30)
+    return printed
+
+
+def test_the_action_says_what_changed_added_and_removed_manifests_do(repository: Path, runner: Path) -> None:
+    folder = repository / "cluster"
+    (folder / "old.yaml").unlink()
+    urgent = job("urgent", **{"priority-class": "urgent"})
+    (folder / "urgent.yaml").write_text(yaml.safe_dump(urgent))
+    sample = job("sample")
+    sample["metadata"]["generateName"] = f"{sample['metadata'].pop('name')}-"
+    sample["spec"] |= {"parallelism": 1, "completions": 1}
+    (folder / "sample.yaml").write_text(yaml.safe_dump(sample))
+    hook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    (folder / "hook.yaml").write_text(yaml.safe_dump({**hook, "metadata": {"name": "everything"}, "webhooks": []}))
+    # Fields that Google's schema of the kind has and the emulator's lacks.
+    priorities = [{"podFamily": "general-purpose"}, {"machineType": "g2-standard-24", "maxPodsPerNode": 32}]
+    pairs = {"apiVersion": "cloud.google.com/v1", "kind": "ComputeClass", "metadata": {"name": "pairs"}}
+    (folder / "class.yaml").write_text(yaml.safe_dump({**pairs, "spec": {"priorities": priorities}}))
+    commit(repository, "add .", "commit --message=change")
+
+    printed = rehearse(repository, runner)
+    forecast = read(repository / "out" / "rehearsal.json")
+    (created,) = {start.workload for start in forecast.starts if start.workload.startswith("research/job/sample-")}
+    assert set(facts(forecast)) == {
+        Fact(created, "starts", "", "default-flavor"),
+        Fact("research/job/train", "evicted", "research/job/urgent", "default-flavor"),
+        Fact("research/job/urgent", "starts", "", "default-flavor"),
+        Fact("research/job/old", "Deleted"),
+        Fact("research/job/train", "waits"),
+    }, printed
+    assert forecast.change == "ComputeClass pairs, Job research/sample-, Job research/urgent, Job research/old"
+    assert forecast.settled
+    assert "Unlike the snapshot" not in " ".join(forecast.notes)
+    assert "1 ValidatingWebhookConfiguration" in " ".join(forecast.notes)
+    fields = "spec.priorities[].maxPodsPerNode and spec.priorities[].podFamily"
+    assert f"Not judged, and without effect in the rehearsal: {fields} of ComputeClass pairs." in forecast.notes
+    page = (repository / "out" / "rehearsal.md").read_text()
+    assert page.startswith("# Rehearsal of `cluster`")
+
+
+def test_a_change_that_the_cluster_refuses_is_refused_on_a_kept_base(repository: Path, runner: Path) -> None:
+    folder = runner / "refused"
+    shutil.copytree(SAMPLE / "cluster", folder)
+    train = job("train")
+    train["spec"]["template"]["spec"]["containers"][0]["args"] = ["another"]
+    (folder / "jobs.yaml").write_text(yaml.safe_dump(train))
+    printed = rehearse(repository, runner, 3, manifests=str(folder), base=str(SAMPLE / "cluster"))
+    if "earlier rehearsal: none" in printed:  # no other test has kept a base
+        printed = rehearse(repository, runner, 3, manifests=str(folder), base=str(SAMPLE / "cluster"))
+    assert "earlier rehearsal: started" in printed
+    refusal = printed.partition("The change is refused:")[2]
+    assert "jobs.yaml, document 1: Job research/train: " in refusal
+    assert "field is immutable" in refusal
+
+
+def with_ray(text: str) -> str:
+    """A snapshot in which the Workload of the Job `train`, its pods and no Job belong to a RayJob of this name."""
+    content = json.loads(text)
+    objects = content["objects"]
+    objects["Job"] = [item for item in objects["Job"] if item["metadata"]["name"] != "train"]
+    for kind in ("Workload", "Pod"):
+        for item in objects[kind]:
+            for owner in item["metadata"].get("ownerReferences", []):
+                if owner["name"] == "train":
+                    owner |= {"kind": "RayJob", "apiVersion": "ray.io/v1", "uid": RAY}
+                    item["metadata"]["labels"] = {}
+                    item["metadata"]["finalizers"] = []
+    content["kueue"]["fairSharing"] = {"preemptionStrategies": ["LessThanInitialShare"]}
+    return json.dumps(content)
+
+
+@pytest.mark.nightly
+def test_unlisted_fields_are_no_change_and_a_run_of_ray_makes_room(repository: Path, tmp_path: Path) -> None:
+    """The base has the image of the server, the snapshot has another configuration of Kueue and a RayJob."""
+    base, change = tmp_path / "base", tmp_path / "change"
+    for folder, replicas in ((base, 1), (change, 2)):
+        shutil.copytree(SAMPLE / "cluster", folder)
+        (folder / "jobs.yaml").unlink()
+        (folder / "web.yaml").write_text(yaml.safe_dump(server(replicas)))
+    (change / "urgent.yaml").write_text(yaml.safe_dump(job("urgent", **{"priority-class": "urgent"})))
+    (tmp_path / "ray.json").write_text(with_ray((repository / "snapshot.json").read_text()))
+    state = str(tmp_path / "ray.json")
+    printed = rehearse(repository, tmp_path, manifests=str(change), base=str(base), snapshot=state)
+    forecast = read(repository / "out" / "rehearsal.json")
+    (ray,) = forecast.evictions
+    assert ray.workload.startswith("research/workload/"), printed
+    assert ray.preemptor == "research/job/urgent"
+    assert {entry.workload for entry in forecast.starts} == {"research/job/urgent", "research/deployment/web"}
+    (web,) = forecast.servers
+    assert (web.wanted_before, web.wanted_after, web.fewest) == (1, 2, 1), "its replica is not rolled out"
+    assert forecast.interruptions == ()
+    notes = " ".join(forecast.notes)
+    assert "1 of RayJob" in notes
+    assert "Kueue is configured otherwise" not in notes

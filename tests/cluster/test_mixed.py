@@ -1,0 +1,127 @@
+"""Only here: the real Kueue admits, gates and preempts what serving and training of an example submit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
+from tests.cluster.test_verify import pools_are_verified
+
+STANDARD = "examples/mixed-training-inference.yaml"
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+SERVER = "deployment/tgi-gemma-deployment"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot", marks=pytest.mark.nightly)],
+)
+def source(request: pytest.FixtureRequest) -> str:
+    """The configuration of the example."""
+    configuration: str = request.param
+    return configuration
+
+
+@pytest.fixture(scope="module")
+def example(source: str) -> Iterator[Emulator]:
+    """The deployed example. The tests below use it in order."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(source))
+        yield emulator
+
+
+def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
+    """The workloads that Kueue has admitted, of owners of this kind."""
+    return [
+        workload
+        for workload in emulator.get("workloads", "-n", "llm")
+        if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
+    ]
+
+
+def holds(item: dict[str, Any], condition: str) -> bool:
+    """Whether a status condition is true."""
+    conditions = item.get("status", {}).get("conditions", [])
+    return any(status["type"] == condition and status["status"] == "True" for status in conditions)
+
+
+def pods(emulator: Emulator) -> dict[str, int]:
+    """How many pods of the server run, and how many are gated."""
+    server_pods = emulator.get("pods", "-n", "llm", "-l", "app=gemma-server")
+    alive = [pod for pod in server_pods if "deletionTimestamp" not in pod["metadata"]]
+    gated = [pod for pod in alive if pod["spec"].get("schedulingGates")]
+    running = [pod for pod in alive if pod["status"].get("phase") == "Running" and holds(pod, "Ready")]
+    return {"running": len(running), "gated": len(gated), "all": len(alive)}
+
+
+def gpus_used(emulator: Emulator) -> str:
+    """GPUs reserved in the cluster queue."""
+    (queue,) = emulator.get("clusterqueues")
+    (flavor,) = queue["status"]["flavorsReservation"]
+    return str(next(r["total"] for r in flavor["resources"] if r["name"] == "nvidia.com/gpu"))
+
+
+def scale(emulator: Emulator, replicas: int) -> None:
+    """Scale the server as its user would."""
+    emulator.kubectl("-n", "llm", "scale", SERVER, f"--replicas={replicas}")
+
+
+def test_training_runs_beside_one_replica(example: Emulator) -> None:
+    eventually(lambda: pods(example) == {"running": 1, "gated": 0, "all": 1}, "one replica runs")
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the fine-tune Job is admitted beside it")
+    eventually(lambda: gpus_used(example) == "6", "2 GPUs serve and 4 train")
+
+
+def test_second_up_and_refresh_of_an_autopilot_cluster_change_nothing(source: str, example: Emulator) -> None:
+    if source == AUTOPILOT:  # test_convergence.py has the other one
+        settled(example)
+
+
+def test_pools_of_gpus_are_as_the_stack_relies_on(source: str, example: Emulator) -> None:
+    if source == STANDARD:  # an Autopilot cluster has no pools
+        pools_are_verified(example, "nvidia.com/gpu", 2)
+
+
+def test_fourth_replica_is_gated_by_quota(example: Emulator) -> None:
+    scale(example, 4)
+    eventually(lambda: pods(example) == {"running": 3, "gated": 1, "all": 4}, "three of four replicas run")
+    assert gpus_used(example) == "6"
+    assert len(admitted(example, "Pod")) == 3
+    status = example.make("status")
+    assert "SchedulingGated" in status
+    assert "insufficient unused quota" in " ".join(status.split())
+
+
+def test_training_resumes_when_serving_needs_less(example: Emulator) -> None:
+    scale(example, 1)
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted again")
+    eventually(lambda: example.get("jobs", "-n", "llm")[0]["status"].get("active") == 2, "both pods of the Job run")
+    (job,) = example.get("jobs", "-n", "llm")
+    assert job["spec"]["suspend"] is False
+
+
+def test_second_replica_preempts_training(example: Emulator) -> None:
+    scale(example, 2)
+    eventually(lambda: pods(example) == {"running": 2, "gated": 0, "all": 2}, "both replicas run")
+    (job,) = example.get("jobs", "-n", "llm")
+    assert job["spec"]["suspend"] is True
+    (workload,) = (
+        workload
+        for workload in example.get("workloads", "-n", "llm")
+        if workload["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    )
+    assert holds(workload, "Evicted")
+    assert next(c["reason"] for c in workload["status"]["conditions"] if c["type"] == "Evicted") == "Preempted"
+    assert "Evicted: Preempted" in " ".join(example.make("status").split())
+    scale(example, 1)
+    eventually(lambda: len(admitted(example, "Job")) == 1, "the Job is admitted once more")
+
+
+def test_down_of_an_autopilot_cluster_leaves_nothing(source: str, example: Emulator) -> None:
+    if source == AUTOPILOT:  # test_convergence.py has the other one
+        example.make("down")
+        gone(example, Found(frozenset(), frozenset()))

@@ -1,0 +1,129 @@
+"""Only here: an `up` waits for the real program that fills the bucket, and repeats it only when it must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.cluster import hub
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, gone, settled
+from tests.recorder import configuration
+
+EXAMPLE = "examples/model-cache.yaml"
+MODEL = "google/gemma-2-2b-it"
+BUCKET = "models-emulator-project"
+NEXT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Emulator]:
+    """The deployed example. The tests below use it in order."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(EXAMPLE))
+        yield emulator
+
+
+def serving(**cache: Any) -> list[dict[str, Any]]:
+    """The servers of the example, with other keys of the model cache."""
+    servers: list[dict[str, Any]] = configuration(EXAMPLE)["gke-ai:serving"]
+    servers[0]["modelCache"] |= cache
+    return servers
+
+
+def objects(emulator: Emulator) -> list[str]:
+    """The objects in the bucket."""
+    return emulator.run("bucket", "ls", BUCKET).split()
+
+
+def folder_of(emulator: Emulator) -> Path:
+    """The model's folder in the bucket."""
+    return next(path for path in emulator.state.rglob(MODEL) if path.is_dir())
+
+
+def stored(emulator: Emulator, revision: str) -> dict[str, bytes]:
+    """The files of a revision in the bucket."""
+    return {name: (folder_of(emulator) / revision / name).read_bytes() for name in hub.files(MODEL)}
+
+
+def written(emulator: Emulator) -> dict[Path, int]:
+    """When each file in the model's folder was written."""
+    return {file: file.stat().st_mtime_ns for file in folder_of(emulator).rglob("*") if file.is_file()}
+
+
+def test_job_fills_the_bucket_before_the_server_starts(example: Emulator) -> None:
+    (server,) = serving()
+    revision = server["modelCache"]["revision"]
+    assert {f"{MODEL}/{revision}/{name}" for name in (*hub.files(MODEL), "COMPLETE")} == {*objects(example)}
+    assert stored(example, revision) == hub.files(MODEL)
+    (job,) = example.get("jobs", "-n", "model-cache")
+    (deployment,) = example.get("deployments", "-n", "llm")
+    finished = next(entry for entry in job["status"]["conditions"] if entry["type"] == "Complete")
+    assert finished["lastTransitionTime"] <= deployment["metadata"]["creationTimestamp"]
+
+
+def test_replica_is_ready_without_a_token(example: Emulator) -> None:
+    (deployment,) = example.get("deployments", "-n", "llm")
+    assert deployment["status"]["readyReplicas"] == 1
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert {variable["name"]: variable.get("value") for variable in container["env"]}["HF_HUB_OFFLINE"] == "1"
+    assert not any("secretKeyRef" in str(variable) for variable in container["env"])
+    assert example.get("secrets", "-n", "llm") == []
+
+
+def test_clients_ask_for_the_model_by_its_id(example: Emulator) -> None:
+    assert MODEL in str(example.outputs()["servers"])
+    example.make("smoke")
+
+
+def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
+    settled(example)
+
+
+def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
+    (job,) = example.get("jobs", "-n", "model-cache")
+    name = job["metadata"]["name"]
+    before = written(example)
+    example.kubectl("-n", "model-cache", "delete", "job", name)
+    example.pulumi("refresh", "--yes")
+    example.make("up", example.configure(EXAMPLE))
+    (again,) = example.get("jobs", "-n", "model-cache")
+    assert again["metadata"]["uid"] != job["metadata"]["uid"]
+    assert written(example) == before
+
+
+def test_failed_download_stops_up_with_its_reason_and_the_next_up_repeats_it(example: Emulator) -> None:
+    config = example.configure(EXAMPLE, serving=serving(revision="missing"))
+    uids = set()
+    for _ in range(2):
+        printed = example.make("up", config, fails=True)
+        assert "does not have the model, revision or file. Check their names." in printed
+        (job,) = (job for job in example.get("jobs", "-n", "model-cache") if "Failed" in str(job["status"]))
+        uids.add(job["metadata"]["uid"])
+        (deployment,) = example.get("deployments", "-n", "llm")
+        assert deployment["status"]["readyReplicas"] == 1, "the server goes on with its model"
+    assert len(uids) == 2
+
+
+def test_another_revision_is_another_job_and_folder(example: Emulator) -> None:
+    before = {job["metadata"]["name"] for job in example.get("jobs", "-n", "model-cache")}
+    example.make("up", example.configure(EXAMPLE, serving=serving(revision=NEXT)))
+    (job,) = example.get("jobs", "-n", "model-cache")
+    assert job["metadata"]["name"] not in before
+    assert "complete" in example.make("status")
+    assert f"{MODEL}/{NEXT}/COMPLETE" in objects(example)
+    assert stored(example, NEXT) == hub.files(MODEL)
+    (deployment,) = example.get("deployments", "-n", "llm")
+    assert f"/models/{MODEL}/{NEXT}" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert example.planned() == {}
+
+
+def test_down_leaves_only_the_bucket_with_the_models(example: Emulator) -> None:
+    kept = objects(example)
+    printed = example.make("down")
+    assert f"gs://{BUCKET}" in printed
+    assert objects(example) == kept
+    gone(example, Found(frozenset({BUCKET}), frozenset()))

@@ -1,0 +1,112 @@
+"""Only here: dashboards and alerts ask for metrics that the real Kueue sends, with their collector's credential."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests import prometheus
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, begun, eventually, gone, settled
+
+EXAMPLE = "examples/mixed-training-inference.yaml"
+# Of those that a queue has at once; the others come with the first eviction, preemption or end of a workload.
+LATER = {"kueue_evicted_workloads_total", "kueue_preempted_workloads_total", "kueue_finished_workloads_total"}
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Emulator]:
+    """The example, monitored."""
+    with fresh() as emulator:
+        config = emulator.configure(EXAMPLE, monitoring={"channels": ["projects/my-project/notificationChannels/1"]})
+        before: Found = begun(emulator, config)
+        emulator.make("up", config)
+        yield emulator
+        emulator.make("down")
+        gone(emulator, before)
+
+
+def of_type(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
+    """The recorded inputs of the stack's resources of a type."""
+    return [
+        resource["inputs"] for resource in emulator.exported()["resources"] if resource["type"].endswith(f":{kind}")
+    ]
+
+
+def token(emulator: Emulator) -> str:
+    """The credential of Kueue's metrics."""
+    secret = json.loads(emulator.kubectl("get", "secret", "-n", "kueue-system", "metrics-reader-token", "-o", "json"))
+    return base64.b64decode(secret["data"]["token"]).decode()
+
+
+def scraping(emulator: Emulator) -> Path:
+    """The targets that Managed Service for Prometheus would scrape."""
+    (file,) = (emulator.state / "clusters").glob("*/prometheus.yaml")
+    return file
+
+
+def test_a_refresh_changes_nothing_and_the_credential_is_nowhere_in_plain_text(deployed: Emulator) -> None:
+    settled(deployed)
+    assert token(deployed) not in json.dumps(deployed.exported())
+    assert token(deployed) not in json.dumps(deployed.outputs())
+
+
+def test_kueue_shows_its_metrics_to_their_collector_alone(deployed: Emulator) -> None:
+    (job,) = (
+        scrape_config
+        for scrape_config in yaml.safe_load(scraping(deployed).read_text())["scrape_configs"]
+        if "kueue" in scrape_config["job_name"]
+    )
+    url = f"https://{job['static_configs'][0]['targets'][0]}/metrics"
+    other = deployed.kubectl("create", "token", "default", "-n", "default").strip()
+    # Kueue signs its certificate for this port itself.
+    with httpx.Client(verify=False) as client:
+        assert client.get(url).is_error
+        assert client.get(url, headers={"Authorization": f"Bearer {other}"}).status_code == 403
+        exposition = client.get(url, headers={"Authorization": f"Bearer {token(deployed)}"}).raise_for_status().text
+    boards = json.dumps([dashboard["dashboardJson"] for dashboard in of_type(deployed, "Dashboard")])
+    alerts = json.dumps(of_type(deployed, "AlertPolicy"))
+    queried = {name.removesuffix("_bucket") for name in re.findall(r"kueue_[a-z_]+", boards + alerts)}
+    assert len(queried) >= 9
+    exposed = set(re.findall(r"^# TYPE (kueue_\w+)", exposition, re.MULTILINE))
+    assert queried - exposed <= LATER, "Kueue has no such metric"
+
+
+def test_prometheus_draws_the_queue_from_what_it_scrapes(deployed: Emulator, tmp_path: Path) -> None:
+    board = next(
+        json.loads(dashboard["dashboardJson"])
+        for dashboard in of_type(deployed, "Dashboard")
+        if "queues" in dashboard["dashboardJson"]
+    )
+    lines = [line for tile in board["mosaicLayout"]["tiles"] for line in tile["widget"]["xyChart"]["dataSets"]]
+    queries = [line["timeSeriesQuery"]["prometheusQuery"] for line in lines]
+    at_once = {query for query in queries if not re.search(r"increase|rate", query)}
+    assert len(at_once) == 3
+    # Scraped as the PodMonitoring says, only sooner.
+    configuration = scraping(deployed)
+    content = yaml.safe_load(configuration.read_text())
+    for job in content["scrape_configs"]:
+        job["scrape_interval"] = "1s"
+    sooner = configuration.with_name("sooner.yaml")
+    sooner.write_text(yaml.safe_dump(content))
+    with prometheus.running(tmp_path, sooner) as server:
+        for query in at_once:
+            all_series = eventually(partial(server.latest, query), f"{query} gives something", 30)
+            assert {series["metric"].get("cluster_queue") for series in all_series} == {"cluster-queue"}
+        (stuck, silent) = (
+            condition["conditionPrometheusQueryLanguage"]["query"]
+            for policy in of_type(deployed, "AlertPolicy")
+            for condition in policy["conditions"]
+            if "a queue is stuck" in policy["displayName"]
+        )
+        assert server.latest(silent) == []
+        assert server.latest(stuck) == [], "Kueue has just admitted the server"

@@ -1,0 +1,160 @@
+"""Only here: the real JobSet gives each slice a pool of its own, restarts failed slices, and Kueue orders the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gke_ai.catalog.nodes import GKE_NODEPOOL
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
+from tests.cluster.test_convergence import section
+from tests.cluster.test_flex_start import finish, running
+from tests.cluster.test_mixed import holds
+from tests.cluster.test_verify import pools_are_verified
+
+EXAMPLE = "examples/multislice-training.yaml"
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Emulator]:
+    """The deployed example. The tests below use it in order."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(EXAMPLE))
+        yield emulator
+
+
+def children(name: str, slices: int) -> list[str]:
+    """The child Jobs of a JobSet with one replicated Job."""
+    return [f"multislice-{name}-slice-{index}" for index in range(slices)]
+
+
+THREE, ONE, TWO = children("3slice", 3), children("1slice", 1), children("2slice", 2)
+
+
+def run_fully(emulator: Emulator, jobs: list[str], pods: int = 2) -> bool:
+    """Whether all pods of these child Jobs run."""
+    return all(len(running(emulator, job)) == pods for job in jobs)
+
+
+def pools(emulator: Emulator, jobs: list[str]) -> list[set[str]]:
+    """The node pools of each child Job's pods."""
+    of_node = {node["metadata"]["name"]: node["metadata"]["labels"][GKE_NODEPOOL] for node in emulator.get("nodes")}
+    return [{of_node[pod["spec"]["nodeName"]] for pod in running(emulator, job)} for job in jobs]
+
+
+def slices(emulator: Emulator, job: str) -> set[tuple[str, str]]:
+    """The number of slices and the child Job's own number, from the variables that read JobSet's labels."""
+    slice_pods = set()
+    for pod in running(emulator, job):
+        read = [variable["valueFrom"]["fieldRef"]["fieldPath"] for variable in pod["spec"]["containers"][0]["env"][:2]]
+        labels = [path.removeprefix("metadata.labels['").removesuffix("']") for path in read]
+        slice_pods.add((pod["metadata"]["labels"][labels[0]], pod["metadata"]["labels"][labels[1]]))
+    return slice_pods
+
+
+def jobset(emulator: Emulator, name: str) -> dict[str, Any]:
+    """The JobSet of that name."""
+    (found_jobset,) = emulator.get("jobsets", "-n", "default", f"--field-selector=metadata.name={name}")
+    return found_jobset
+
+
+def workload(emulator: Emulator, name: str) -> dict[str, Any]:
+    """The Kueue workload of a JobSet."""
+    workloads = emulator.get("workloads", "-n", "default")
+    (own,) = (workload for workload in workloads if workload["metadata"]["ownerReferences"][0]["name"] == name)
+    return own
+
+
+def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> None:
+    eventually(lambda: run_fully(example, THREE), "the first JobSet has all slices")
+    pool_names = pools(example, THREE)
+    assert all(len(own) == 1 for own in pool_names)
+    assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
+    for waiting in (*ONE, *TWO):
+        assert not running(example, waiting)
+    assert jobset(example, "multislice-1slice")["spec"]["suspend"] is True
+    settled(example)
+
+
+def test_pools_of_slices_are_as_the_stack_relies_on(example: Emulator) -> None:
+    pools_are_verified(example, "google.com/tpu", 4)
+
+
+def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None:
+    for job in THREE:
+        finish(example, job)
+    eventually(lambda: run_fully(example, [*ONE, *TWO]), "both others run")
+    assert holds(jobset(example, "multislice-3slice"), "Completed")
+    pool_names = pools(example, [*ONE, *TWO])
+    assert all(len(own) == 1 for own in pool_names)
+    assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
+
+
+def test_failed_slice_restarts_the_jobset_at_most_four_times(example: Emulator) -> None:
+    for restarts in range(1, 5):
+        eventually(lambda: run_fully(example, ONE), "the slice runs")
+        finish(example, ONE[0], succeeded=False)
+        eventually(
+            lambda restarts=restarts: jobset(example, "multislice-1slice")["status"].get("restarts") == restarts,  # type: ignore[misc]
+            f"the JobSet is restarted for time {restarts}",
+        )
+    eventually(lambda: run_fully(example, ONE), "the slice runs for the last time")
+    finish(example, ONE[0], succeeded=False)
+    eventually(lambda: holds(jobset(example, "multislice-1slice"), "Failed"), "the JobSet has failed")
+    assert jobset(example, "multislice-1slice")["status"]["restarts"] == 4
+
+
+def grown() -> dict[str, Any]:
+    """Sections with two more slices that grow from zero and a JobSet over them, and two JobSets with priorities."""
+    training, queues = section("training", EXAMPLE), section("queues", EXAMPLE)
+    tpu_pools = section("tpuPools", EXAMPLE)
+    flex = [
+        {**tpu_pools[0], "name": name, "topology": "4x4", "capacity": {"mode": "flexStart"}}
+        for name in ("flex1", "flex2")
+    ]
+    queues["flavors"] += [{"name": pool["name"], "pools": [pool["name"]]} for pool in flex]
+    quota = {"google.com/tpu": 16}
+    queues["clusterQueues"][0]["flavors"] += [{"flavor": pool["name"], "quota": quota} for pool in flex]
+    queues["priorityClasses"].append({"name": "high-priority", "value": 200})
+    like = {key: value for key, value in training[0].items() if key != "name"}
+    return {
+        "tpuPools": [*tpu_pools, *flex],
+        "queues": queues,
+        "training": [
+            *training,
+            {**like, "name": "low-priority", "slices": 1, "priorityClass": "low-priority"},
+            {**like, "name": "high-priority", "slices": 3, "priorityClass": "high-priority"},
+            {**like, "name": "growing", "slices": 2, "pools": ["flex1", "flex2"]},
+        ],
+    }
+
+
+def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(example: Emulator) -> None:
+    example.make("up", example.configure(EXAMPLE, **grown()))
+    urgent = [f"high-priority-slice-{index}" for index in range(3)]
+    eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")
+    low = workload(example, "low-priority")
+    assert (
+        next(condition["reason"] for condition in low["status"]["conditions"] if condition["type"] == "Evicted")
+        == "Preempted"
+    )
+    assert not running(example, "low-priority-slice-0")
+    assert not running(example, TWO[0])
+
+    growing = ["growing-slice-0-0", "growing-slice-1-0"]
+    eventually(lambda: run_fully(example, growing, 4), "the slices that grow from zero have come")
+    assert pools(example, growing) == [{"flex1"}, {"flex2"}]
+    assert [slices(example, job) for job in growing] == [{("2", "0")}, {("2", "1")}], "they are one run of two slices"
+
+    for job in urgent:
+        finish(example, job)
+    eventually(lambda: run_fully(example, ["low-priority-slice-0", *TWO]), "those of lower priority are back")
+    assert example.planned() == {}
+
+
+def test_down_leaves_nothing(example: Emulator) -> None:
+    example.make("down")
+    gone(example, Found(frozenset(), frozenset()))

@@ -1,0 +1,820 @@
+"""Only here: the real API server refuses each team the resources of the other, and each team's work runs.
+
+Refused by the real API server: by RBAC, quotas, Pod Security, and the tenants' admission policies. Not shown here is
+what only Google enforces: roles on buckets, and network policies.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import yaml
+
+from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, eventually, gone
+from tests.queueing_names import PARAMETER, names
+from tests.queueing_names import REFUSED as REFUSED_NAMES
+from tests.queueing_names import allowed as allowed_names
+
+AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+GPU_NODE = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+TEAMS = ("team-a", "team-b")
+Object = dict[str, Any]
+
+QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
+SECTIONS: Object = {
+    "buckets": [{"name": f"{team}-models", "onDestroy": "delete"} for team in TEAMS],
+    "queues": {
+        "flavors": [{"name": "gpus"}],
+        "clusterQueues": [{"name": team, "flavors": [{"flavor": "gpus", "quota": QUOTA}]} for team in TEAMS],
+        "localQueues": [{"name": f"queue-of-{team}", "namespace": team, "clusterQueue": team} for team in TEAMS],
+        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}],
+    },
+    "tenants": [
+        {
+            "name": "team-a",
+            "members": ["user:ada@example.com", "group:team-a@example.com"],
+            "priorityClasses": ["low"],
+            "buckets": ["team-a-models"],
+            # As many ConfigMaps as Kubernetes makes in every namespace, and as many JobSets as the tests.
+            "quota": {"configmaps": 1, "count/jobsets.jobset.x-k8s.io": 2},
+        },
+        {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
+    ],
+    "serving": [],
+    # The platform's own run for a team is held to the same.
+    "training": [
+        {
+            "name": "tuned",
+            "namespace": "team-b",
+            "queue": "queue-of-team-b",
+            "priorityClass": "high",
+            "serviceAccount": "workload",
+            "accelerator": "nvidia-l4",
+            "pods": 1,
+            "gpusPerPod": 1,
+            "volume": {"bucket": "team-b-models"},
+            "fixedName": True,
+            "terminationGracePeriodSeconds": 1,
+        }
+    ],
+}
+
+# Where objects of a kind are.
+PLACES = {
+    "Pod": "api/v1/namespaces/{}/pods",
+    "Secret": "api/v1/namespaces/{}/secrets",
+    "ConfigMap": "api/v1/namespaces/{}/configmaps",
+    "Service": "api/v1/namespaces/{}/services",
+    "Binding": "api/v1/namespaces/{}/bindings",
+    "ServiceAccount": "api/v1/namespaces/{}/serviceaccounts",
+    "ResourceQuota": "api/v1/namespaces/{}/resourcequotas",
+    "Namespace": "api/v1/namespaces",
+    "Job": "apis/batch/v1/namespaces/{}/jobs",
+    "CronJob": "apis/batch/v1/namespaces/{}/cronjobs",
+    "Deployment": "apis/apps/v1/namespaces/{}/deployments",
+    "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "apis/apps/v1/namespaces/{}/statefulsets",
+    "DaemonSet": "apis/apps/v1/namespaces/{}/daemonsets",
+    "JobSet": "apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
+    "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
+    "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
+    "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
+    "NetworkPolicy": "apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "ValidatingAdmissionPolicy": "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "Review": "apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+}
+
+
+class Answer(NamedTuple):
+    """An answer of the API server: the object, or the refusal."""
+
+    status: int
+    content: Object
+
+    @property
+    def message(self) -> str:
+        """The reason of the refusal."""
+        return str(self.content.get("message", ""))
+
+
+class Credential:
+    """A team's client of the API server, with only a token of its deployer."""
+
+    def __init__(self, emulator: Emulator, team: str) -> None:
+        (cluster,) = yaml.safe_load(Path(emulator.kubeconfig()).read_text())["clusters"]
+        authority = base64.b64decode(cluster["cluster"]["certificate-authority-data"]).decode()
+        token = emulator.kubectl("create", "token", "deployer", "-n", team).strip()
+        self.team = team
+        self._api = httpx.Client(
+            base_url=cluster["cluster"]["server"],
+            verify=ssl.create_default_context(cadata=authority),
+            headers={"authorization": f"Bearer {token}"},
+            timeout=30,
+            trust_env=False,
+        )
+
+    def ask(self, method: str, path: str, body: Object | None = None) -> Answer:
+        """A request with the strict validation that kubectl uses."""
+        kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
+        strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
+        url = httpx.URL(f"/{path}").copy_merge_params(strict)
+        response = self._api.request(method, url, json=body, headers=kind)
+        return Answer(response.status_code, response.json())
+
+    def create(self, item: Object, namespace: str | None = None, *, try_only: bool = False) -> Answer:
+        """Create an object, by default in the team's namespace. `try_only`: the API server only checks it."""
+        path = PLACES[item["kind"]].format(namespace or self.team)
+        return self.ask("POST", f"{path}?dryRun=All" if try_only else path, item)
+
+    def change(self, kind: str, name: str, change: Object, namespace: str | None = None) -> Answer:
+        """Change an object."""
+        return self.ask("PATCH", f"{PLACES[kind].format(namespace or self.team)}/{name}", change)
+
+    def delete(self, kind: str, name: str, namespace: str | None = None, **options: Any) -> Answer:
+        """Delete an object and what belongs to it."""
+        body = {"propagationPolicy": "Background", **options}
+        return self.ask("DELETE", f"{PLACES[kind].format(namespace or self.team)}/{name}", body)
+
+    def read(self, kind: str, name: str = "", namespace: str | None = None) -> Answer:
+        """Read an object, or all of a kind."""
+        return self.ask("GET", f"{PLACES[kind].format(namespace or self.team)}/{name}".rstrip("/"))
+
+
+# --- objects that a team writes ---------------------------------------------------------------------------------------
+
+
+def spec(gpus: int | None = 1, **more: Any) -> Object:
+    """Spec of a pod that requests GPUs."""
+    devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    container = {
+        "name": "main",
+        "image": "example.com/training:1",
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi", **devices}, "limits": devices},
+    }
+    # A namespace that goes waits at least half as long for its pods.
+    quick = {"terminationGracePeriodSeconds": 1}
+    return {"containers": [container], **quick, **({"nodeSelector": GPU_NODE} if gpus else {}), **more}
+
+
+def item(kind: str, name: str, body: Object, queue: str | None = None, **metadata: Any) -> Object:
+    """An object, under a queue if one is named."""
+    versions = {"Job": "batch/v1", "CronJob": "batch/v1", "JobSet": "jobset.x-k8s.io/v1alpha2", "Pod": "v1"}
+    labels = {**({QUEUE: queue} if queue else {}), **metadata.pop("labels", {})}
+    return {
+        "apiVersion": versions.get(kind, "apps/v1"),
+        "kind": kind,
+        "metadata": {"name": name, "labels": labels, **metadata},
+        "spec": body,
+    }
+
+
+OWN, OTHERS = "queue-of-team-a", "queue-of-team-b"
+
+
+def pod(body: Object | None = None, queue: str | None = OWN, name: str = "pod", **metadata: Any) -> Object:
+    return item("Pod", name, body or spec(), queue, **metadata)
+
+
+def job(body: Object | None = None, queue: str | None = OWN, name: str = "job", **metadata: Any) -> Object:
+    template = {"template": {"spec": {"restartPolicy": "Never", **(body or spec())}}}
+    return item("Job", name, template, queue, **metadata)
+
+
+def jobset(body: Object | None = None, queue: str | None = OWN, name: str = "jobset", **metadata: Any) -> Object:
+    slices = {"name": "slice", "replicas": 1, "template": {"spec": job(body)["spec"]}}
+    return item("JobSet", name, {"replicatedJobs": [slices]}, queue, **metadata)
+
+
+def deployment(body: Object | None = None, queue: str | None = OWN, name: str = "server", **metadata: Any) -> Object:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": body or spec()}
+    return item("Deployment", name, {"selector": {"matchLabels": labels}, "template": template}, queue, **metadata)
+
+
+def affinity(how: str, operator: str) -> Object:
+    """Nodes by whether they have a GPU: `required` or `preferred`."""
+    values = {"values": ["nvidia-l4"]} if operator.endswith("In") else {}
+    term = {"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": operator, **values}]}
+    terms: Any = {"nodeSelectorTerms": [term]} if how == "required" else [{"weight": 1, "preference": term}]
+    return {"nodeAffinity": {f"{how}DuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def volume(**source: Any) -> Object:
+    return spec(volumes=[{"name": "data", **source}])
+
+
+def bucket(name: str) -> Object:
+    return volume(csi={"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": {"bucketName": name}})
+
+
+def owned_by(kind: str, version: str, name: str) -> list[Object]:
+    """An owner reference that makes Kueue treat the object as part of another, with the other's `uid`."""
+    return [{"apiVersion": version, "kind": kind, "name": name, "uid": "UID", "controller": True}]
+
+
+def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **content}
+
+
+# --- one deployment ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Emulator]:
+    """The two deployed tenants. The last test destroys them."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def team_a(shared: Emulator) -> Credential:
+    """The objects of team A."""
+    return Credential(shared, "team-a")
+
+
+@pytest.fixture(scope="module")
+def team_b(shared: Emulator) -> Credential:
+    """The objects of team B."""
+    return Credential(shared, "team-b")
+
+
+def created(answer: Answer) -> str:
+    """The uid of the created object. A failure shows the refusal."""
+    assert answer.status == 201, answer.message
+    return str(answer.content["metadata"]["uid"])
+
+
+def pods_of(team: Credential, label: str) -> list[Object]:
+    """The team's pods with a label."""
+    team_pods = team.read("Pod").content["items"]
+    key, _, value = label.partition("=")
+    return [pod for pod in team_pods if pod["metadata"].get("labels", {}).get(key) == value]
+
+
+def running(team: Credential, label: str) -> bool:
+    """Whether at least one pod exists and all run."""
+    phases = [pod["status"].get("phase") for pod in pods_of(team, label)]
+    return bool(phases) and set(phases) == {"Running"}
+
+
+# --- what a team does -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_work(team_a: Credential) -> dict[str, str]:
+    """Team A's workloads by the uid of their object: a Job, a JobSet and a server with one GPU each, and a Job that is
+    too large for the queue and waits."""
+    workload: Object = {"serviceAccountName": "workload", "priorityClassName": "low"}
+    objects = [
+        job({**bucket("team-a-models"), **workload}, name="training"),
+        jobset(spec(**workload), name="slices"),
+        deployment(spec(**workload), name="server"),
+        job(spec(gpus=9), name="too-large"),
+        job(spec(gpus=None), queue=None, name="no-accelerator"),
+    ]
+    counted = f"{team_a.team}: a new cluster counts JobSets against quotas"
+    eventually(lambda: team_a.create(jobset(spec(), name="first"), try_only=True).status == 201, counted)
+    return {obj["metadata"]["name"]: created(team_a.create(obj)) for obj in objects}
+
+
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize(
+    "label", ["job-name=training", "jobset.sigs.k8s.io/jobset-name=slices", "app=server", "job-name=no-accelerator"]
+)
+def test_a_team_runs_what_it_submits_to_its_queue(label: str, team_a: Credential) -> None:
+    eventually(lambda: running(team_a, label), f"the pods with {label} run")
+
+
+def test_a_run_of_the_stack_keeps_to_the_tenants_bounds_and_runs(team_b: Credential) -> None:
+    eventually(lambda: running(team_b, "job-name=tuned"), "the run of the stack runs")
+
+
+@pytest.mark.usefixtures("at_work")
+def test_workload_above_the_quota_waits_and_the_team_sees_why(team_a: Credential) -> None:
+    def waiting() -> list[str]:
+        workloads = team_a.read("Workload").content["items"]
+        (workload,) = (
+            workload for workload in workloads if workload["metadata"]["ownerReferences"][0]["name"] == "too-large"
+        )
+        return [
+            condition["message"]
+            for condition in workload.get("status", {}).get("conditions", [])
+            if (condition["type"], condition["status"]) == ("QuotaReserved", "False")
+        ]
+
+    (message,) = eventually(waiting, "Kueue says why the Job waits")
+    assert "insufficient" in message
+    eventually(
+        lambda: team_a.read("LocalQueue", OWN).content["status"]["pendingWorkloads"] == 1, "the queue counts who waits"
+    )
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_create_the_objects_that_a_server_needs(team_a: Credential) -> None:
+    created(team_a.create(plain("Secret", "token", stringData={"token": "its own"})))
+    created(team_a.create(plain("Service", "server", spec={"selector": {"app": "server"}, "ports": [{"port": 80}]})))
+    assert team_a.read("Secret", "token").status == 200
+    assert team_a.change("Deployment", "server/scale", {"spec": {"replicas": 0}}).status == 200
+    eventually(lambda: not pods_of(team_a, "app=server"), "the server is scaled in")
+    assert team_a.delete("Service", "server").status == 200
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        ("", "pods/log", "get"),
+        ("", "pods/exec", "create"),
+        ("autoscaling", "horizontalpodautoscalers", "create"),
+        ("policy", "poddisruptionbudgets", "create"),
+        ("", "persistentvolumeclaims", "create"),
+        ("visibility.kueue.x-k8s.io", "localqueues/pendingworkloads", "get"),
+    ],
+)
+def test_a_team_may(group: str, resource: str, verb: str, team_a: Credential) -> None:
+    assert allowed(team_a, "team-a", group, resource, verb)
+    assert not allowed(team_a, "team-b", group, resource, verb)
+
+
+def allowed(team: Credential, namespace: str, group: str, resource: str, verb: str) -> bool:
+    """The API server's answer to whether the team may do this."""
+    kind, _, part = resource.partition("/")
+    attributes = {"namespace": namespace, "group": group, "resource": kind, "subresource": part, "verb": verb}
+    review = {"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
+    answer = team.ask("POST", PLACES["Review"], {**review, "spec": {"resourceAttributes": attributes}})
+    return bool(answer.content["status"]["allowed"])
+
+
+@pytest.mark.parametrize("who", [["ada@example.com"], ["bob@example.com", "--as-group", "team-a@example.com"]])
+def test_a_member_has_the_permissions_of_the_deployer(who: list[str], shared: Emulator) -> None:
+    for namespace, answer in (("team-a", "yes"), ("team-b", "no")):
+        arguments = ("auth", "can-i", "create", "jobs", "-n", namespace, "--as", *who)
+        assert (
+            shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *arguments, fails=answer == "no").strip()
+            == answer
+        )
+
+
+# --- what it is refused -----------------------------------------------------------------------------------------------
+
+NO_QUEUE, NOT_ITS_QUEUE = "without a queue", "uses a queue that team-a does not have"
+NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
+PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
+FOREIGN, VOLUME_KIND = "which changes how Kueue counts it", "a volume of a kind that team-a may not use"
+TOO_LONG, FINALIZER = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less", "has a finalizer"
+SECRET_TYPE, PICKER_RIGHTS = "a Secret of a type that teams may not create", "which only the platform may set"
+ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
+ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
+RBAC, POD_SECURITY, EXCEEDED, UNKNOWN = "cannot", "violates PodSecurity", "exceeded quota", "unknown field"
+ON_A_DEVICE = {"name": "main", "image": "example.com/x:1", "resources": {"limits": {"google.com/tpu": "4"}}}
+ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
+TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+
+DURATION = {f"{PARAMETER}maxRunDurationSeconds": "600"}
+PARTIAL = {"kueue.x-k8s.io/job-min-parallelism": "1", **DURATION}
+ON_SLICES = {
+    "containers": [ON_A_DEVICE],
+    "nodeSelector": {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice"},
+}
+FILES: list[Object] = [
+    {"configMap": {"name": "x"}},
+    {"secret": {"secretName": "x"}},
+    {"projected": {"sources": [{"secret": {"name": "x"}}]}},
+    {"downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+    {"image": {"reference": "example.com/model:1"}},
+    {"persistentVolumeClaim": {"claimName": "x"}},
+]
+
+
+def template_of(workload: Object, **metadata: Any) -> Object:
+    """A workload with metadata of its pods."""
+    template = workload["spec"]["template"]
+    changed = {**template.get("metadata", {}), **metadata}
+    if labels := {**template.get("metadata", {}).get("labels", {}), **metadata.get("labels", {})}:
+        changed["labels"] = labels
+    return {**workload, "spec": {**workload["spec"], "template": {**template, "metadata": changed}}}
+
+
+def jobset_of(workload: Object, **metadata: Any) -> Object:
+    """A JobSet with metadata of its Jobs."""
+    (replicated,) = workload["spec"]["replicatedJobs"]
+    changed = {**replicated, "template": {**replicated["template"], "metadata": metadata}}
+    return {**workload, "spec": {"replicatedJobs": [changed]}}
+
+
+ROUNDS = 10
+OTHERS_OFF, NODE_POOL = "keeps other JobSets off nodes", "cloud.google.com/gke-nodepool"
+REFUSED: list[tuple[str, Object, str]] = [
+    # Another's queue
+    ("a Job in another's queue", job(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a JobSet in another's queue", jobset(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a Deployment in another's queue", deployment(queue=OTHERS), NOT_ITS_QUEUE),
+    ("a Job without accelerators in another's queue", job(spec(gpus=None), OTHERS), NOT_ITS_QUEUE),
+    ("a pod in another's queue", pod(queue=OTHERS), NOT_ITS_QUEUE),
+    # Accelerators outside a queue, in every shape
+    ("a pod outside a queue", pod(queue=None), NO_QUEUE),
+    ("a Job outside a queue", job(queue=None), NO_QUEUE),
+    ("a JobSet outside a queue", jobset(queue=None), NO_QUEUE),
+    ("a Deployment outside a queue", deployment(queue=None), NO_QUEUE),
+    ("a pod with TPUs as limits alone", pod({"containers": [ON_A_DEVICE]}, None), NO_QUEUE),
+    # To a pod with TPUs, the API server adds a toleration, which is refused as well. It adds none to these.
+    ("a JobSet with TPUs as limits alone", jobset({"containers": [ON_A_DEVICE]}, None), NO_QUEUE),
+    ("a pod with TPUs in an init container", pod(spec(gpus=None, initContainers=ON_A_DEVICE_FIRST), None), NO_QUEUE),
+    ("a Job with TPUs in an init container", job(spec(gpus=None, initContainers=ON_A_DEVICE_FIRST), None), NO_QUEUE),
+    ("a pod that selects GPU nodes", pod(spec(gpus=None, nodeSelector=GPU_NODE), None), NO_QUEUE),
+    ("a pod that wants GPU nodes", pod(spec(gpus=None, affinity=affinity("required", "In")), None), NO_QUEUE),
+    ("a Job that prefers GPU nodes", job(spec(gpus=None, affinity=affinity("preferred", "Exists")), None), NO_QUEUE),
+    ("a Job that tolerates their taint", job(spec(gpus=None, tolerations=TOLERATES), None), NO_QUEUE),
+    ("a pod that tolerates every taint", pod(spec(gpus=None, tolerations=[{"operator": "Exists"}]), None), NO_QUEUE),
+    ("a pod that names its node", pod(spec(gpus=None, nodeName="some-node"), None), NODE),
+    ("a Job whose pods name their node", job(spec(nodeName="some-node")), NODE),
+    ("a pod that claims devices", pod(spec(resourceClaims=[{"name": "x", "resourceClaimName": "x"}])), CLAIMS),
+    (
+        "a pod that Kueue would count as a smaller one",
+        pod(
+            spec(gpus=8),
+            labels={"kueue.x-k8s.io/pod-group-name": "group"},
+            annotations={"kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "same"},
+        ),
+        FOREIGN,
+    ),
+    (
+        "a Job that Kueue would count as another",
+        job(labels={"kueue.x-k8s.io/prebuilt-workload-name": "small"}),
+        FOREIGN,
+    ),
+    ("a Job that grows while it runs", job(annotations=ELASTIC), FOREIGN),
+    ("a JobSet whose Jobs grow while they run", jobset_of(jobset(), annotations=ELASTIC), FOREIGN),
+    (
+        "a JobSet that keeps others off a zone",
+        jobset(annotations={EXCLUSIVE: "topology.kubernetes.io/zone"}),
+        OTHERS_OFF,
+    ),
+    ("a JobSet that keeps others off GPUs", jobset(annotations={EXCLUSIVE: NODE_POOL}), OTHERS_OFF),
+    ("a Job whose pods take a day to end", job(spec(terminationGracePeriodSeconds=86400)), TOO_LONG),
+    ("a pod that takes a day to end", pod(spec(None, terminationGracePeriodSeconds=86400), None), TOO_LONG),
+    ("a pod that nobody finishes", pod(spec(None), None, finalizers=["example.com/kept"]), FINALIZER),
+    ("a Job whose pods nobody finishes", template_of(job(), finalizers=["example.com/kept"]), FINALIZER),
+    ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),
+    ("the same without a queue", pod(queue=None, ownerReferences=owned_by("Job", "batch/v1", "training")), NO_QUEUE),
+    (
+        "a Job of a forged JobSet",
+        job(ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2", "slices")),
+        NOT_HELD,
+    ),
+    (
+        "a pod without accelerators of a forged Job",
+        pod(spec(None), None, ownerReferences=owned_by("Job", "batch/v1", "training")),
+        OWNER,
+    ),
+    ("a CronJob", item("CronJob", "x", {"schedule": "* * * * *", "jobTemplate": {"spec": job()["spec"]}}, OWN), RBAC),
+    *((f"a {kind}", {**deployment(), "kind": kind}, RBAC) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet")),
+    # Another's priority, bucket, rights
+    ("a Job with another's priority class", job(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a pod with another's priority class", pod(spec(None, priorityClassName="high"), None), PRIORITY_NOT_ITS),
+    ("a JobSet with another's priority class", jobset(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a Deployment with another's priority class", deployment(spec(priorityClassName="high")), PRIORITY_NOT_ITS),
+    ("a Job with the system's priority class", job(spec(priorityClassName="system-node-critical")), PRIORITY_NOT_ITS),
+    ("a Job with another's priority for Kueue", job(labels={PRIORITY: "high"}), PRIORITY_NOT_ITS),
+    ("a Job on another's bucket", job(bucket("team-b-models")), BUCKET_NOT_ITS),
+    ("a pod on another's bucket", pod(bucket("team-b-models")), BUCKET_NOT_ITS),
+    ("a pod on every bucket", pod(bucket("_")), BUCKET_NOT_ITS),
+    *(
+        (f"a Job on a volume of the kind {kind}", job(volume(**{kind: source})), VOLUME_KIND)
+        for kind, source in {
+            "nfs": {"server": "10.0.0.2", "path": "/vol1"},
+            "iscsi": {"targetPortal": "10.0.0.2:3260", "iqn": "iqn.2026-01.com.example:x", "lun": 0},
+            "gcePersistentDisk": {"pdName": "another"},
+            "cephfs": {"monitors": ["10.0.0.2"]},
+            "rbd": {"monitors": ["10.0.0.2"], "image": "x"},
+            "flexVolume": {"driver": "example.com/x"},
+            "csi": {"driver": "filestore.csi.storage.gke.io"},
+        }.items()
+    ),
+    ("a pod with a picker's network", pod(spec(None), None, labels={PICKER_LABEL: "x"}), PICKER_RIGHTS),
+    ("a server with a picker's network", template_of(deployment(), labels={PICKER_LABEL: "x"}), PICKER_RIGHTS),
+    ("a Job as the deployer", job(spec(serviceAccountName="deployer")), ACCOUNT),
+    ("a pod as the deployer", pod(spec(None, serviceAccountName="deployer"), None), ACCOUNT),
+    ("a privileged pod", pod(spec(None, hostNetwork=True), None), POD_SECURITY),
+    ("a pod on its node's disk", pod(volume(hostPath={"path": "/"})), POD_SECURITY),
+    ("a mount of another's Secret", pod(volume(secret={"secretName": "s", "namespace": "team-b"})), UNKNOWN),
+    # What bounds the team
+    ("a local queue", plain("LocalQueue", "x", "kueue.x-k8s.io/v1beta2", spec={"clusterQueue": "team-b"}), RBAC),
+    ("a namespace", plain("Namespace", "team-c"), RBAC),
+    ("a service account", plain("ServiceAccount", "x"), RBAC),
+    ("a quota", plain("ResourceQuota", "x", spec={"hard": {"pods": "1"}}), RBAC),
+    ("more than its quota", plain("ConfigMap", "x", data={}), EXCEEDED),
+    (
+        "an address on the Internet",
+        plain("Service", "x", spec={"type": "LoadBalancer", "ports": [{"port": 80}]}),
+        EXCEEDED,
+    ),
+    (
+        "a credential that never expires",
+        {
+            **plain("Secret", "x", type="kubernetes.io/service-account-token"),
+            "metadata": {"name": "x", "annotations": {"kubernetes.io/service-account.name": "deployer"}},
+        },
+        SECRET_TYPE,
+    ),
+    ("a token that joins nodes", plain("Secret", "x", type="bootstrap.kubernetes.io/token"), SECRET_TYPE),
+    (
+        "a Service for another's address",
+        plain("Service", "x", spec={"externalIPs": ["203.0.113.7"], "ports": [{"port": 80}]}),
+        "remove externalIPs",
+    ),
+]
+
+
+def test_every_name_of_kueue_and_jobset_is_allowed_or_refused_with_a_reason() -> None:
+    """A name that a new release brings belongs in one of the two lists."""
+    refused = {name for group in REFUSED_NAMES.values() for name in group}
+    assert not allowed_names() & refused
+    known = {PARAMETER if name.startswith(PARAMETER) else name for name in allowed_names()} | refused
+    assert sorted(names() ^ known) == []
+
+
+@pytest.mark.parametrize("kind", list(LABELS))
+def test_a_team_sets_only_the_allowed_names_of_kueue_and_jobset(kind: str, team_a: Credential) -> None:
+    """As label and annotation of the object and of its templates."""
+    fed = sorted(f"{name}other" if name == PARAMETER else name for name in names())
+    for start in range(0, len(fed), 10):
+        values = {name: {QUEUE: OWN, PRIORITY: "low"}.get(name, "true") for name in fed[start : start + 10]}
+        workload = with_metadata(kind, values)
+        wanted = [name for place in (LABELS, ANNOTATIONS) for name in values if name not in place[kind]]
+        answer = team_a.create(workload, try_only=True)
+        listed = answer.message.partition(" denied request: sets ")[2].partition(", which changes")[0].split(", ")
+        assert sorted(listed) == sorted(wanted * places(kind)), answer.message
+
+
+def with_metadata(kind: str, values: dict[str, str]) -> Object:
+    """A workload with these labels and annotations everywhere."""
+    metadata = {"labels": values, "annotations": values}
+    made = {"Pod": pod, "Job": job, "JobSet": jobset, "Deployment": deployment}[kind](spec(None), None)
+    made["metadata"] |= metadata
+    if kind == "JobSet":
+        (replicated,) = made["spec"]["replicatedJobs"]
+        template = replicated["template"] = {**replicated["template"], "metadata": metadata}
+        template["spec"] = {**template["spec"], "template": {**template["spec"]["template"], "metadata": metadata}}
+    return made if kind in ("Pod", "JobSet") else template_of(made, **metadata)
+
+
+def places(kind: str) -> int:
+    """In how many places of a workload its author sets labels."""
+    return {"Pod": 1, "JobSet": 3}.get(kind, 2)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        item("Job", "x", {**job()["spec"], "parallelism": 2, "completions": 2}, OWN, annotations=PARTIAL),
+        job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "600"}, annotations=DURATION),
+        jobset(ON_SLICES, annotations={EXCLUSIVE: NODE_POOL, **DURATION}),
+        pod(spec(None), None, finalizers=["orphan"]),
+        job(spec(None, volumes=[{"name": "data", "emptyDir": {}}], terminationGracePeriodSeconds=GRACE_SECONDS), None),
+        *(job(spec(None, volumes=[{"name": "data", **source}]), None) for source in FILES),
+        plain("Secret", "x", type="kubernetes.io/dockerconfigjson", stringData={".dockerconfigjson": "{}"}),
+        plain("Service", "x", spec={"type": "ExternalName", "externalName": "example.com"}),
+    ],
+)
+def test_a_team_may_create(workload: Object, team_a: Credential) -> None:
+    answer = team_a.create(workload, try_only=True)
+    assert answer.status == 201, answer.message
+
+
+def with_uids(value: Any, uids: dict[str, str]) -> Any:
+    """Forged owner references, with the uid of the team's own object of that name."""
+    if isinstance(value, dict):
+        filled = {key: with_uids(inner, uids) for key, inner in value.items()}
+        return {**filled, "uid": uids[filled["name"]]} if value.get("uid") == "UID" else filled
+    return [with_uids(inner, uids) for inner in value] if isinstance(value, list) else value
+
+
+def test_a_team_may_keep_off_gpu_nodes_without_a_queue(team_a: Credential) -> None:
+    kept_off = pod(spec(None, affinity=affinity("required", "DoesNotExist")), None, name="kept-off")
+    assert created(team_a.create(kept_off))
+    team_a.delete("Pod", "kept-off")
+
+
+@pytest.mark.parametrize(("made", "why"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_a_team_can_not_create(made: Object, why: str, team_a: Credential, at_work: dict[str, str]) -> None:
+    answer = team_a.create(with_uids(made, at_work))
+    assert answer.status >= 400, f"created: {answer.content['kind']}"
+    assert why in answer.message
+
+
+CHANGED: list[tuple[str, str, str, Object, str]] = [
+    ("take a waiting Job from its queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
+    ("take a running Job from its queue", "Job", "training", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
+    ("take a JobSet from its queue", "JobSet", "slices", {"metadata": {"labels": {QUEUE: None}}}, "queue"),
+    ("take a server from its queue", "Deployment", "server", {"metadata": {"labels": {QUEUE: None}}}, NO_QUEUE),
+    ("move a Job to another's queue", "Job", "too-large", {"metadata": {"labels": {QUEUE: OTHERS}}}, NOT_ITS_QUEUE),
+    ("let a waiting Job grow", "Job", "too-large", {"metadata": {"annotations": ELASTIC}}, FOREIGN),
+    ("let a running Job grow", "Job", "training", {"metadata": {"annotations": ELASTIC}}, FOREIGN),
+    ("add pods to a running Job", "Job", "training", {"spec": {"parallelism": 9}}, "do not raise parallelism"),
+    ("keep a Job forever", "Job", "training", {"metadata": {"finalizers": ["example.com/kept"]}}, FINALIZER),
+    (
+        "let a server's pods take a day to end",
+        "Deployment",
+        "server",
+        {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 86400}}}},
+        TOO_LONG,
+    ),
+    ("start a Job before its queue does", "Job", "too-large", {"spec": {"suspend": False}}, "only Kueue may start it"),
+    (
+        "forge an owner later",
+        "Job",
+        "too-large",
+        {"metadata": {"ownerReferences": owned_by("JobSet", "jobset.x-k8s.io/v1alpha2", "slices")}},
+        OWNER,
+    ),
+    (
+        "raise a server's priority later",
+        "Deployment",
+        "server",
+        {"spec": {"template": {"spec": {"priorityClassName": "high"}}}},
+        PRIORITY_NOT_ITS,
+    ),
+    ("change a quota", "ResourceQuota", "tenant", {"spec": {"hard": {"configmaps": "9"}}}, RBAC),
+    ("change a network policy", "NetworkPolicy", "ingress", {"spec": {"ingress": [{}]}}, RBAC),
+    ("change a local queue", "LocalQueue", OWN, {"spec": {"stopPolicy": "None"}}, RBAC),
+    ("lower the Pod Security level", "Namespace", "team-a", {"metadata": {"labels": {"x": "y"}}}, RBAC),
+    ("change the admission policy", "ValidatingAdmissionPolicy", "tenant-team-a", {"spec": {}}, RBAC),
+    ("change a cluster queue", "ClusterQueue", "team-a", {"spec": {"cohortName": "x"}}, RBAC),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change", "why"), [case[1:] for case in CHANGED], ids=[case[0] for case in CHANGED]
+)
+def test_a_team_can_not(
+    kind: str, name: str, change: Object, why: str, team_a: Credential, at_work: dict[str, str]
+) -> None:
+    answer = team_a.change(kind, name, with_uids(change, at_work))
+    assert answer.status >= 400, "changed"
+    assert why in answer.message
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_create_more_jobsets_than_its_quota(team_a: Credential) -> None:
+    created(team_a.create(jobset(spec(None), None, name="second")))
+    assert EXCEEDED in team_a.create(jobset(name="third")).message
+    team_a.delete("JobSet", "second")
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_keep_a_pod_that_it_deletes(team_a: Credential) -> None:
+    (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
+    name = training["metadata"]["name"]
+    message = team_a.delete("Pod", name, gracePeriodSeconds=86400).message
+    assert f"set the grace period to {GRACE_SECONDS} or less" in message
+    assert team_a.ask("DELETE", f"{PLACES['Pod'].format('team-a')}/{name}?gracePeriodSeconds=86400").message == message
+    assert "deletionTimestamp" not in team_a.read("Pod", name).content["metadata"]
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_start_its_own_pod(team_a: Credential) -> None:
+    created(team_a.create(pod(spec(gpus=3), name="held")))
+    (held,) = (pod for pod in team_a.read("Pod").content["items"] if pod["metadata"]["name"] == "held")
+    assert {"name": "kueue.x-k8s.io/admission"} in held["spec"]["schedulingGates"]
+    assert RBAC in team_a.change("Pod", "held", {"spec": {"schedulingGates": []}}).message
+    assert RBAC in team_a.create(plain("Binding", "held", target={"kind": "Node", "name": "x"})).message
+
+
+@pytest.mark.parametrize("kind", ["Secret", "Job", "Workload", "LocalQueue", "Pod", "ConfigMap"])
+def test_a_team_does_not_see_another(kind: str, team_a: Credential) -> None:
+    assert RBAC in team_a.read(kind, namespace="team-b").message
+
+
+def test_a_team_can_not_read_the_secret_of_another(team_a: Credential, team_b: Credential) -> None:
+    created(team_b.create(plain("Secret", "token", stringData={"token": "another's"})))
+    answer = team_a.read("Secret", "token", "team-b")
+    assert answer.status == 403
+    assert "data" not in answer.content
+
+
+def test_a_team_can_not_work_in_the_namespace_of_another(team_a: Credential) -> None:
+    assert RBAC in team_a.create(job(queue=OTHERS), "team-b").message
+    assert RBAC in team_a.delete("NetworkPolicy", "ingress", "team-b").message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NetworkPolicy", "ingress"),
+        ("NetworkPolicy", "egress"),
+        ("ResourceQuota", "tenant"),
+        ("LocalQueue", OWN),
+        ("RoleBinding", "submit"),
+        ("ValidatingAdmissionPolicy", "tenant-team-a"),
+    ],
+)
+def test_a_team_can_not_delete_its_bounds(kind: str, name: str, team_a: Credential) -> None:
+    assert RBAC in team_a.delete(kind, name).message
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb"),
+    [
+        ("", "serviceaccounts/token", "create"),
+        ("", "pods/ephemeralcontainers", "patch"),
+        ("", "pods/resize", "patch"),
+        ("", "pods/status", "patch"),
+        ("", "users", "impersonate"),
+        ("kueue.x-k8s.io", "workloads", "create"),
+        ("kueue.x-k8s.io", "workloads/status", "patch"),
+        ("batch", "jobs/status", "patch"),
+        ("rbac.authorization.k8s.io", "roles", "create"),
+        ("rbac.authorization.k8s.io", "rolebindings", "create"),
+        ("resource.k8s.io", "resourceclaims", "create"),
+    ],
+)
+def test_a_team_may_not(group: str, resource: str, verb: str, team_a: Credential) -> None:
+    assert not allowed(team_a, "team-a", group, resource, verb)
+
+
+def test_a_queue_name_of_another_namespace_is_refused(team_b: Credential) -> None:
+    answer = team_b.create(job(queue=OWN))
+    assert "uses a queue that team-b does not have" in answer.message
+    assert OTHERS in answer.message  # what to write instead
+
+
+def test_the_platform_gives_pods_the_rights_of_a_picker(shared: Emulator) -> None:
+    command = ("run", "x", "-n", "team-a", "--image", "example.com/x:1", "--dry-run=server", "-l", f"{PICKER_LABEL}=x")
+    shared.kubectl(*command)
+
+
+@pytest.mark.usefixtures("at_work")
+def test_the_platform_changes_a_pod_that_a_job_runs(shared: Emulator, team_a: Credential) -> None:
+    """The emulator does so for a pod whose image the user named as a program."""
+    eventually(lambda: running(team_a, "job-name=training"), "the Job runs")
+    shared.kubectl("annotate", "pods", "-n", "team-a", "-l", "job-name=training", "example.com/seen=true")
+
+
+def in_use(team: Credential) -> int:
+    """GPUs of the team's pods on nodes, running or ending."""
+    return sum(
+        int(pod["spec"]["containers"][0]["resources"].get("limits", {}).get("nvidia.com/gpu", 0))
+        for pod in team.read("Pod").content["items"]
+        if pod["spec"].get("nodeName") and pod["status"]["phase"] not in ("Succeeded", "Failed")
+    )
+
+
+def test_pods_that_end_slowly_count_until_they_are_gone(shared: Emulator, team_b: Credential) -> None:
+    """Kueue counts a deleted Job no more, while its pod still ends. The quota of the namespace does."""
+    slow = spec(terminationGracePeriodSeconds=GRACE_SECONDS)
+    # No process of the pod ends, as if it ignored SIGTERM.
+    ignores = {"emulator.gke-ai/local-processes": "true"}
+    used = []
+    for index in range(ROUNDS):
+        name = f"slow-{index}"
+        created(team_b.create(template_of(job(slow, OTHERS, name), annotations=ignores)))
+        refused = eventually(partial(started_or_refused, team_b, name), "it runs or is refused")
+        used.append(in_use(team_b))
+        team_b.delete("Job", name)
+        if refused == EXCEEDED:
+            break
+    force = ("delete", "pods", "-n", "team-b", "-l", "job-name!=tuned", "--force", "--grace-period=0")
+    shared.kubectl(*force)
+    assert max(used) == used[-1] == 2 * int(QUOTA["nvidia.com/gpu"]), used
+
+
+def started_or_refused(team: Credential, name: str) -> bool | str:
+    """Whether the pods of a Job run, or what refuses them."""
+    return running(team, f"job-name={name}") or exceeded(team, name)
+
+
+def exceeded(team: Credential, name: str) -> str:
+    """Whether the quota of the namespace refuses the pods of a Job."""
+    events = team.ask("GET", f"api/v1/namespaces/{team.team}/events?fieldSelector=involvedObject.name={name}").content
+    return EXCEEDED if any(EXCEEDED in event["message"] for event in events["items"]) else ""
+
+
+def test_the_platform_is_held_to_the_same(shared: Emulator) -> None:
+    command = ("run", "x", "-n", "team-a", "--image", "example.com/x:1", "--overrides")
+    asks = '{"spec": {"containers": [{"name": "x", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}'
+    output = shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *command, asks, fails=True)
+    assert NO_QUEUE in output
+
+
+# --- last of all ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("at_work")
+def test_tenants_stay_stable_and_are_deleted_with_their_workloads(shared: Emulator, team_a: Credential) -> None:
+    assert shared.planned() == {}
+    eventually(lambda: running(team_a, "job-name=training"), "the Job still runs")
+    shared.make("down")
+    gone(shared, Found(frozenset(), frozenset()))

@@ -1,0 +1,166 @@
+"""Only here: verify finds a live cluster as declared, and reports each later change in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.daemonsets import agent_requests
+from gke_ai.catalog.nodes import GKE_ACCELERATOR
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.settings import calibration
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+
+DEV = "Pulumi.dev.yaml"
+NAMESPACE = "llm"
+DAEMONS: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "planted", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "planted"}},
+        "template": {
+            "metadata": {"labels": {"app": "planted"}},
+            "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "planted", "image": "planted:1", "resources": {"requests": {"cpu": "2500m"}}}],
+            },
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def dev() -> Iterator[Emulator]:
+    """The dev environment, with all its pods running."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(DEV))
+        eventually(lambda: ready_pods(emulator) == 3, "the server and both pods of the run are ready", 120)
+        yield emulator
+
+
+def ready_pods(emulator: Emulator) -> int:
+    """Pods of the stack's workloads that are ready."""
+    return sum(
+        (condition["type"], condition["status"]) == ("Ready", "True")
+        for pod in emulator.get("pods", "-n", NAMESPACE)
+        for condition in pod["status"].get("conditions", [])
+    )
+
+
+def fails(printed: str) -> list[str]:
+    """The claims that failed, as the table has them."""
+    return sorted(re.findall(r"^fail {2,}(\S+(?: \S+)*)", printed, re.MULTILINE))
+
+
+def pools_are_verified(emulator: Emulator, resource: str, per_node: int) -> None:
+    """Assert that verify finds the nodes of a Standard cluster's pools and the quota of its queues as declared."""
+    eventually(
+        lambda: all(
+            ("Ready", "True")
+            in {(condition["type"], condition["status"]) for condition in node["status"].get("conditions", [])}
+            for node in emulator.get("nodes")
+        ),
+        "all nodes are ready",
+    )
+    printed = emulator.make("verify")
+    assert fails(printed) == []
+    assert re.search(rf"^pass +accelerators +pool \S+: {resource} +{per_node} a node", printed, re.MULTILINE), printed
+    assert re.search(r"^pass +quota +flavor ", printed, re.MULTILINE), printed
+
+
+def gpu_node(emulator: Emulator) -> str:
+    """The name of the node that the server is on."""
+    (server,) = emulator.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    return str(server["spec"]["nodeName"])
+
+
+def test_dev_environment_is_as_the_stack_relies_on(dev: Emulator) -> None:
+    def verified() -> str | None:
+        """What verify prints, once the API server counts the JobSets of the new cluster's tenant."""
+        printed = dev.make("verify")
+        assert fails(printed) == []
+        return printed if " 0 fail, 0 not seen yet, 1 not checked." in printed else None
+
+    printed = eventually(verified, "all but the bucket is checked")
+    for claim in ("webhook", "grant", "secret", "label", "taint", "accelerators", "quota", "image", "model load"):
+        assert re.search(rf"^pass +{claim}\b", printed, re.MULTILINE), claim
+    # No gcloud here: what can't be read is said to be so, with the command.
+    assert "gcloud storage buckets get-iam-policy gs://ai-dev-models-" in printed
+    token = dev.get("secrets", "-n", NAMESPACE)[0]["data"]
+    assert not any(value in printed for value in token.values())
+
+
+def test_program_plans_with_the_measured_figures(dev: Emulator) -> None:
+    file = dev.state / "calibration" / f"{dev.stack}.yaml"
+    measured = calibration.read(file)
+    (node,) = {figures.machine_type for figures in measured.nodes if figures.gpus == 2}
+    assert node == "g2-standard-24"
+    assert {"clusterReady", "nodeReady", "modelLoad", "admission"} <= {duration.step for duration in measured.durations}
+    before = file.read_text()
+    dev.make("verify")
+    assert [node["machineType"] for node in yaml.safe_load(before)["nodes"]] == [
+        node.machine_type for node in calibration.read(file).nodes
+    ]
+    dev.make("preview", dev.configure(DEV, calibration=str(file)))
+    assert dev.planned() == {}
+
+
+def test_each_difference_is_reported(dev: Emulator) -> None:
+    name = gpu_node(dev)
+    dev.kubectl("label", "node", name, f"{GKE_ACCELERATOR}=nvidia-tesla-t4", "--overwrite")
+    smaller = json.dumps({"status": {"allocatable": {"memory": "70Gi"}}})
+    dev.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", smaller)
+    dev.kubectl("taint", "node", name, "planted=true:PreferNoSchedule")
+    removed = json.dumps([{"op": "remove", "path": "/data/hf_api_token"}])
+    dev.kubectl("patch", "secret", "hf-secret", "-n", NAMESPACE, "--type=json", "-p", removed)
+    (flavor,) = next(queue for queue in dev.get("clusterqueues") if queue["metadata"]["name"] == "research")["spec"][
+        "resourceGroups"
+    ][0]["flavors"]
+    index = [resource["name"] for resource in flavor["resources"]].index("nvidia.com/gpu")
+    path = f"/spec/resourceGroups/0/flavors/0/resources/{index}/nominalQuota"
+    shrunk = json.dumps([{"op": "replace", "path": path, "value": "1"}])
+    dev.kubectl("patch", "clusterqueue", "research", "--type=json", "-p", shrunk)
+    dev.kubectl("delete", "rolebinding", "submit", "-n", "research")
+    file = dev.state / "daemons.json"
+    file.write_text(json.dumps(DAEMONS))
+    dev.kubectl("apply", "-f", str(file))
+    eventually(
+        lambda: any(
+            pod["spec"].get("nodeName") == name for pod in dev.get("pods", "-n", "kube-system", "-l", "app=planted")
+        ),
+        "the DaemonSet has a pod on the node",
+    )
+    (server,) = dev.get("pods", "-n", NAMESPACE, "-l", "app=gemma")
+    (status,) = server["status"]["containerStatuses"]
+    waiting = {**status, "ready": False, "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}
+    broken = json.dumps({"status": {"containerStatuses": [waiting]}})
+    of_server = ("pod", server["metadata"]["name"], "-n", NAMESPACE)
+    dev.kubectl("patch", *of_server, "--subresource=status", "--type=merge", "-p", broken)
+
+    printed = dev.make("verify", fails=True)
+    expected = ["DaemonSets cpu", "allocatable memory", "grant", "grant", "image", "label", "quota", "secret", "taint"]
+    assert fails(printed) == expected
+    # Beside the planted DaemonSet, GKE's own agents run on the node.
+    cpu = readable("cpu", parse_quantity("2500m") + agent_requests(gpu=True, tpu=False)["cpu"])
+    for value in ("nvidia-tesla-t4", "70Gi", "planted=true:PreferNoSchedule", "no keys", cpu, "ErrImagePull"):
+        assert value in printed, value
+    assert "may not create jobs" in printed
+
+
+def test_webhook_that_is_down_is_reported(dev: Emulator) -> None:
+    dev.kubectl("scale", "deployment", "-n", "kueue-system", "--all", "--replicas=0")
+    eventually(
+        lambda: not dev.get("pods", "-n", "kueue-system", "-l", "control-plane=controller-manager"), "Kueue is down"
+    )
+    eventually(
+        lambda: "no ready endpoint of Service kueue-webhook-service" in dev.make("verify", fails=True),
+        "the webhook is said to be down",
+        30,
+    )

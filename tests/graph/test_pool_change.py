@@ -1,0 +1,176 @@
+"""Pools with createBeforeDelete: names, labels, draining, and refused settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pytest
+
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
+from gke_ai.components import GpuNodePool
+from gke_ai.components.pools import draining
+from gke_ai.settings import load
+from tests.mistakes import PROJECT, Configuration, good
+from tests.pure.test_bad_configuration import SECOND_POOL
+from tests.recorder import Record, Registration
+
+Build = Callable[..., Record]
+ARGUMENTS: dict[str, Any] = {
+    "name": "l4",
+    "project": PROJECT,
+    "cluster": "ai",
+    "location": "us-central1",
+    "machine_type": "g2-standard-24",
+    "nodes_per_zone": 1,
+    "create_before_delete": True,
+}
+
+
+def made(build: Build, **more: Any) -> Registration:
+    return build(GpuNodePool, ARGUMENTS, **more).one("NodePool")
+
+
+# ------------------------------------------------------------------------------------------------------ name and label
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine_type": "g2-standard-48"},
+        {"driver": "latest"},
+        {"disk_size_gb": 300},
+        {"disk_type": "pd-ssd"},
+        {"secondary_boot_disk": "global/images/vllm"},
+        {"capacity": {"mode": "spot"}},
+        {"node_service_account": "nodes@my-project.iam.gserviceaccount.com"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: Build, change: Any) -> None:
+    before, after = made(build), made(build, **change)
+    assert before.inputs["name"].startswith("l4-")
+    assert len(before.inputs["name"]) == len("l4-0a1b2c")
+    assert before.inputs["name"] != after.inputs["name"]
+    assert before.urn == after.urn
+    # An explicit false: the provider's own choice would be to delete first where the name were the same.
+    assert after.delete_before_replace is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"nodes_per_zone": 2}, {"image_streaming": True}, {"labels": {"team": "ml"}}, {"zones": ["us-central1-a"]}],
+    ids=str,
+)
+def test_change_in_place_keeps_the_name(build: Build, change: Any) -> None:
+    assert made(build, **change).inputs["name"] == made(build).inputs["name"]
+
+
+def test_a_pool_with_local_ssds_keeps_the_name_that_0_3_0_gave_it(build: Build) -> None:
+    pool = made(build, machine_type="a2-ultragpu-8g")
+    assert "ephemeralStorageLocalSsdConfig" in pool.inputs["nodeConfig"]
+    assert pool.inputs["name"] == "l4-a315d8"
+
+
+def test_pool_without_create_before_delete_has_the_bare_name_and_is_deleted_first(build: Build) -> None:
+    pool = made(build, create_before_delete=False)
+    assert pool.inputs["name"] == "l4"
+    assert pool.inputs["nodeConfig"]["labels"] == {POOL: "l4"}
+    assert pool.delete_before_replace is True
+
+
+def test_nodes_get_the_disk_with_container_images_and_stream_the_others(build: Build) -> None:
+    image = "projects/my-project/global/images/vllm"
+    nodes = made(build, image_streaming=True, secondary_boot_disk=image).inputs["nodeConfig"]
+    assert nodes["gcfsConfig"] == {"enabled": True}
+    assert nodes["secondaryBootDisks"] == [{"diskImage": image, "mode": "CONTAINER_IMAGE_CACHE"}]
+
+
+def test_image_streaming_that_is_not_set_is_left_to_gke(build: Build) -> None:
+    assert not {"gcfsConfig", "secondaryBootDisks"} & set(made(build).inputs["nodeConfig"])
+    assert made(build, image_streaming=False).inputs["nodeConfig"]["gcfsConfig"] == {"enabled": False}
+
+
+def with_pools(**first: Any) -> Configuration:
+    values = good()
+    values["gpuPools"] = [values["gpuPools"][0] | first, SECOND_POOL]
+    return values
+
+
+def test_nothing_in_the_cluster_selects_the_changing_name(build: Build) -> None:
+    settings = load(with_pools(createBeforeDelete=True, labels={"team": "ml"}), PROJECT)
+    pool, other = settings.settings.gpu_pools
+    wanted = {GKE_ACCELERATOR: "nvidia-l4", POOL: pool.name}
+    assert settings.servers[0].node_selector == wanted
+    assert other.selector == {GKE_NODEPOOL: other.name}
+    registered = made(build, labels={"team": "ml"}, name=pool.name).inputs["nodeConfig"]["labels"]
+    assert registered == pool.node_labels == {"team": "ml", POOL: pool.name}
+    # The nodes that the rules reckon with.
+    assert wanted.items() <= node_labels(pool.shape("us-central1-a")).items()
+
+
+# --------------------------------------------------------------------------------------------------------------- moving
+class Nodes:
+    """Old nodes that return the remaining pods of each call, or raise an error."""
+
+    def __init__(self, *looks: list[str] | Exception) -> None:
+        self.looks = list(looks)
+        self.opened = False
+
+    def evict(self) -> list[str]:
+        answer = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def open(self) -> None:
+        self.opened = True
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The messages that a drain logs, with a fake clock."""
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
+    monkeypatch.setattr(draining, "FIRST_PAUSE_SECONDS", 0.0)
+    return messages
+
+
+def move(nodes: Nodes) -> None:
+    asyncio.run(draining.drain("l4", nodes, None))  # type: ignore[arg-type]
+
+
+def test_drain_ends_when_no_pod_is_left_and_logs_each_change_once(said: list[str]) -> None:
+    nodes = Nodes(["llm/a (its disruption budget)"], ["llm/a (its disruption budget)"], ConnectionError("no"), [])
+    move(nodes)
+    assert len(said) == 2
+    assert "llm/a (its disruption budget)" in said[0]
+    assert "doesn't answer: no" in said[1]
+    assert not nodes.opened
+
+
+@pytest.mark.usefixtures("said")
+def test_failed_drain_fails_the_update_and_uncordons_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    nodes = Nodes(["llm/a (its disruption budget)"])
+    with pytest.raises(pulumi.RunError, match=r"(?s)llm/a \(its disruption budget\).*run up again"):
+        move(nodes)
+    assert nodes.opened
+
+
+@pytest.mark.usefixtures("said")
+def test_failed_drain_says_how_to_return_to_the_old_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    with pytest.raises(pulumi.RunError, match="diskSizeGb"):
+        move(Nodes(["llm/a (its disruption budget)"]))
+
+
+@pytest.mark.usefixtures("said")
+def test_drain_of_an_unreachable_cluster_ends_with_an_error_without_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Nodes):
+        def open(self) -> None:
+            raise ConnectionError("no")
+
+    monkeypatch.setattr(draining, "DRAIN_SECONDS", 0)
+    with pytest.raises(pulumi.RunError, match=r"(?s)doesn't answer: no.*kubectl uncordon"):
+        move(Silent(ConnectionError("no")))

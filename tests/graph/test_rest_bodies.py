@@ -1,0 +1,57 @@
+"""The REST bodies of the program's cloud resources, against Google's reference and discovery documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emulator.gcp_plugin.clusters import LocalClusters
+from emulator.gcp_plugin.plugin import RESOURCES
+from emulator.gcp_plugin.resource import Cloud, Resource
+from emulator.gcp_plugin.store import Store
+from emulator.plugin import decode, encode
+from tests.recorder import PROJECT, configuration, shared_record
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
+CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
+
+
+def includes(whole: Any, part: Any) -> bool:
+    """Whether `whole` contains everything in `part`."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(name in whole and includes(whole[name], part[name]) for name in part)
+    if isinstance(part, list):
+        return isinstance(whole, list) and len(whole) == len(part) and all(map(includes, whole, part))
+    return bool(whole == part)
+
+
+def cloud_requests(path: str) -> list[tuple[Resource, str, dict[str, Any]]]:
+    """Each cloud resource of a configuration: its class in the emulator, its name and its inputs."""
+    cloud = Cloud(Store(), LocalClusters(), PROJECT)
+    return [
+        (RESOURCES[resource.type](cloud), resource.object_name, decode(encode(resource.inputs)))
+        for resource in shared_record(configuration(path)).resources.values()
+        if resource.type in RESOURCES
+    ]
+
+
+@pytest.mark.parametrize("path", EXAMPLES)
+def test_the_program_sends_google_the_request_of_the_tutorials_commands(path: str) -> None:
+    expected = json.loads((GOLDEN / "rest_mixed_training_inference.json").read_text())[path]
+    requests = [(name, resource.body(inputs)) for resource, name, inputs in cloud_requests(path)]
+    bodies = {name: body.content for name, body in requests if body is not None}
+    assert bodies.keys() == expected.keys()
+    for name, wanted in expected.items():
+        assert includes(bodies[name], wanted), (name, bodies[name])
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_google_refuses_nothing_of_the_program(path: str) -> None:
+    requests = cloud_requests(path)
+    assert requests
+    for resource, name, inputs in requests:
+        assert list(resource.problems(inputs)) == [], name

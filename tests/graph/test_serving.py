@@ -1,0 +1,503 @@
+"""The resources of every engine's servers, of compute classes and of the default namespace."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from gke_ai.catalog.engines import CURRENT, ENGINES
+from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.components import ComputeClass, JetStreamServer, WorkloadNamespace
+from gke_ai.components.base import section_of
+from gke_ai.components.serving.server import ModelServer
+from gke_ai.settings import load
+from gke_ai.settings.model import Tgi, Vllm
+from gke_ai.settings.warnings import legacy_engines
+from tests.pure.test_bad_serving import good
+from tests.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
+
+GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
+JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}
+
+
+def engine_of(component: Any) -> str:
+    """The only value of the key `engine` in the component's section."""
+    section: Any = section_of(component)
+    (engine,) = get_args(section.model_fields["engine"].annotation)
+    return str(engine)
+
+
+# The component of each engine, and arguments that suffice.
+SERVERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    engine_of(component): (
+        component,
+        GPU
+        | {"engine": engine_of(component)}
+        | ({"chips": 8} if ENGINES[engine_of(component)].accelerator == GOOGLE_TPU else {})
+        | (JETSTREAM if component is JetStreamServer else {}),
+    )
+    for component in ModelServer.__subclasses__()
+}
+every_engine = pytest.mark.parametrize("engine", SERVERS)
+both = pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+
+
+@pytest.fixture
+def serve(build: Any) -> Any:
+    """Build only the server of an engine."""
+
+    def run(engine: str, **more: Any) -> Record:
+        component, values = SERVERS[engine]
+        return build(component, values, **more)  # type: ignore[no-any-return]
+
+    return run
+
+
+def pod(built: Record) -> dict[str, Any]:
+    pod_spec: dict[str, Any] = built.one("Deployment").inputs["spec"]["template"]["spec"]
+    return pod_spec
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_engine_has_a_server_and_a_section() -> None:
+    assert ENGINES.keys() == SERVERS.keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES.values(), ids=lambda engine: engine.name)
+def test_engine_builds_its_request_and_reads_its_answer(engine: Any) -> None:
+    body = engine.body("m", "Hello", 7)
+    assert body["prompt"] == "Hello"
+    assert body["max_tokens"] == 7
+    answer = {"choices": [{"text": "Hi"}]} if "model" in body else {"response": "Hi"}
+    assert engine.text(answer) == "Hi"
+    without: list[dict[str, Any]] = [{}, {"choices": []}, {"response": None}, {"choices": [{"text": 1}]}]
+    for nothing in without:
+        with pytest.raises((KeyError, IndexError, TypeError)):
+            engine.text(nothing)
+
+
+def test_third_engine_is_one_short_file() -> None:
+    file = ROOT / "components" / "serving" / "vllm.py"
+    (server,) = [node for node in ast.parse(file.read_text()).body if getattr(node, "name", "") == "VllmServer"]
+    assert len(file.read_text().splitlines()) < 60
+    assert [node.name for node in ast.walk(server) if isinstance(node, ast.FunctionDef)] == ["containers"]
+
+
+@every_engine
+def test_every_server_has_the_shared_parts(engine: str, serve: Any) -> None:
+    built = serve(engine, pod_monitoring=True, queue="lq", priority_class="high", service_account="reader")
+    deployment = built.one("Deployment")
+    assert deployment.inputs["spec"]["replicas"] == 1
+    assert deployment.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "lq"
+    assert deployment.hooked
+    assert built.one("Service").inputs["spec"]["selector"] == {"app": "s"}
+    assert built.one("PodDisruptionBudget").inputs["spec"]["selector"] == {"matchLabels": {"app": "s"}}
+    assert (pod(built)["priorityClassName"], pod(built)["serviceAccountName"]) == ("high", "reader")
+
+
+@every_engine
+def test_metrics_are_scraped_at_a_port_by_name(engine: str, serve: Any) -> None:
+    built = serve(engine, pod_monitoring=True)
+    (endpoint,) = built.one("PodMonitoring").inputs["spec"]["endpoints"]
+    named = {
+        port.get("name"): port["containerPort"] for container in pod(built)["containers"] for port in container["ports"]
+    }
+    assert named[endpoint["port"]] == (ENGINES[engine].metrics_port or 8000)
+    assert endpoint["path"] == ENGINES[engine].metrics_path
+
+
+@every_engine
+def test_probes_are_optional(engine: str, serve: Any) -> None:
+    probes = {"startupProbe", "readinessProbe", "livenessProbe"}
+    model = pod(serve(engine))["containers"][0]
+    assert probes <= model.keys()
+    assert not any(probes & container.keys() for container in pod(serve(engine, probes=False))["containers"])
+
+
+@every_engine
+def test_autoscaled_server_writes_no_replicas(engine: str, serve: Any) -> None:
+    deployment = serve(engine, autoscaled=True).one("Deployment").inputs
+    assert "replicas" not in deployment["spec"]
+    assert "pulumi.com/patchForce" not in deployment["metadata"]["annotations"], (
+        "it would take them from the autoscaler"
+    )
+
+
+@every_engine
+def test_scratch_volume_is_created_and_deleted_with_the_pod(engine: str, serve: Any) -> None:
+    scratch = {"mount_path": "/data", "size": "200Gi", "storage_class": "hyperdisk-balanced"}
+    spec = pod(serve(engine, scratch=scratch))
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "ephemeral-volume")
+    assert volume["ephemeral"]["volumeClaimTemplate"] == {
+        "metadata": {"labels": {"type": "ephemeral"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "hyperdisk-balanced",
+            "resources": {"requests": {"storage": "200Gi"}},
+        },
+    }
+    assert {"name": "ephemeral-volume", "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
+    assert not any("volumeMounts" in container for container in spec["containers"][1:])
+    assert "ephemeral-volume" not in strings(pod(serve(engine)))
+
+
+@every_engine
+def test_terminating_pod_answers_for_the_drain_seconds(engine: str, serve: Any) -> None:
+    spec = pod(serve(engine))
+    assert [container["lifecycle"] for container in spec["containers"]] == [
+        {"preStop": {"sleep": {"seconds": 15}}}
+    ] * len(spec["containers"])
+    assert spec["terminationGracePeriodSeconds"] == 120
+    at_once = pod(serve(engine, drain_seconds=0, termination_grace_period_seconds=30))
+    assert not any("lifecycle" in container for container in at_once["containers"])
+    assert at_once["terminationGracePeriodSeconds"] == 30
+
+
+def test_a_server_on_machines_without_persistent_disk_gets_a_class_of_hyperdisk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = run_program({f"gke-ai:{key}": value for key, value in good().items()}, False, monkeypatch)
+    created = record.one("StorageClass").inputs
+    assert created["metadata"] == {"name": "llm-chat-scratch"}
+    assert created["provisioner"] == "pd.csi.storage.gke.io"
+    assert created["parameters"] == {"type": "hyperdisk-balanced"}
+    claims = {
+        server: volume["ephemeral"]["volumeClaimTemplate"]["spec"]["storageClassName"]
+        for server in ("chat", "mixtral")
+        for volume in record.one("Deployment", server).inputs["spec"]["template"]["spec"]["volumes"]
+        if "ephemeral" in volume
+    }
+    assert claims == {"chat": "llm-chat-scratch", "mixtral": "premium-rwo"}
+
+
+# --- vLLM -------------------------------------------------------------------------------------------------------------
+
+
+def test_vllm_arguments_have_model_port_and_gpus(serve: Any) -> None:
+    built = serve("vllm", gpus=2, port=8080, quantize="awq_marlin", max_model_len=4096, arguments=["--max-num-seqs=64"])
+    (container,) = pod(built)["containers"]
+    assert container["command"] == ["vllm", "serve"]
+    assert container["args"] == [
+        "google/gemma-2-9b-it",
+        "--port=8080",
+        "--tensor-parallel-size=2",
+        "--quantization=awq_marlin",
+        "--max-model-len=4096",
+        "--shutdown-timeout=95",
+        "--max-num-seqs=64",
+    ]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8080}
+    assert [variable["name"] for variable in container["env"]] == ["LD_LIBRARY_PATH", "HF_TOKEN"]
+    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any) -> None:
+    (vllm,) = pod(serve("vllm"))["containers"]
+    assert not [argument for argument in vllm["args"] if "max-model-len" in argument]
+    (tgi,) = pod(serve("tgi"))["containers"]
+    assert "MAX_TOTAL_TOKENS" not in {variable["name"] for variable in tgi["env"]}
+    (tgi,) = pod(serve("tgi", max_model_len=4096))["containers"]
+    assert {"name": "MAX_TOTAL_TOKENS", "value": "4096"} in tgi["env"]
+
+
+def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
+    (container,) = pod(serve("vllm"))["containers"]
+    assert container["env"][0] == {
+        "name": "LD_LIBRARY_PATH",
+        "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
+    }
+    (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
+    assert [variable["value"] for variable in container["env"] if variable["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
+
+
+def test_tgi_gets_its_token_by_both_names(serve: Any) -> None:
+    (container,) = pod(serve("tgi"))["containers"]
+    tokens = {variable["name"]: variable["valueFrom"] for variable in container["env"] if "valueFrom" in variable}
+    secret = {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert tokens == {"HUGGING_FACE_HUB_TOKEN": secret, "HF_TOKEN": secret}
+
+
+def test_vllm_takes_no_services_port_for_its_own(serve: Any) -> None:
+    # Of a Service called vllm Kubernetes writes VLLM_PORT into every pod of the namespace.
+    assert pod(serve("vllm"))["enableServiceLinks"] is False
+    assert "enableServiceLinks" not in pod(serve("tgi"))
+
+
+# --- vLLM on TPUs -----------------------------------------------------------------------------------------------------
+
+
+def test_vllm_on_tpus_shares_the_model_over_the_devices_of_the_slice(serve: Any) -> None:
+    built = serve("vllm-tpu", max_model_len=4096, arguments=["--max-num-seqs=128"])
+    (container,) = pod(built)["containers"]
+    assert container["image"].startswith("vllm/vllm-tpu:")
+    assert container["command"] == ["vllm", "serve"]
+    assert container["args"] == [
+        "google/gemma-2-9b-it",
+        "--port=8000",
+        "--max-model-len=4096",
+        "--shutdown-timeout=95",
+        "--tensor-parallel-size=8",
+        "--max-num-seqs=128",
+    ]
+    assert container["resources"]["limits"] == {"google.com/tpu": "8"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert [variable["name"] for variable in container["env"]] == ["HF_TOKEN"]
+    assert {"name": "dshm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert pod(built)["enableServiceLinks"] is False
+    (two_per_chip,) = pod(serve("vllm-tpu", chips=4, devices=8))["containers"]
+    assert "--tensor-parallel-size=8" in two_per_chip["args"]
+    assert two_per_chip["resources"]["limits"] == {"google.com/tpu": "4"}
+
+
+def test_vllm_on_tpus_keeps_compiled_programs_where_the_configuration_says(serve: Any) -> None:
+    (container,) = pod(serve("vllm-tpu", xla_cache="/data/xla", scratch={"mount_path": "/data"}))["containers"]
+    assert {"name": "VLLM_XLA_CACHE_PATH", "value": "/data/xla"} in container["env"]
+
+
+@pytest.mark.parametrize(
+    ("version", "topology", "chips", "devices"),
+    [("v5e", "2x4", "8", 8), ("v6e", "2x2", "4", 4), ("v6e", "1x1", "1", 1), ("tpu7x", "2x2x1", "4", 8)],
+)
+def test_slice_of_a_server_decides_chips_and_devices(
+    version: str, topology: str, chips: str, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = {"name": "chat", "engine": "vllm-tpu", "model": "meta-llama/Llama-3.1-8B-Instruct", "maxModelLen": 4096}
+    server["tpu"] = {"version": version, "topology": topology}
+    config = {"gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"}, "gke-ai:serving": [server]}
+    (container,) = pod(run_program(config, False, monkeypatch))["containers"]
+    assert container["resources"]["limits"] == {"google.com/tpu": chips}
+    assert f"--tensor-parallel-size={devices}" in container["args"]
+
+
+# --- change of the engine ---------------------------------------------------------------------------------------------
+
+
+@every_engine
+def test_every_engine_continues_the_server_of_every_other(engine: str, serve: Any) -> None:
+    """Otherwise a change of the engine would delete the running Deployment: its parent's type is in its identity."""
+    (server,) = (resource for resource in serve(engine).resources.values() if resource.type.endswith("Server"))
+    others = {component.__name__ for component, _ in SERVERS.values()} - {SERVERS[engine][0].__name__}
+    assert set(server.aliases) == {f"gke-ai:index:{name}" for name in others}
+
+
+def test_default_engine_is_the_current_one_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "gke-ai:cluster": {"mode": "autopilot", "location": "us-central1"},
+        "gke-ai:serving": [{**GPU, "accelerator": "nvidia-l4", "gpus": 2}],
+    }
+    record = run_program(config, False, monkeypatch)
+    assert record.outputs["servers"][0]["engine"] == "vllm"
+    assert {name for name, engine in ENGINES.items() if engine.legacy} == {"tgi", "jetstream"}
+    assert not any(ENGINES[name].legacy for name in CURRENT.values())
+
+
+@pytest.mark.parametrize(
+    ("engine", "state", "successor"),
+    [
+        ("tgi", "Text Generation Inference is in maintenance mode since 2025-12-11", "vllm"),
+        ("jetstream", "JetStream is archived since 2026-02-01", "vllm-tpu"),
+    ],
+)
+def test_preview_warns_of_a_legacy_engine_with_its_date_and_successor(engine: str, state: str, successor: str) -> None:
+    values = good()
+    values["serving"] = [server for server in values["serving"] if server.get("engine") == engine]
+    (warning,) = legacy_engines(load(values, PROJECT).settings.serving)
+    assert warning.startswith("gke-ai:serving[0].engine: ")
+    assert state in warning
+    assert warning.endswith(f"Set engine: {successor}.")
+
+
+# --- JetStream --------------------------------------------------------------------------------------------------------
+
+
+def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
+    built = serve(
+        "jetstream",
+        name="maxengine-server",
+        service="jetstream-svc",
+        checkpoint="gs://BUCKET/final/unscanned/gemma_7b-it/0/checkpoints/0/items",
+        probes=False,
+        node_selector={
+            "cloud.google.com/gke-tpu-topology": "2x4",
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
+        },
+    )
+    assert pod(built) == yaml.safe_load((ROOT / "tests/expected/jetstream_server.yaml").read_text())
+    service = built.one("Service")
+    assert service.object_name == "jetstream-svc"
+    assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [
+        ("http", 8000, 8000),
+        ("grpc", 9000, 9000),
+    ]
+
+
+def test_jetstream_settings_of_maxtext_can_be_changed_and_added(serve: Any) -> None:
+    container = pod(serve("jetstream", arguments={"ici_tensor_parallelism": "8", "quantization": "int8"}))[
+        "containers"
+    ][0]
+    assert "ici_tensor_parallelism=8" in container["args"]
+    assert "ici_tensor_parallelism=1" not in container["args"]
+    assert container["args"][-1] == "quantization=int8"
+
+
+def test_jetstream_is_ready_when_its_model_is_loaded(serve: Any) -> None:
+    model, front = pod(serve("jetstream"))["containers"]
+    # The HTTP front answers at once; the gRPC port is opened after the model has been loaded.
+    assert model["readinessProbe"]["tcpSocket"] == {"port": 9000}
+    assert front["readinessProbe"]["httpGet"] == {"path": "/", "port": 8000}
+
+
+def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
+    (http, _) = serve("jetstream", port=80).one("Service").inputs["spec"]["ports"]
+    assert (http["port"], http["targetPort"]) == (80, 8000)
+
+
+# --- compute classes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("capacity", "entry"),
+    [
+        ({"mode": "onDemand"}, {}),
+        ({"mode": "spot"}, {"spot": True}),
+        ({"mode": "flexStart"}, {"flexStart": {"enabled": True}}),
+        (
+            {"mode": "flexStart", "max_run_duration_seconds": 86400, "recycle_lead_time_seconds": 600},
+            {
+                "flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 600}},
+                "maxRunDurationSeconds": 86400,
+            },
+        ),
+        (
+            {"mode": "reservation", "reservation": "mine"},
+            {"reservations": {"affinity": "Specific", "specific": [{"name": "mine"}]}},
+        ),
+        (
+            {"mode": "reservation", "reservation": "projects/other/reservations/theirs"},
+            {"reservations": {"affinity": "Specific", "specific": [{"name": "theirs", "project": "other"}]}},
+        ),
+    ],
+)
+def test_priority_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:
+    priorities = [{"machine_type": "g2-standard-24", "capacity": capacity}]
+    built = build(ComputeClass, {"name": "cheap", "priorities": priorities}).one("ComputeClass", "cheap")
+    assert built.inputs["apiVersion"] == "cloud.google.com/v1"
+    gpu = {"type": "nvidia-l4", "count": 2}
+    assert built.inputs["spec"]["priorities"] == [{"machineType": "g2-standard-24", "gpu": gpu, **entry}]
+    assert built.hooked, "a cluster that was just made may not serve the kind yet"
+
+
+def test_priority_without_gpus_states_none(build: Any) -> None:
+    priorities = [{"machine_type": "e2-standard-8"}]
+    built = build(ComputeClass, {"name": "cpu", "priorities": priorities}).one("ComputeClass", "cpu")
+    assert built.inputs["spec"]["priorities"] == [{"machineType": "e2-standard-8"}]
+
+
+def test_when_unsatisfiable_is_always_set(build: Any) -> None:
+    values = {"name": "cheap", "priorities": [{"machine_type": "g2-standard-24", "driver": "latest"}]}
+    spec = build(ComputeClass, values).one("ComputeClass", "cheap").inputs["spec"]
+    assert spec["whenUnsatisfiable"] == "DoNotScaleUp"
+    assert spec["nodePoolAutoCreation"] == {"enabled": True}
+    assert spec["priorities"][0]["gpu"] == {"type": "nvidia-l4", "count": 2, "driverVersion": "latest"}
+    changed = build(ComputeClass, values, when_unsatisfiable="ScaleUpAnyway", auto_create_pools=False)
+    assert changed.one("ComputeClass", "cheap").inputs["spec"]["whenUnsatisfiable"] == "ScaleUpAnyway"
+    assert changed.one("ComputeClass", "cheap").inputs["spec"]["nodePoolAutoCreation"] == {"enabled": False}
+
+
+# --- the whole program ------------------------------------------------------------------------------------------------
+
+
+def program(preview: bool, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Record:
+    sections = {**copy.deepcopy(good()), **changes}
+    return run_program({f"gke-ai:{name}": value for name, value in sections.items()}, preview, monkeypatch)
+
+
+@both
+def test_servers_wait_for_their_class_or_their_pool(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = program(preview, monkeypatch)
+    for name in ("mixtral", "llama"):
+        before = built.waits_for(built.one("Deployment", name))
+        assert "ComputeClass cheap" in before
+        assert "NodePool v5e" not in before
+        assert not any(dependency.startswith("Deployment") for dependency in before)
+    before = built.waits_for(built.one("Deployment", "gemma"))
+    assert "NodePool v5e" in before
+    assert "ComputeClass cheap" not in before
+
+
+@both
+def test_default_namespace_is_not_created_but_its_contents_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {**good()["serving"][0], "serviceAccount": "reader"}
+    built = program(preview, monkeypatch, serving=[server])
+    assert not built.all("Namespace")
+    before = built.waits_for(built.one("Deployment"))
+    assert {"Secret hf-secret", "ServiceAccount reader"} <= before
+    for kind in ("Secret", "ServiceAccount"):
+        assert built.one(kind).inputs["metadata"]["namespace"] == "default"
+    if not preview:
+        assert built.outputs["namespaces"] == ["default"]
+
+
+def test_only_namespace_default_exists_already(build: Any) -> None:
+    assert not build(WorkloadNamespace, {"name": "default"}).all("Namespace")
+    assert build(WorkloadNamespace, {"name": "llm"}).one("Namespace").object_name == "llm"
+
+
+def test_jetstream_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = program(False, monkeypatch, serving=good()["serving"][2:3], computeClasses=[])
+    assert not built.all("Secret")
+    assert not any(TOKEN in text for resource in built.resources.values() for text in strings(resource.inputs))
+
+
+def test_outputs_name_each_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = program(False, monkeypatch).outputs["servers"]
+    assert [(server["namespace"], server["service"], server["url"]) for server in servers] == [
+        ("default", "mixtral", "http://mixtral.default.svc.cluster.local:8000"),
+        ("llm", "llama", "http://llama.llm.svc.cluster.local:8000"),
+        ("llm", "gemma", "http://gemma.llm.svc.cluster.local:8000"),
+        ("llm", "chat", "http://chat.llm.svc.cluster.local:8000"),
+    ]
+
+
+def test_autoscaled_server_of_a_stack_leaves_its_replicas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {key: value for key, value in good()["serving"][2].items() if key != "replicas"}
+    scaler = {
+        "name": "hpa",
+        "server": "gemma",
+        "adapter": "prometheus",
+        "maxReplicas": 2,
+        "metrics": [{"metric": "prefillBacklog", "target": 10}],
+    }
+    built = program(False, monkeypatch, serving=[server], computeClasses=[], autoscaling=[scaler])
+    assert "replicas" not in built.one("Deployment", "gemma").inputs["spec"]
+
+
+@pytest.mark.parametrize(
+    ("image", "seconds", "expected"),
+    [
+        (None, {}, ["--shutdown-timeout=95"]),  # 120 s, less 15 s of preStop and 10 s to end
+        (None, {"termination_grace_period_seconds": 600, "drain_seconds": 30}, ["--shutdown-timeout=560"]),
+        ("vllm/vllm-openai:v0.18.0", {}, ["--shutdown-timeout=95"]),
+        # Earlier releases refuse the flag. Of other images it is unknown.
+        ("vllm/vllm-openai:v0.13.0", {}, []),
+        ("registry.example/team/vllm:latest", {}, []),
+        (None, {"termination_grace_period_seconds": 20}, []),
+        (None, {"arguments": ["--shutdown-timeout=30"]}, []),
+    ],
+)
+def test_vllm_lets_open_answers_finish_within_the_grace_period(
+    image: str | None, seconds: dict[str, Any], expected: list[str]
+) -> None:
+    server = Vllm(name="s", model="google/gemma-2-2b-it", image=image, **seconds)
+    assert [flag for flag in server.flags if "shutdown" in flag] == expected
+
+
+def test_tgi_has_no_such_flag() -> None:
+    assert not [flag for flag in Tgi(name="s", engine="tgi", model="google/gemma-2-2b-it").flags if "shutdown" in flag]

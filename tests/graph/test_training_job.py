@@ -1,0 +1,573 @@
+"""Training runs of any image: what their JobSet says, and that a run happens once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from gke_ai.catalog import checkpoints, features
+from gke_ai.catalog.nodes import RECORDED_NODES
+from gke_ai.components import TrainingJob
+from gke_ai.components.runs import run_record
+from gke_ai.components.runs.run_client import RunClient
+from gke_ai.ops.doctor import needs
+from gke_ai.settings import load
+from gke_ai.settings.model import TrainingRun
+from gke_ai.settings.warnings import long_grace_periods
+from tests.pure.test_bad_training import classed, training
+from tests.recorder import PROJECT, ROOT, Record, configuration, record, run_program
+
+RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
+CHECKPOINTS = {"bucket": "saved", "keep": 3}
+Build = Callable[..., Record]
+
+
+@pytest.fixture
+def create(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Creates a `TrainingJob` with some keys of its section."""
+
+    def run(more: dict[str, Any] | None = None, preview: bool = False, **arguments: Any) -> Record:
+        section = TrainingRun.model_validate(RUN | (more or {}))
+        return record(lambda: TrainingJob("llm/pretrain", section, **arguments), preview, monkeypatch)
+
+    return run
+
+
+@pytest.fixture
+def deploy(monkeypatch: pytest.MonkeyPatch) -> Build:
+    """Runs the program with a configuration."""
+
+    def run(values: dict[str, Any], preview: bool = False) -> Record:
+        return run_program({f"gke-ai:{key}": value for key, value in values.items()}, preview, monkeypatch)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("capacity", "keys", "warns"),
+    [
+        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 600}, True),
+        ({"mode": "spot"}, {"terminationGracePeriodSeconds": 15}, False),
+        ({"mode": "spot"}, {}, False),
+        ({"mode": "onDemand"}, {"terminationGracePeriodSeconds": 600}, False),
+    ],
+)
+def test_a_grace_period_that_spot_nodes_do_not_have_is_warned_of(
+    capacity: dict[str, str], keys: dict[str, int], warns: bool
+) -> None:
+    values = training()
+    for pool in values["gpuPools"]:
+        pool["capacity"] = capacity
+    values["training"][0].pop("terminationGracePeriodSeconds", None)
+    values["training"][0] |= keys
+    found = long_grace_periods(load(values, PROJECT).placed)
+    assert [text.partition(": ")[0] for text in found] == (
+        ["gke-ai:training[0].terminationGracePeriodSeconds"] if warns else []
+    )
+    assert all("only 15 s" in text and "600 s" in text for text in found)
+
+
+def job(record: Record) -> dict[str, Any]:
+    """Spec of the child Job of the only JobSet."""
+    (replicated,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1
+    spec: dict[str, Any] = replicated["template"]["spec"]
+    return spec
+
+
+def pod(record: Record) -> dict[str, Any]:
+    """Spec of the run's pods."""
+    spec: dict[str, Any] = job(record)["template"]["spec"]
+    return spec
+
+
+def variables(record: Record) -> dict[str, Any]:
+    """Environment of the container: values, or where they come from."""
+    (container,) = pod(record)["containers"]
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+# --- the JobSet -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_run_is_one_indexed_job_that_kueue_starts(preview: bool, create: Build) -> None:
+    built = create(preview=preview)
+    jobset, spec = built.one("JobSet"), job(built)
+    assert jobset.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "lq"}
+    assert jobset.inputs["spec"]["suspend"] is True
+    assert spec.items() >= {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 0}.items()
+    assert pod(built)["restartPolicy"] == "Never"
+    assert pod(built)["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+    assert create({"queue": None}).one("JobSet").inputs["spec"]["suspend"] is False
+
+
+def test_pods_find_each_other_by_the_stable_name_of_the_first(create: Build) -> None:
+    built = create({"rendezvousPort": 29400})
+    name = built.one("JobSet").object_name
+    assert built.one("JobSet").inputs["spec"]["network"] == {"enableDNSHostnames": True, "subdomain": name}
+    seen = variables(built)
+    host = f"{name}-worker-0-0.{name}"
+    assert seen["MASTER_ADDR"] == seen["PET_MASTER_ADDR"] == host
+    assert seen["MASTER_PORT"] == seen["PET_MASTER_PORT"] == "29400"
+    assert seen["JAX_COORDINATOR_ADDRESS"] == f"{host}:29400"
+    assert pod(built)["containers"][0]["ports"] == [{"containerPort": 29400}]
+
+
+def test_pods_know_how_many_they_are_and_which_they_are(create: Build) -> None:
+    seen = variables(create())
+    assert seen["WORLD_SIZE"] == seen["PET_NNODES"] == seen["JAX_NUM_PROCESSES"] == "2"
+    assert seen["PET_NPROC_PER_NODE"] == "2"
+    index = {"fieldRef": {"fieldPath": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}}
+    assert seen["RANK"] == seen["NODE_RANK"] == seen["PET_NODE_RANK"] == seen["JAX_PROCESS_ID"] == index
+
+
+def test_variables_of_the_program_are_those_that_nobody_else_may_set(create: Build) -> None:
+    saved = {"checkpoints": CHECKPOINTS, "resumeFrom": "other"}
+    assert variables(create(saved)).keys() == TrainingRun.model_validate(RUN).set_variables.keys()
+    assert variables(create({"env": {"A": "b"}}))["A"] == "b"
+
+
+def test_run_has_a_directory_of_its_own_for_checkpoints(create: Build) -> None:
+    built = create({"checkpoints": CHECKPOINTS, "terminationGracePeriodSeconds": 90})
+    seen, name = variables(built), built.one("JobSet").object_name
+    assert seen[checkpoints.DIRECTORY] == f"/checkpoints/{name}"
+    assert seen[checkpoints.KEEP] == "3"
+    assert seen[checkpoints.GRACE_SECONDS] == "90"
+    assert pod(built)["terminationGracePeriodSeconds"] == 90
+    assert checkpoints.RESUME_FROM not in seen
+    stated = variables(create({"checkpoints": {**CHECKPOINTS, "path": "a/b"}, "resumeFrom": "c"}))
+    assert stated[checkpoints.DIRECTORY] == "/checkpoints/a/b"
+    assert stated[checkpoints.RESUME_FROM] == "/checkpoints/c"
+
+
+@pytest.mark.parametrize(
+    ("keys", "memory"),
+    [
+        ({"checkpoints": CHECKPOINTS, "gpusPerPod": 8}, "1280Mi"),
+        ({"volumes": [{"bucket": "data", "mountPath": "/data"}], "gpusPerPod": 1}, "384Mi"),
+        ({"volumes": [{"bucket": "data", "mountPath": "/data", "readOnly": True}]}, None),
+        ({"checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi"}, "2Gi"),
+    ],
+)
+def test_sidecar_has_memory_for_each_process_that_writes(
+    create: Build, keys: dict[str, Any], memory: str | None
+) -> None:
+    annotations = job(create(keys))["template"]["metadata"]["annotations"]
+    assert annotations.get("gke-gcsfuse/memory-limit") == memory
+
+
+def test_buckets_are_mounted_with_one_sidecar(create: Build) -> None:
+    data = {"bucket": "data", "mountPath": "/data", "readOnly": True, "mountOptions": "implicit-dirs,file-mode=444"}
+    built = create({"volumes": [data], "checkpoints": CHECKPOINTS, "sidecarMemoryLimit": "2Gi", "sidecarCpu": "1"})
+    assert job(built)["template"]["metadata"]["annotations"] == {
+        "gke-gcsfuse/volumes": "true",
+        "gke-gcsfuse/memory-limit": "2Gi",
+        "gke-gcsfuse/cpu-limit": "1",
+    }
+    shared, *buckets = pod(built)["volumes"]
+    assert shared == {"name": "dshm", "emptyDir": {"medium": "Memory"}}
+    assert [volume["csi"]["volumeAttributes"]["bucketName"] for volume in buckets] == ["data", "saved"]
+    assert [volume["csi"]["readOnly"] for volume in buckets] == [True, False]
+    assert buckets[0]["csi"]["volumeAttributes"]["mountOptions"] == data["mountOptions"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod(built)["containers"][0]["volumeMounts"]}
+    assert mounts == {"/dev/shm": "dshm", "/data": "bucket-0", "/checkpoints": "checkpoints"}
+    alone = create({"sharedMemory": "8Gi"})
+    assert job(alone)["template"]["metadata"]["annotations"] == {}
+    assert pod(alone)["volumes"] == [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}]
+
+
+def test_disruptions_and_saved_checkpoints_use_up_no_restart(create: Build) -> None:
+    built = create({"maxRestarts": 2})
+    assert job(built)["podFailurePolicy"]["rules"] == [
+        {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": {"containerName": "training", "operator": "In", "values": [75]}},
+    ]
+    policy = built.one("JobSet").inputs["spec"]["failurePolicy"]
+    assert policy["maxRestarts"] == 2
+    (rule,) = policy["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
+    counted = create({"ignoreDisruptions": False})
+    assert "podFailurePolicy" not in job(counted)
+    assert counted.one("JobSet").inputs["spec"]["failurePolicy"] == {"maxRestarts": 4}
+
+
+def test_optional_parts_of_the_pods_are_there_if_the_run_sets_them(create: Build) -> None:
+    bare = pod(create())
+    assert bare.keys() == {"containers", "restartPolicy", "terminationGracePeriodSeconds", "volumes"}
+    assert not {"command", "args"} & bare["containers"][0].keys()
+    stated = {
+        "command": ["python"],
+        "args": ["train.py"],
+        "priorityClass": "low",
+        "serviceAccount": "trainer",
+        "tokenSecret": {"name": "hf-secret"},
+        "labels": {"team": "a"},
+    }
+    built = create(stated, node_selector={"a": "b"}, queued_seconds=3600)
+    spec = pod(built)
+    assert spec["nodeSelector"] == {"a": "b"}
+    assert spec["priorityClassName"] == "low"
+    assert spec["serviceAccountName"] == "trainer"
+    assert [toleration["key"] for toleration in spec["tolerations"]] == ["cloud.google.com/gke-queued"]
+    assert (spec["containers"][0]["command"], spec["containers"][0]["args"]) == (["python"], ["train.py"])
+    assert variables(built)["HF_TOKEN"] == {"secretKeyRef": {"name": "hf-secret", "key": "hf_api_token"}}
+    assert job(built)["template"]["metadata"]["labels"] == {"team": "a"}
+    bound = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+    assert built.one("JobSet").inputs["metadata"]["annotations"][bound] == "3600"
+
+
+# --- in a stack -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_run_waits_for_its_namespace_queue_pool_and_jobset(preview: bool, deploy: Build) -> None:
+    built = deploy(training(), preview)
+    waits_for = built.waits_for(built.one("JobSet"))
+    assert {"Namespace llm", "LocalQueue lq", "GpuNodePool l4", "Release jobset", "Release kueue"} <= waits_for
+    assert built.one("JobSet").hooked
+    if not preview:
+        (job,) = built.outputs["jobs"]
+        assert job == {
+            "name": built.one("JobSet").object_name,
+            "namespace": "llm",
+            "kind": "JobSet",
+            "runKind": "job",
+            "checkpoints": "gs://checkpoints/pretrain/first",
+        }
+
+
+def test_a_further_pool_with_the_same_gpus_does_not_move_a_run() -> None:
+    values = training()
+    alone = load(values, PROJECT)
+    values["gpuPools"].append({**values["gpuPools"][0], "name": "other"})
+    beside = load(values, PROJECT)
+    selector = {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"}
+    assert alone.placed_runs[0].node_selector == selector
+    assert beside.placed_runs[0].node_selector == selector
+
+
+def test_run_of_a_compute_class_selects_it(deploy: Build) -> None:
+    built = deploy(classed())
+    assert pod(built)["nodeSelector"] == {"cloud.google.com/compute-class": "l4-class"}
+    assert "ComputeClass l4-class" in built.waits_for(built.one("JobSet"))
+
+
+def test_pods_that_are_not_ready_in_time_are_requeued(deploy: Build) -> None:
+    built = deploy(training())
+    configuration = built.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    assert "waitForPodsReady" in configuration
+    assert "timeout: 3600s" in configuration
+
+
+def test_derived_quota_holds_the_run() -> None:
+    values = training()
+    values["training"][0]["pods"] = 3
+    stack = load(values, PROJECT)
+    (run,) = stack.placed_runs
+    assert (run.section.accelerator_resource, run.accelerators) == ("nvidia.com/gpu", 2)
+    assert run.pods_at_once == 3
+    assert str(run.node_request["memory"]) == str(34 * 2**30), "with the sidecar"
+
+
+def on_autopilot() -> dict[str, Any]:
+    """The run where Google creates the nodes, with dashboards."""
+    values = training()
+    values["cluster"] = {"mode": "autopilot", "location": "us-central1"}
+    del values["gpuPools"], values["serving"]
+    values["queues"]["flavors"] = [{"name": "l4", "accelerator": "nvidia-l4"}]
+    quota = {"cpu": 32, "memory": "256Gi", "nvidia.com/gpu": 4, "ephemeral-storage": "100Gi"}
+    values["queues"]["clusterQueues"][0]["flavors"][0]["quota"] = quota
+    values["monitoring"] = {}
+    run = values["training"][0]
+    del run["pool"]
+    run["accelerator"] = "nvidia-l4"
+    return values
+
+
+def test_doctor_asks_for_all_gpus_of_a_run_and_for_metrics_of_jobsets() -> None:
+    stack = load(on_autopilot(), PROJECT)
+    (need,) = needs.quotas(stack)
+    assert need.count == needs.gpus_everywhere(stack) == 4
+    assert features.JOBSET_METRICS in needs.gke_features(stack)
+
+
+def test_dashboards_show_the_jobset(deploy: Build) -> None:
+    boards = [board.inputs["dashboardJson"] for board in deploy(on_autopilot()).all("Dashboard")]
+    assert any("kube_jobset_restarts" in board for board in boards)
+
+
+def test_tenant_may_have_a_training_job(deploy: Build) -> None:
+    values = training()
+    values["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"], "members": ["user:ada@example.com"]}]
+    built = deploy(values)
+    rules = json.dumps(built.one("ValidatingAdmissionPolicy").inputs)
+    assert '"datasets", "checkpoints"' in rules.replace('\\"', '"'), "its pods may mount both buckets"
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+def test_jobset_is_one_run_that_outlives_its_configuration(create: Build) -> None:
+    jobset = create().one("JobSet")
+    assert jobset.ignored == ("spec",)
+    assert jobset.retained
+    assert jobset.delete_before_replace is False
+    assert "ttlSecondsAfterFinished" not in jobset.inputs["spec"], "a finished run stays"
+
+
+def test_name_follows_from_the_content_and_not_from_the_nodes() -> None:
+    def name(**more: Any) -> str:
+        return TrainingRun.model_validate(RUN | more).object_name
+
+    # As the first version with this kind gave it. A later version must give the same.
+    assert name() == "pretrain-eb2866"
+    assert name(pods=2, maxRestarts=4, rendezvousPort=29500) == name(), "a default that is set is no change"
+    assert name(image="i:2") != name()
+    assert name(checkpoints=CHECKPOINTS) != name()
+    assert name(pool="a") == name(pool="b") == name(accelerator="nvidia-l4") == name(computeClass="c") == name()
+
+
+def bound(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[pulumi.ResourceHookArgs], Any]]:
+    """The hooks that are bound from now on, by name."""
+    hooks: dict[str, Callable[[pulumi.ResourceHookArgs], Any]] = {}
+
+    def bind(name: str, call: Callable[[pulumi.ResourceHookArgs], Any]) -> str:
+        hooks[name] = call
+        return name
+
+    monkeypatch.setattr(pulumi, "ResourceHook", bind)
+    return hooks
+
+
+class Cluster:
+    """A run in a cluster whose pods end after some questions."""
+
+    def __init__(self, recorded: bool = False, questions: int = 0) -> None:
+        self.recorded, self.questions = recorded, questions
+        self.moved: list[Any] = []
+
+    def __call__(self, *_: str) -> Cluster:
+        return self
+
+    def has_record(self) -> bool:
+        return self.recorded
+
+    def stop(self) -> str | None:
+        self.questions -= 1
+        return "2 pods are still ending" if self.questions >= 0 else None
+
+    def move(self, nodes: Any) -> None:
+        self.moved.append(nodes)
+
+
+def test_recorded_run_is_never_created_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = bound(monkeypatch)
+    run_record.only_once("jobset j", "llm", "j-1a2b3c", "kubeconfig")
+    (refuse,) = hooks.values()
+    args = pulumi.ResourceHookArgs("urn", "id", "j", "t")
+    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=False))
+    asyncio.run(refuse(args))
+    monkeypatch.setattr(run_record, "RunClient", Cluster(recorded=True))
+    with pytest.raises(pulumi.RunError) as refused:
+        asyncio.run(refuse(args))
+    assert str(refused.value) == (
+        "The run llm/j-1a2b3c was created before, and its JobSet was deleted. A run happens only once. Remove it from "
+        "gke-ai:training, or give it another name to run it again."
+    )
+
+
+def test_record_of_a_run_comes_after_its_jobset_and_says_where_it_runs(create: Build) -> None:
+    built = create({}, node_selector={"a": "b"}, queued_seconds=60, kubeconfig="kubeconfig")
+    configmap, jobset = built.one("ConfigMap"), built.one("JobSet")
+    assert configmap.object_name == jobset.object_name
+    assert jobset.urn in configmap.dependencies
+    assert not configmap.retained, "a run that is removed and added again is one that somebody wants"
+    nodes = json.loads(configmap.inputs["metadata"]["annotations"]["gke-ai/nodes"])
+    assert nodes["nodeSelector"] == {"a": "b"} == pod(built)["nodeSelector"]
+    assert nodes["tolerations"] == pod(built)["tolerations"]
+
+
+NODES: list[dict[str, Any]] = [
+    {"metadata": {"annotations": {RECORDED_NODES: json.dumps({"nodeSelector": {"a": name}, "tolerations": []})}}}
+    for name in "bc"
+]
+
+
+def moving(cluster: Cluster, after: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates the record of a run on the first of `NODES`, in a cluster."""
+    hooks = bound(monkeypatch)
+    monkeypatch.setattr(run_record, "RunClient", cluster)
+    monkeypatch.setattr(run_record, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pulumi.log, "info", lambda *_: None)
+    run_record.moves("run j", "llm", "j-1a2b3c", 60, "kubeconfig")
+    (move,) = hooks.values()
+    asyncio.run(move(pulumi.ResourceHookArgs("urn", "id", "j", "t", old_inputs=NODES[0], new_inputs=after)))
+
+
+def test_run_whose_nodes_change_moves_when_its_pods_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[1], monkeypatch)
+    assert cluster.questions == -1
+    assert cluster.moved == [{"nodeSelector": {"a": "c"}, "tolerations": []}]
+
+
+def test_run_whose_nodes_stay_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(questions=3)
+    moving(cluster, NODES[0], monkeypatch)
+    assert (cluster.questions, cluster.moved) == (3, [])
+
+
+def test_run_whose_pods_do_not_end_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_record, "PATIENCE_SECONDS", -1000)
+    cluster = Cluster(questions=3)
+    with pytest.raises(pulumi.RunError, match=r"can't move to other nodes yet: 2 pods are still ending\. Run up again"):
+        moving(cluster, NODES[1], monkeypatch)
+    assert cluster.moved == []
+
+
+class Known(RunClient):
+    """A client of a cluster with this JobSet, this Workload and so many running pods. It notes what it changes."""
+
+    def __init__(self, jobset: Any = None, workload: Any = None, pods: int = 0) -> None:
+        self._name, self._namespace = "j", "llm"
+        self.found, self.workload, self.pods = jobset, workload, pods
+        self.changes: list[Any] = []
+
+    def _jobset(self) -> Any:
+        return self.found
+
+    def _workload(self, jobset: Any) -> Any:
+        return self.workload
+
+    def _running_pods(self) -> int:
+        return self.pods
+
+    def _delete_child_jobs(self) -> None:
+        self.changes.append("child Jobs deleted")
+
+    def _call(self, *args: Any, **options: str) -> None:
+        self.changes.append((*args, *options.values()))
+
+
+QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
+
+
+def state(queued: bool = True, suspended: bool = False, ended: str = "") -> dict[str, Any]:
+    """A JobSet."""
+    return {
+        "metadata": QUEUED if queued else {},
+        "spec": {"suspend": suspended},
+        "status": {"terminalState": ended},
+    }
+
+
+def workload(active: bool) -> dict[str, Any]:
+    """The Workload of the JobSet."""
+    return {"metadata": {"name": "w"}, "spec": {"active": active}}
+
+
+DEACTIVATED = ("patch", "kueue.x-k8s.io/v1beta2", "workloads", "w", {"spec": {"active": False}})
+SUSPENDED = ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": True}})
+
+
+@pytest.mark.parametrize(
+    ("client", "reason", "changes"),
+    [
+        (Known(None), None, []),
+        (Known(state(ended="Completed")), None, []),
+        (Known(state(), workload(active=True)), "Kueue has not suspended it yet", [DEACTIVATED]),
+        (Known(state(), workload(active=False)), "it is not suspended yet", []),
+        (Known(state(queued=False)), "it is not suspended yet", [SUSPENDED]),
+        (Known(state(suspended=True), workload(active=False), pods=2), "2 pods are still ending", []),
+        (Known(state(suspended=True), workload(active=False)), None, []),
+    ],
+    ids=["gone", "ended", "running", "deactivated", "without a queue", "pods end", "stopped"],
+)
+def test_run_is_stopped_step_by_step(client: Known, reason: str | None, changes: list[Any]) -> None:
+    assert client.stop() == reason
+    assert [change[: len(SUSPENDED)] for change in client.changes] == changes
+
+
+@pytest.mark.parametrize(
+    ("client", "last"),
+    [
+        (Known(state(suspended=True), workload(active=False)), ("delete", "kueue.x-k8s.io/v1beta2", "workloads", "w")),
+        (
+            Known(state(queued=False, suspended=True)),
+            ("patch", "jobset.x-k8s.io/v1alpha2", "jobsets", "j", {"spec": {"suspend": False}}),
+        ),
+        (Known(state(suspended=True)), "child Jobs deleted"),
+    ],
+    ids=["queued", "without a queue", "not yet known to Kueue"],
+)
+def test_stopped_run_starts_again_on_its_new_nodes(client: Known, last: Any) -> None:
+    client.move({"nodeSelector": {"a": "c"}, "tolerations": []})
+    path = "/spec/replicatedJobs/0/template/spec/template/spec/nodeSelector"
+    assert client.changes[0][4][0] == {"op": "add", "path": path, "value": {"a": "c"}}
+    assert client.changes[0][5] == "application/json-patch+json"
+    assert client.changes[1] == "child Jobs deleted"
+    assert client.changes[-1][: len(last)] == last
+
+
+@pytest.mark.parametrize("jobset", [None, state(suspended=True, ended="Completed")], ids=["gone", "ended"])
+def test_run_that_has_ended_is_not_moved(jobset: Any) -> None:
+    client = Known(jobset)
+    client.move({"nodeSelector": {}, "tolerations": []})
+    assert client.changes == []
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_contract_are_those_of_the_checkpoint_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = runpy.run_path(str(ROOT / "examples" / "training" / "checkpoints.py"), run_name="checkpoints")
+    assert module["EXIT_SAVED"] == checkpoints.EXIT_SAVED
+    assert module["MARKER"] == checkpoints.MARKER
+    given = {checkpoints.DIRECTORY: str(tmp_path / "run"), checkpoints.KEEP: "3", checkpoints.GRACE_SECONDS: "90"}
+    for name, value in (given | {checkpoints.RESUME_FROM: str(tmp_path / "other")}).items():
+        monkeypatch.setenv(name, value)
+    run = module["Checkpoints"].from_environment()
+    assert (run.keep, run.grace_seconds, run.resume_from) == (3, 90, tmp_path / "other")
+    run.start_writing()
+    for step in (10, 20):
+        run.save(step, {"rank-00000": lambda file: file.write(b"state")})
+    names = [str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*") if file.is_file()]
+    newest = checkpoints.newest(names)
+    assert newest is not None
+    assert newest.step == 20
+    assert (tmp_path / "run" / newest.name).is_dir()
+
+
+def test_newest_checkpoint_is_the_complete_one_of_the_highest_step() -> None:
+    names = [
+        "writers/000002-5f0c",
+        "step-00000090-000001/COMPLETE",
+        "step-00000100-000001/COMPLETE",
+        "step-00000100-000002/COMPLETE",
+        "step-00000100-000002/rank-00000.npz",
+        "step-00000110-000002/rank-00000.npz",
+        "step-00000120-000002/COMPLETE/other",
+    ]
+    assert checkpoints.newest(names) == checkpoints.Checkpoint("step-00000100-000002", 100)
+    assert checkpoints.newest([]) is None
+    transformers = ["checkpoint-20/trainer_state.json", "checkpoint-9/trainer_state.json", "checkpoint-30/model.bin"]
+    assert checkpoints.newest(transformers) == checkpoints.Checkpoint("checkpoint-20", 20)
+
+
+def test_a_number_of_thousands_of_digits_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration("examples/training-job.yaml")
+    config["gke-ai:training"] = json.dumps(config["gke-ai:training"]).replace('"keep": 3', f'"keep": {"9" * 5000}')
+    with pytest.raises(
+        pulumi.RunError, match=r"gke-ai:training\[0\].checkpoints.keep: the value is a number, and must"
+    ):
+        run_program(config, True, monkeypatch)

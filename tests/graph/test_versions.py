@@ -1,0 +1,86 @@
+"""Pinned versions of Kueue and JobSet, and the upgrade of JobSet's CRD."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from gke_ai.catalog.features import ordered
+from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
+from gke_ai.components import KueueStack
+from gke_ai.components.queues.kueue import warn_of_crd
+from gke_ai.ops import crds
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
+from tests.recorder import Record
+
+Build = Callable[..., Record]
+
+
+UPGRADING = Path(__file__).parent.parent.parent / "docs" / "upgrading.md"
+
+
+def test_version_is_the_one_that_upgrades_lead_to() -> None:
+    text = UPGRADING.read_text()
+    table = text.partition("| from |")[2].partition("\n\n")[0]
+    before = {ordered(version) for version in re.findall(r"^\| (?:\d+\.\d+\.\d+, )*(\d+\.\d+\.\d+)", table, re.M)}
+    renamed = {ordered(version) for version in re.findall(r"^### Renamed in (\S+)", text, re.M)}
+    assert max(before) < ordered(PROJECT_VERSION)
+    assert max(renamed) == ordered(PROJECT_VERSION)
+
+
+def images(build: Build, **versions: str) -> dict[str, tuple[str, str]]:
+    """The version of each chart, and the tag of its manager's image."""
+    releases = build(KueueStack, {"namespaces": ["llm"], "jobset": True}, **versions).all("Release")
+    values: dict[str, Any] = {release.name: release.inputs["values"] for release in releases}
+    tags = {
+        "kueue": values["kueue"]["controllerManager"]["manager"]["image"]["tag"],
+        "jobset": values["jobset"]["image"]["tag"],
+    }
+    return {release.name: (release.inputs["version"], tags[release.name]) for release in releases}
+
+
+def test_charts_are_of_the_pinned_versions_unless_another_is_held(build: Build) -> None:
+    pinned = {"kueue": (KUEUE_VERSION, f"v{KUEUE_VERSION}"), "jobset": (JOBSET_VERSION, f"v{JOBSET_VERSION}")}
+    assert images(build) == pinned
+    held = images(build, kueue_version="0.16.2", jobset_version="0.11.1")
+    assert held == {"kueue": ("0.16.2", "v0.16.2"), "jobset": ("0.11.1", "v0.11.1")}
+
+
+def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", messages.append)
+
+    def change(before: str, after: str) -> None:
+        warn_of_crd(pulumi.ResourceHookArgs("", "", "", "", {"version": after}, {"version": before}))
+
+    change("0.12.0", "0.12.0")
+    assert messages == []
+    change("0.11.1", "0.12.0")
+    assert "from 0.11.1 to 0.12.0" in messages[0]
+    assert "gke-ai crds" in messages[0]
+
+
+@pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
+def test_crd_is_that_of_the_version_that_the_next_update_installs(
+    queues: dict[str, str], version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.dumps({"gke-ai:queues": {"value": json.dumps(queues), "objectValue": queues}})
+    done = subprocess.CompletedProcess([], 0, content, "")
+    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: done)
+    assert crds.wanted(Stack("dev")) == version
+
+
+def test_unreadable_chart_is_reported_with_helms_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop, match="Helm cannot read the chart"):
+        crds.of_chart(str(tmp_path / "nothing"), "0.12.0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Stop, match="is not on PATH"):
+        crds.of_chart("oci://registry.k8s.io/jobset/charts/jobset", "0.12.0")

@@ -1,0 +1,1 @@
+"""Tests that repeat, compare versions, kill or soak: `make test-nightly`."""

@@ -1,0 +1,7 @@
+"""The emulators of the cluster tests."""
+
+from __future__ import annotations
+
+from tests.cluster.conftest import emulator as emulator
+from tests.cluster.conftest import emulator_with as emulator_with
+from tests.cluster.conftest import spare as spare

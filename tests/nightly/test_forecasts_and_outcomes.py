@@ -1,0 +1,100 @@
+"""Only here: forecasts of random changes are compared with what the same change then does.
+
+The original is changed, and a copy that was restored from its snapshot forecasts what happens. Compared are the sets of
+(workload, outcome, preemptor, flavor), and the nodes. Print the shares and every disagreement of 100 changes:
+
+    emulator/run pytest -s -m nightly tests/nightly/test_forecasts_and_outcomes.py
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import yaml
+
+from gke_ai.forecast.forecast import parse
+from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.rehearse.watching import Recorder
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator
+from tests.rehearsal import places
+from tests.rehearsal.outcomes import differences
+from tests.rehearsal.scenario import run_object
+from tests.rehearsal.seeds import SeededCase, random_case
+from tests.rehearsal.stack import configuration
+from tests.rehearsal.verdicts import Verdict, in_the_end, judge, report
+
+SEEDS, TOGETHER, GOAL = 100, 25, 99
+# Changes of the configuration, in scenarios whose servers keep a replica: an `up` waits for each server's first.
+CONFIGURED = (1, 3, 46, 50, 85)
+
+
+def test_of_100_forecasts_99_agree_with_what_happens() -> None:
+    """Changes are applied directly: the objects with the specs that the program's components write, and node pools.
+
+    An `up` for each would take hours. Two copies of each snapshot show what Kueue leaves to chance.
+    """
+    verdicts: list[Verdict] = []
+    with ExitStack() as emulators:
+        clusters = places.create([emulators.enter_context(fresh()) for _ in range(3)])
+        for first in range(0, SEEDS, TOGETHER):
+            cases = [random_case(seed) for seed in range(first, first + TOGETHER)]
+            verdicts += compare(clusters, cases)
+            print(report(verdicts))
+            places.clear(clusters, cases)
+    assert sum(verdict.kind in ("agrees", "recreated") for verdict in verdicts) >= GOAL, report(verdicts)
+    assert not [verdict for verdict in verdicts if verdict.kind == "differs"], report(verdicts)
+
+
+def compare(clusters: list[places.Place], cases: list[SeededCase]) -> list[Verdict]:
+    """Compare what happens in the original with the forecast of a copy, and with that of another copy."""
+    original, *copies = clusters
+    happened, forecast, again = places.compare(original, copies, cases, print)
+    return [judge(case, *(outcomes[case.namespace] for outcomes in (happened, forecast, again))) for case in cases]
+
+
+def test_a_rehearsal_with_the_real_engine_says_what_an_up_then_does(emulator: Emulator) -> None:
+    """Five seeded scenarios in one stack: one snapshot, one rehearsal, one `up`, five changes."""
+    cases = [random_case(seed) for seed in CONFIGURED]
+    assert all(case.is_configured for case in cases)
+    base, changed = (write(emulator, cases, stage) for stage in ("base", "changed"))
+    emulator.make("up", base)
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    with Recorder(kubeconfig.read_text()) as recorder:
+        submit(emulator, cases, recorder)
+        text = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
+        (emulator.state / "snapshot.json").write_text(text[text.index("{") :])
+        emulator.run(
+            *("gke-ai", "rehearse", "--stack", emulator.stack),
+            *("--base", str(base), "--config", str(changed)),
+            *("--snapshot", str(emulator.state / "snapshot.json"), "--json", str(emulator.state / "forecast.json")),
+        )
+        recorder.begin()
+        emulator.make("up", changed)
+        assert recorder.settle(places.NODES_SETTLE, 300)
+        happened = outcome(recorder.timeline(settled=True), emulator.stack)
+    forecast = parse((emulator.state / "forecast.json").read_text())
+    assert forecast.evictions, "the seeds are of interest only if somebody is evicted"
+    # An idle node may be deleted and created again.
+    assert in_the_end(forecast) == in_the_end(happened), differences(forecast, happened)
+
+
+def write(emulator: Emulator, cases: list[SeededCase], stage: str) -> Path:
+    """Write the configuration of all scenarios."""
+    scenarios = [(case.namespace, case.scenario if stage == "base" else case.changed) for case in cases]
+    path = emulator.state / f"{stage}.yaml"
+    path.write_text(yaml.safe_dump({"config": configuration(scenarios)}, sort_keys=False))
+    return path
+
+
+def submit(emulator: Emulator, cases: list[SeededCase], recorder: Recorder) -> None:
+    """Submit the runs of the tenants: one of each scenario at a time."""
+    runs = {case.namespace: [run for run in case.scenario.runs if run.kind == "Job"] for case in cases}
+    for number in range(max(map(len, runs.values()))):
+        items = [run_object(run, namespace) for namespace, own in runs.items() for run in own[number : number + 1]]
+        (emulator.state / "runs.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        emulator.kubectl("apply", "-f", str(emulator.state / "runs.json"))
+        assert recorder.settle(2, 90)
+    assert recorder.settle(places.NODES_SETTLE, 240)

@@ -1,0 +1,151 @@
+"""Only here: earlier programs of Kueue and JobSet are upgraded under workloads that run and wait."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.forecast.forecast import read
+from gke_ai.forecast.rehearse.standstill import LEASE
+from gke_ai.forecast.render.rehearsal_headline import sentence
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.cluster.test_convergence import section
+from tests.cluster.test_mixed import holds
+
+EXAMPLE = "examples/multislice-training.yaml"
+NAMESPACE = "default"
+# What JobSet 0.12 takes and 0.11 doesn't: an action of a failed child Job.
+NEW_ACTION = "RestartJobAndIgnoreMaxRestarts"
+
+
+def queues(**versions: str) -> dict[str, Any]:
+    """Sections of the example with a Job behind its three JobSets, and Kueue and JobSet in these versions."""
+    job = {"name": "probe", "namespace": "batch", "queue": "batch", "pool": "nodepool1", "command": ["sleep", "60"]}
+    stated = section("queues", EXAMPLE)
+    local = {"name": "batch", "namespace": "batch", "clusterQueue": stated["clusterQueues"][0]["name"]}
+    return {"queues": {**stated, "localQueues": [*stated["localQueues"], local], **versions}, "batch": [job]}
+
+
+@pytest.fixture(scope="module")
+def full() -> Iterator[Emulator]:
+    """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
+    with fresh() as emulator:
+        versions = {"kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": EARLIER_JOBSET_VERSION}
+        config = emulator.configure(EXAMPLE, **queues(**versions))
+        up = ("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
+        emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
+        eventually(lambda: len(workloads(emulator)) == 4, "Kueue has seen all")
+        yield emulator
+
+
+def workloads(emulator: Emulator) -> dict[str, tuple[str, bool]]:
+    """Kueue's workloads by owner: uid, and whether admitted."""
+    return {
+        workload["metadata"]["ownerReferences"][0]["name"]: (workload["metadata"]["uid"], holds(workload, "Admitted"))
+        for workload in emulator.get("workloads", "-A")
+    }
+
+
+def pods(emulator: Emulator) -> dict[str, str]:
+    """The running pods of runs: name and uid."""
+    running_pods = emulator.get("pods", "-n", NAMESPACE, "--field-selector=status.phase=Running")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running_pods}
+
+
+def managers(emulator: Emulator) -> set[str]:
+    """The images of the running managers of Kueue and JobSet."""
+    manager_pods = [pod for name in ("kueue", "jobset") for pod in emulator.get("pods", "-n", f"{name}-system")]
+    return {pod["spec"]["containers"][0]["image"].rpartition("/")[2] for pod in manager_pods}
+
+
+def crd(emulator: Emulator) -> str:
+    """JobSet's CRD, as text."""
+    return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
+
+
+def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator) -> None:
+    """The next test does what this one rehearses."""
+    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
+    printed = full.make("snapshot")
+    snapshot, out = full.state / "snapshot.json", full.state / "out.json"
+    snapshot.write_text(printed[printed.index("{") :])
+    rehearse = (
+        "gke-ai",
+        "rehearse",
+        "--stack",
+        full.stack,
+        "--upgrade",
+        "kueue,jobset",
+        "--json",
+        str(out),
+    )
+    config = full.configure(EXAMPLE, **queues())
+    full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))
+    forecast = read(out)
+    kueue = f"Kueue from {EARLIER_KUEUE_VERSION} to {KUEUE_VERSION}"
+    jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
+    unchanged = "changes nothing in the queue, and no server loses a ready replica."
+    assert sentence(forecast) == f"The upgrade of {kueue} and {jobset} {unchanged}"
+    assert [(wait.workload, wait.before) for wait in forecast.waits] == [
+        ("batch/job/" + forecast.waits[0].workload.rpartition("/")[2], True),
+        ("default/jobset/multislice-1slice", True),
+        ("default/jobset/multislice-2slice", True),
+    ]
+    notes = "\n".join(forecast.notes)
+    assert "Both releases of Kueue store v1beta2, so no stored object is converted." in notes
+    assert "Both releases of JobSet store v1alpha2, so no stored object is converted." in notes
+    assert "pulumi up" not in notes, "both releases are upgraded when the watch ends"
+    assert "Kueue's webhook refused new objects" in notes or "Kueue had no leader and admitted nothing" in notes
+    lease = json.loads(full.kubectl("get", "lease", "-n", "kueue-system", LEASE.rpartition("/")[2], "-o", "json"))
+    assert lease["spec"]["holderIdentity"], "only the leader of Kueue admits"
+
+
+def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator) -> None:
+    assert managers(full) == {f"kueue:v{EARLIER_KUEUE_VERSION}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
+    eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
+    queued, running = workloads(full), pods(full)
+    assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]
+
+    config = full.configure(EXAMPLE, **queues())
+    output = full.make("preview", config)
+    assert f"JobSet changes from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}" in output
+    assert "gke-ai crds" in output
+    plan = full.planned()
+    assert {operation: sorted(names) for operation, names in plan.items()} == {
+        "update": ["kubernetes:helm.sh/v3:Release::jobset", "kubernetes:helm.sh/v3:Release::kueue"]
+    }
+    assert NEW_ACTION not in crd(full)
+    full.make("crds", config)
+    assert NEW_ACTION in crd(full)
+    assert workloads(full) == queued
+    full.make("up", config)
+
+    eventually(
+        lambda: managers(full) == {f"kueue:v{KUEUE_VERSION}", f"jobset:v{JOBSET_VERSION}"}, "only the new managers run"
+    )
+    assert full.planned() == {}
+    assert workloads(full) == queued, "each workload is the same object, and in the same place"
+    assert pods(full) == running, "what ran was not restarted"
+
+    full.kubectl("delete", "jobset", "-n", NAMESPACE, "multislice-3slice")
+    waiting = {name: uid for name, (uid, admitted) in queued.items() if not admitted}
+    eventually(
+        lambda: (
+            [
+                name
+                for name in ("multislice-1slice", "multislice-2slice")
+                if workloads(full)[name] == (waiting[name], True)
+            ]
+            == ["multislice-1slice", "multislice-2slice"]
+        ),
+        "the JobSets that waited are let in",
+    )
+    for name in ("multislice-1slice", "multislice-2slice"):
+        full.kubectl("delete", "jobset", "-n", NAMESPACE, name)
+    (job,) = waiting.keys() - {"multislice-1slice", "multislice-2slice"}
+    eventually(lambda: workloads(full)[job] == (waiting[job], True), "the Job that waited is let in")

@@ -1,0 +1,178 @@
+"""Only here: a cluster that is restored from another's snapshot admits the same and goes on as the other would.
+
+The tests share two emulators and depend on their order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from kubernetes.client import ApiClient
+
+from gke_ai.forecast.rehearse.differences import differences
+from gke_ai.forecast.rehearse.restore import lasting_differences, restore
+from gke_ai.forecast.snapshot import command
+from gke_ai.forecast.snapshot.command import take
+from gke_ai.forecast.snapshot.format import Snapshot, read
+from gke_ai.kube.client import client_of
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.snapshots import synthetic
+
+# A server and a run of two pods fill the queue.
+CONFIG = "examples/training-job.yaml"
+CANARY = "canary-of-a-secret"
+NAMESPACE, QUEUE = "llm", "team"
+
+
+class Pair(NamedTuple):
+    """Emulator A, whose cluster a snapshot is taken of, and emulator B, into which it is restored."""
+
+    a: Emulator
+    b: Emulator
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with fresh() as a, fresh() as b:
+        for emulator in (a, b):
+            emulator.make("up", emulator.configure(CONFIG))
+        yield Pair(a, b)
+
+
+def container(gpus: int) -> dict[str, Any]:
+    """A container with a canary in the fields that a snapshot never has."""
+    return {
+        "name": "main",
+        "image": f"example.com/{CANARY}",
+        "command": [CANARY],
+        "env": [{"name": "TOKEN", "value": CANARY}],
+        "volumeMounts": [{"name": "data", "mountPath": f"/{CANARY}"}],
+        "resources": {"limits": {"nvidia.com/gpu": gpus, "cpu": 2, "memory": "4Gi", "ephemeral-storage": "1Gi"}},
+    }
+
+
+def workloads() -> Iterator[dict[str, Any]]:
+    """A Job, a JobSet and a server that wait for quota, and a server without a queue that runs."""
+    queued = {"kueue.x-k8s.io/queue-name": QUEUE}
+
+    def template(gpus: int, **spec: Any) -> dict[str, Any]:
+        labels = {"app": "demo" if gpus else "web", "owner": CANARY}
+        pod = {"containers": [container(gpus)], "volumes": [{"name": "data", "emptyDir": {}}], **spec}
+        return {"metadata": {"labels": labels, "annotations": {"note": CANARY}}, "spec": pod}
+
+    def whole(kind: str, api: str, name: str, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": {"note": CANARY}}
+        return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
+
+    once = template(2, restartPolicy="Never")
+    job = {"suspend": True, "parallelism": 1, "completions": 1, "template": once}
+    yield whole("Job", "batch/v1", "study", job, queued)
+    replicated = {"name": "workers", "replicas": 2, "template": {"spec": {"template": once}}}
+    yield whole("JobSet", "jobset.x-k8s.io/v1alpha2", "sweep", {"replicatedJobs": [replicated]}, queued)
+    for name, gpus, labels in (("demo", 2, queued), ("web", 0, {})):
+        spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template(gpus)}
+        yield whole("Deployment", "apps/v1", name, spec, labels)
+
+
+def client(emulator: Emulator) -> ApiClient:
+    """A client of an emulator's cluster, with the administrator's certificate."""
+    (kubeconfig,) = emulator.state.glob("clusters/*/kubeconfig")
+    return client_of(kubeconfig.read_text(), 4)
+
+
+def taken(emulator: Emulator) -> Snapshot:
+    return take(emulator.stack, client(emulator))
+
+
+def order(snapshot: Snapshot) -> list[str]:
+    """The pending Workloads, in the order of the queue: by priority, then by age."""
+    waiting = [item for item in snapshot.of("Workload") if not item.get("status", {}).get("admission")]
+    waiting.sort(key=lambda item: (-item["spec"].get("priority", 0), item["metadata"]["creationTimestamp"]))
+    return [item["metadata"]["name"] for item in waiting]
+
+
+def admissions(snapshot: Snapshot) -> dict[str, Any]:
+    found = {item["metadata"]["name"]: item.get("status", {}).get("admission") for item in snapshot.of("Workload")}
+    return {name: admission for name, admission in found.items() if admission}
+
+
+def test_a_snapshot_of_a_busy_cluster_has_no_canary(pair: Pair) -> None:
+    file = pair.a.state / "busy.yaml"
+    file.write_text(yaml.safe_dump_all(workloads()))
+    pair.a.kubectl("apply", "-f", str(file))
+
+    def busy() -> bool:
+        snapshot = taken(pair.a)
+        gated = [pod for pod in snapshot.of("Pod") if pod["spec"].get("schedulingGates")]
+        return bool(gated and len(order(snapshot)) >= 3 and admissions(snapshot))
+
+    def settled() -> bool:
+        before = taken(pair.a)
+        time.sleep(5)
+        return differences(before, taken(pair.a)) == []
+
+    eventually(busy, "some Workloads are admitted, and a Job, a JobSet and a server wait")
+    eventually(settled, "nothing changes any more")
+    printed = pair.a.make("snapshot")
+    (pair.a.state / "snapshot.json").write_text(printed[printed.index("{") :])
+    assert CANARY not in printed
+    assert CANARY in pair.a.kubectl("get", "jobs,deployments,pods", "-A", "-o", "json")
+
+
+def test_the_restored_cluster_is_that_of_the_snapshot(pair: Pair) -> None:
+    before = read((pair.a.state / "snapshot.json").read_text())
+    written = restore(before, client(pair.b), pair.b.state)
+    time.sleep(15)
+    found = [str(difference) for difference in lasting_differences(written, lambda: taken(pair.b), 60)]
+    live = taken(pair.b)
+    assert admissions(live) == admissions(before) != {}
+    assert order(live) == order(before) != []
+    assert [node["metadata"]["name"] for node in live.of("Node")] == [
+        node["metadata"]["name"] for node in before.of("Node")
+    ]
+    assert found == []
+
+
+def test_an_up_of_the_same_configuration_changes_nothing(pair: Pair) -> None:
+    assert pair.b.planned() == {}
+
+
+def test_a_waiting_workload_is_admitted_when_a_running_one_ends(pair: Pair) -> None:
+    """The restored Kueue decides on: the first of the queue gets the quota of a server that is scaled down."""
+    waiting = order(taken(pair.b))
+    pair.b.kubectl("scale", "deployment", "--all", "--replicas=0", "-n", NAMESPACE)
+    eventually(lambda: set(admissions(taken(pair.b))) & set(waiting), "a Workload that waited is admitted", 120)
+
+
+def test_200_more_workloads_are_restored_and_nobody_is_evicted(pair: Pair) -> None:
+    base = read((pair.a.state / "snapshot.json").read_text())
+    many = synthetic(200, base=base)
+    written = restore(many, client(pair.b), pair.b.state)
+    time.sleep(20)
+    # The synthetic nodes lack the pods of GKE's DaemonSets.
+    found = map(str, lasting_differences(written, lambda: taken(pair.b), 60))
+    assert [text for text in found if "agents" not in text] == []
+    assert written.taken_at - many.taken_at > timedelta(0)
+
+
+def test_the_printed_role_is_enough_for_a_snapshot(pair: Pair) -> None:
+    file = pair.b.state / "role.yaml"
+    file.write_text(command.role())
+    pair.b.kubectl("apply", "-f", str(file))
+    reader = "system:serviceaccount:default:default"
+    pair.b.kubectl(
+        "create", "clusterrolebinding", "reader", f"--clusterrole={command.ROLE}", "--serviceaccount=default:default"
+    )
+    for kind in ("pods", "nodes", "workloads.kueue.x-k8s.io", "jobs.batch"):
+        assert pair.b.kubectl("auth", "can-i", "list", kind, "-A", f"--as={reader}").strip().endswith("yes")
+    denied = pair.b.run(
+        *("kubectl", "--kubeconfig", pair.b.kubeconfig(), "auth", "can-i", "list", "secrets", "-A", f"--as={reader}"),
+        fails=True,
+    )
+    assert denied.strip().endswith("no")

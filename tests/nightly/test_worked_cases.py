@@ -1,0 +1,50 @@
+"""Only here: the real Kueue decides as worked out by hand from its documentation, and so does a restored copy.
+
+It is the outcome in the original, in a copy that was restored from the original's snapshot, and in a forecast.
+All cases run at the same time. Each has its own queues, flavors and cohorts, so none affects another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from gke_ai.forecast.comparison import facts
+from tests.cluster.conftest import fresh
+from tests.rehearsal import places
+from tests.rehearsal.facts import as_facts
+from tests.rehearsal.verdicts import Outcome
+from tests.rehearsal.worked_cases import Case, cases
+
+# A node of 8 GPUs for each case. No case uses more at a time, so that quota decides, not capacity.
+POOL = {"name": "l4", "machine_type": "g2-standard-96", "nodes_per_zone": len(cases())}
+Outcomes = Sequence[Mapping[str, Outcome]]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> Outcomes:
+    """What happens in the original and in the copy, by namespace."""
+    with fresh() as first, fresh() as second:
+        original, copy = places.create([first, second], [POOL])
+        return places.compare(original, [copy], cases(), print)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_real_kueue_decides_as_its_documentation_says(case: Case, outcomes: Outcomes) -> None:
+    original = outcomes[0][case.namespace]
+    assert original.before == case.before, "the state before the change"
+    assert original.fates == case.expected, f"{case.reasoning} See {case.source}"
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_a_copy_restored_from_a_snapshot_decides_the_same(case: Case, outcomes: Outcomes) -> None:
+    copy = outcomes[1][case.namespace]
+    assert copy.before == case.before, "the state after the restore"
+    assert copy.fates == case.expected
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_a_forecast_reads_the_outcome_that_was_worked_out(case: Case, outcomes: Outcomes) -> None:
+    for cluster in outcomes:
+        assert facts(cluster[case.namespace].forecast) == as_facts(case.expected, case.changed)

@@ -1,0 +1,1 @@
+"""Tests of functions: no program of Pulumi, no other process that matters."""

@@ -1,0 +1,205 @@
+"""The estimate of how long a new replica takes to read its model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gke_ai.catalog.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.ops import status
+from gke_ai.ops.downloads import cold_starts
+from gke_ai.registered.report.changes import plan
+from gke_ai.registered.report.page import Options, page
+from gke_ai.registered.report.policies import verdict
+from gke_ai.registered.report.preview import Preview, of_interest
+from gke_ai.settings import cold_start, warnings
+from tests.graph.test_model_cache import example
+from tests.recorder import load_stack
+
+SIZE = 2_614_341_888 * 2
+DISK = 140e6 + 0.28e6 * 200
+
+
+def estimates(config: dict[str, Any]) -> list[cold_start.ColdStart]:
+    stack = load_stack(config)
+    return list(cold_start.estimates(stack.servers, stack.measured))
+
+
+def estimate(**keys: Any) -> cold_start.ColdStart:
+    cache = keys.pop("cache", {})
+    config = example(cache, **keys)
+    if cache is None:
+        del config["gke-ai:serving"][0]["modelCache"]
+    (found,) = estimates(config)
+    return found
+
+
+def test_a_cache_on_the_disk_is_limited_by_the_disk() -> None:
+    assert estimate().size == SIZE
+    assert estimate().seconds == pytest.approx(SIZE / DISK)
+    text = str(estimate())
+    assert "llm/gemma reads 5.2 GB by Cloud Storage at 1.49 GB/s and pd-balanced of 200 GB at 0.20 GB/s" in text
+    assert "about 27 s, limited by pd-balanced of 200 GB. On a new node, its container starts in about 230 s" in text
+
+
+def test_the_estimate_names_what_each_faster_setting_would_take() -> None:
+    assert str(estimate()).endswith(
+        "Estimates with other settings: imageStreaming 20 s, secondaryBootDisk 8 s, modelCache.reader: streamer 4 s."
+    )
+    assert str(estimate(cache=None)).endswith("modelCache.reader: streamer 4 s.")
+
+
+def test_the_page_shows_the_estimates_of_its_example() -> None:
+    page = Path("docs/model-cache.md").read_text()
+    assert str(estimate()) in page.replace("\n", " ")
+    for key, took in (("imageStreaming: true", 20), ("secondaryBootDisk", 8), ("modelCache.reader: streamer", 4)):
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{key}`"))
+        assert f"| {took} s |" in row
+
+
+def on_pool(image: str, **pool: Any) -> cold_start.ColdStart:
+    config = example(image=image)
+    config["gke-ai:gpuPools"][0] |= pool
+    (found,) = estimates(config)
+    return found
+
+
+MIRRORED = "us-central1-docker.pkg.dev/example/docker-hub/vllm/vllm-openai:v0.31.0"
+
+
+@pytest.mark.parametrize(
+    ("image", "pool", "text"),
+    [
+        (MIRRORED, {}, "starts in about 230 s (its image pulled)."),
+        (MIRRORED, {"imageStreaming": True}, "starts in about 20 s (imageStreaming). Estimates with other settings: "),
+        (MIRRORED.replace("us-central1-", "us-"), {"imageStreaming": True}, "about 20 s (imageStreaming)."),
+        (MIRRORED.replace("us-central1-", "us-east4-"), {"imageStreaming": True}, "about 230 s (its image pulled)."),
+        ("vllm/vllm-openai:v0.31.0", {"imageStreaming": True}, "about 230 s (its image pulled)."),
+        (
+            "vllm/vllm-openai:v0.31.0",
+            {"imageStreaming": True, "secondaryBootDisk": "global/images/vllm"},
+            "about 8 s (secondaryBootDisk). Estimates with other settings: modelCache.reader: streamer 4 s.",
+        ),
+    ],
+)
+def test_a_container_starts_by_how_its_image_reaches_the_node(image: str, pool: dict[str, Any], text: str) -> None:
+    assert text in str(on_pool(image, **pool))
+
+
+def on_two_gpus(**keys: Any) -> dict[str, Any]:
+    config = example({"reader": "streamer"}, gpus=2, **keys)
+    config["gke-ai:gpuPools"][0]["machineType"] = "g2-standard-24"
+    return config
+
+
+def test_several_gpus_divide_the_reading_of_the_streamer() -> None:
+    (found,) = estimates(on_two_gpus())
+    assert found.seconds == pytest.approx(SIZE / (2 * STREAMS * PER_STREAM))
+
+
+def test_a_server_without_the_flag_reads_the_model_once_per_gpu() -> None:
+    for keys in (
+        {"image": "vllm/vllm-openai:v0.20.1"},
+        {"arguments": ['--model-loader-extra-config={"concurrency":8}']},
+    ):
+        (found,) = estimates(on_two_gpus(**keys))
+        assert found.seconds == pytest.approx(SIZE / (STREAMS * PER_STREAM))
+
+
+def test_a_server_with_several_gpus_shares_the_reading_of_the_streamer() -> None:
+    def flags(config: dict[str, Any]) -> list[str]:
+        (server,) = load_stack(config).servers
+        return [flag for flag in server.section.flags if flag.startswith("--model-loader-extra-config")]
+
+    assert flags(on_two_gpus()) == ['--model-loader-extra-config={"distributed":true}']
+    assert flags(on_two_gpus(image="vllm/vllm-openai:v0.20.1")) == []
+    assert flags(example({"reader": "streamer"})) == []
+    assert flags(example(gpus=2) | {"gke-ai:gpuPools": on_two_gpus()["gke-ai:gpuPools"]}) == [], "a mounted bucket"
+
+
+def test_a_pool_that_streams_images_warns_of_an_image_that_it_pulls() -> None:
+    def warned(image: str, **pool: Any) -> list[str]:
+        config = example(image=image)
+        config["gke-ai:gpuPools"][0] |= pool
+        return warnings.images_without_streaming(load_stack(config).servers)
+
+    hub = "docker.io/vllm/vllm-openai:v0.31.0"
+    assert warned(hub, imageStreaming=True) == [
+        "gke-ai:serving[0].image: docker.io/vllm/vllm-openai:v0.31.0 is not in Artifact Registry in us-central1, so "
+        "gke-ai:gpuPools[0].imageStreaming does not apply to it. "
+        "Set us-central1-docker.pkg.dev/PROJECT/REPOSITORY/vllm/vllm-openai:v0.31.0, of a remote repository of its "
+        "registry."
+    ]
+    assert warned(MIRRORED, imageStreaming=True) == warned(hub) == []
+    assert warned(hub, imageStreaming=True, secondaryBootDisk="global/images/vllm") == []
+
+
+def test_a_cache_in_memory_and_the_streamer_are_limited_by_cloud_storage() -> None:
+    for cache, image in (({"fileCacheMedium": "memory"}, None), ({"reader": "streamer"}, "vllm/vllm-openai:v0.11.2")):
+        assert estimate(cache=cache, image=image).seconds == pytest.approx(SIZE / (STREAMS * PER_STREAM))
+
+
+def test_a_download_from_hugging_face_passes_the_disk_too() -> None:
+    found = estimate(cache=None)
+    assert [part.name for part in found.parts] == ["Hugging Face", "pd-balanced of 200 GB"]
+    assert found.seconds == pytest.approx(SIZE / DISK)
+
+
+def test_the_slowest_part_decides() -> None:
+    assert seconds(100, [Way("a", 10), Way("b", 5)]) == 20
+    assert ways("hub", None) == [Way("Hugging Face", HUB)]
+
+
+def test_a_model_of_unknown_size_has_no_estimate() -> None:
+    assert estimates(example({"fileCache": "20Gi"}, model="example/unheard-of")) == []
+
+
+def test_a_measurement_replaces_the_estimate(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(
+        "durations:\n- {step: modelLoad, of: llm/gemma, seconds: 41, maxSeconds: 60, count: 3, "
+        "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
+    )
+    (found,) = estimates(example() | {"gke-ai:calibration": str(file)})
+    assert found.seconds == 41
+    assert str(found).startswith("Cold start: llm/gemma loads its model in 41 s, as measured. On a new node,")
+    assert "modelCache" not in str(found), "no estimate stands beside a measurement"
+
+
+def test_a_measured_start_of_the_container_replaces_its_estimate(tmp_path: Path) -> None:
+    file = tmp_path / "calibration.yaml"
+    file.write_text(
+        "durations:\n- {step: containerStart, of: llm/gemma, seconds: 33, maxSeconds: 60, count: 3, "
+        "measuredOn: 2026-11-01, gkeVersion: '1.34'}\n"
+    )
+    (found,) = estimates(example() | {"gke-ai:calibration": str(file)})
+    assert "Its container starts in 33 s, as measured. Estimates with other settings: modelCache.reader" in str(found)
+
+
+def test_the_report_has_a_section_with_the_estimates() -> None:
+    event = {"diagnosticEvent": {"severity": "info", "message": f"{estimate()}\n"}}
+    preview = Preview("dev", events=tuple(kept for kept in [of_interest(event)] if kept))
+    text = page(plan(preview), verdict(preview), Options())
+    assert "## Cold starts" in text
+    assert "- llm/gemma reads 5.2 GB by Cloud Storage" in text
+
+
+def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
+    servers = [{"namespace": "llm", "name": name, "coldStartSeconds": s} for name, s in (("a", 94), ("b", 0))]
+    deployments: list[Mapping[str, Any]] = [
+        {
+            "metadata": {"namespace": "llm", "name": name},
+            "spec": {"replicas": 2, "template": {"metadata": {"labels": {QUEUE_LABEL: "q"}}}},
+            "status": {"readyReplicas": 1},
+        }
+        for name in "ab"
+    ]
+    snapshot = status.ClusterObjects(deployments=deployments, cold_starts=cold_starts({"servers": servers}))
+    assert list(status.server_rows(snapshot)) == [
+        ("llm/a", "1 of 2", "1", "about 94 s"),
+        ("llm/b", "1 of 2", "1", "–"),
+    ]

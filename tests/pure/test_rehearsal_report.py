@@ -1,0 +1,270 @@
+"""A forecast in words: one sentence, tables, a section of the report, and a picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import combinations, pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from gke_ai.forecast.forecast import (
+    Accelerators,
+    Count,
+    Eviction,
+    Forecast,
+    Interruption,
+    Lane,
+    Nodes,
+    Server,
+    Start,
+    Wait,
+)
+from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
+from gke_ai.registered.prices import Prices
+from gke_ai.registered.report.page import SHORTENED, rehearsed
+from gke_ai.svg import width
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
+from tests.pure.test_rehearsal_headline import RECORDED
+from tests.recorder import ROOT
+
+GEMMA = "serving/deployment/gemma"
+QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
+BUSY = replace(
+    QUIET,
+    compression=60.0,
+    evictions=(
+        Eviction("training/job/a", "gpus", 20, "Preempted", "InCohortReclamation", GEMMA, "l4", 30),
+        Eviction("training/job/b", "gpus", 20, "Preempted", "InClusterQueue", GEMMA, "l4", 31),
+    ),
+    starts=(Start(GEMMA, "gpus", 30, "l4", 40, 4, 2),),
+    waits=(
+        Wait("training/job/a", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait("training/job/b", "gpus", 20, "Pending", "4 more GPUs in flavor l4"),
+        Wait("training/job/old", "gpus", 20, "Pending", "1 more GPUs in flavor l4", before=True),
+    ),
+    nodes=(Nodes("cheap", "spot", "g2-standard-12", "nvidia-l4", 1, 0, 4, 0, 4),),
+    servers=(Server("serving/gemma", "gpus", 3, 3, 3, 3, 2, 360),),
+    accelerators=(Accelerators("nvidia-l4", "spot", "g2-standard-12", 1, 0, 4, 0, 4, 0.0, 1.5),),
+    lanes=(
+        Lane("workload", "training/job/a", ((0, "running"), (30, "evicted"))),
+        Lane("server", "serving/gemma", ((0, Count(3, 3)), (60, Count(2, 3)), (420, Count(3, 3)))),
+        Lane("nodes", "cheap", ((0, Count(0, 0)), (30, Count(0, 4)), (210, Count(4, 4)))),
+    ),
+)
+
+
+def test_a_picture_has_no_bar_for_a_server_or_a_pool_that_does_not_exist() -> None:
+    steps = ((0, Count(0, 0)), (300, Count(1, 1)))
+    picture = rehearsal_picture.drawn(
+        replace(QUIET, lanes=(Lane("server", "llm/new", steps), Lane("nodes", "l4", steps)))
+    )
+    assert "0 of 0" not in picture
+    assert picture.count("1 of 1") == 2
+
+
+def test_one_sentence_says_what_merging_does() -> None:
+    assert rehearsal_headline.sentence(BUSY) == (
+        "Merging this evicts 2 runs (2 wait at the end), keeps 2 of 3 replicas of gemma for 6 minutes, "
+        "starts 2 replicas and asks for 4 Spot nodes."
+    )
+
+
+def test_a_change_without_effect_says_so() -> None:
+    assert "changes nothing in the queue" in rehearsal_headline.sentence(QUIET)
+
+
+@pytest.mark.parametrize(
+    ("changed", "part"),
+    [
+        ({"evictions": (Eviction(GEMMA, "gpus", 30, "Preempted", count=2),)}, "evicts 2 replicas"),
+        (
+            {
+                "evictions": tuple(
+                    Eviction("t/job/a", "gpus", 10, reason) for reason in ("Preempted", "InactiveWorkload")
+                )
+            },
+            "evicts 1 run.",
+        ),
+        ({"waits": (Wait("t/job/new", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
+        ({"interruptions": (Interruption("t/job/a", "node pool l4", 4),)}, "restarts 1 run"),
+        ({"nodes": (Nodes("l4", "onDemand", "g2-standard-24", went=2),)}, "gives back 2 nodes"),
+        ({"nodes": (Nodes("l4", "flexStart", "g2-standard-24", "nvidia-l4", came=1),)}, "asks for 1 flex-start node."),
+    ],
+)
+def test_each_effect_is_in_the_sentence(changed: dict[str, tuple[object, ...]], part: str) -> None:
+    assert part in rehearsal_headline.sentence(replace(QUIET, **changed))  # type: ignore[arg-type]
+
+
+def test_an_unsettled_result_says_so() -> None:
+    unsettled = replace(BUSY, settled=False)
+    assert "had not settled after 10 minutes" in rehearsal_headline.sentence(unsettled)
+    assert "intermediate state" in rehearsal.remarks(unsettled)[0]
+
+
+def test_the_result_says_how_much_time_is_compressed() -> None:
+    (_, time) = rehearsal.remarks(BUSY)
+    assert "60 times as fast" in time
+    assert "at their own speed" in time
+
+
+def test_who_is_evicted_by_whom_and_why_is_in_the_tables() -> None:
+    tables = {title: rows for title, _, rows in rehearsal.tables(BUSY)}
+    assert tables["Evicted"][0][-1] == f"preempted by {GEMMA}: the cohort takes back the quota that it borrows"
+    assert tables["Started"][0][0] == f"{GEMMA} (2 replicas)"
+    assert [row[3] for row in tables["Waiting at the end"]] == ["the change", "the change", "before the change"]
+    assert tables["Nodes"] == [("cheap", "g2-standard-12", "Spot", "0", "4", "0", "4")]
+    assert "Interrupted" not in tables
+
+
+def test_only_waits_that_the_change_causes_are_listed_if_there_are_many() -> None:
+    old = tuple(Wait(f"t/job/{number:02}", "gpus", 20, "Pending", "quota", before=True) for number in range(40))
+    many = replace(BUSY, waits=(*BUSY.waits[:2], *old))
+    (rows,) = (rows for title, _, rows in rehearsal.tables(many) if title == "Waiting at the end")
+    assert [row[0] for row in rows] == ["training/job/a", "training/job/b"]
+    assert "40 more workloads waited before the change and still wait." in rehearsal.remarks(many)
+
+
+def test_cost_is_that_of_the_price_table() -> None:
+    prices = Prices("EUR", "2026-11-20", {"g2-standard-12/spot": Decimal("0.5")})
+    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, prices) if title == "Accelerators")
+    assert row[-2:] == ("0.0 → 1.5", "0.00 → 2.00")
+    (row,) = next(rows for title, _, rows in rehearsal.tables(BUSY, Prices("EUR", "", {})) if title == "Accelerators")
+    assert row[-1] == "no price"
+
+
+def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
+    section = rehearsed(BUSY, None)
+    full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
+    assert "| training/job/a | gpus | 20 | l4 |" in full
+    assert rehearsal_headline.sentence(BUSY) in short
+    assert SHORTENED in short
+    assert "| training/job/a" not in short
+
+
+def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Path) -> None:
+    file, page = tmp_path / "out.json", tmp_path / "page.md"
+    file.write_text(BUSY.written())
+    source = str(ROOT / "tests" / "recorded_reports" / "change.json")
+    words = ["--from", source, "--rehearsal", str(file), "--output", str(page), "--graph", "none"]
+    gke_ai("report", *words)
+    title, summary, *_ = [line for line in page.read_text().splitlines() if line]
+    assert title.startswith("# Preview of")
+    assert "**Merging this evicts 2 runs (2 wait at the end)," in summary
+    assert "## In the queue" in page.read_text()
+
+
+def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    file.write_text("{}")
+    with pytest.raises(Stop, match=r"cannot be used: it is not the result of .*Run `gke-ai rehearse"):
+        gke_ai("report", "--rehearsal", file, "--from", file)
+
+
+def test_names_from_a_cluster_cannot_break_the_page() -> None:
+    hostile = replace(QUIET, notes=("a | b <script> @team",))
+    assert "<script>" not in "\n".join(rehearsed(hostile, None).written(True))
+
+
+def test_the_picture_has_a_lane_for_each_run_server_and_pool() -> None:
+    picture = rehearsal_picture.drawn(BUSY)
+    ElementTree.fromstring(picture)
+    for text in ("training/job/a", "serving/gemma", "cheap", "2 of 3", "Ready nodes", "evicted"):
+        assert text in picture
+
+
+def test_a_picture_without_lanes_is_still_a_picture() -> None:
+    ElementTree.fromstring(rehearsal_picture.drawn(QUIET))
+
+
+def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
+    lanes = tuple(Lane("workload", f"t/job/{number}", ((0, "waiting"),)) for number in range(40))
+    assert "16 more are not shown." in rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
+
+
+def test_the_picture_of_an_upgrade_says_when_it_is_complete() -> None:
+    assert "The change is applied" in rehearsal_picture.drawn(BUSY)
+    assert "The change is refused" in rehearsal_picture.drawn(replace(BUSY, refused="quota"))
+    assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, upgrade=True))
+
+
+def test_interruptions_have_their_number_and_duration_in_the_table() -> None:
+    upgraded = replace(BUSY, interruptions=(Interruption("t/job/a", "node pool l4", 4, 200, 2, 900),))
+    (rows,) = (rows for title, _, rows in rehearsal.tables(upgraded) if title == "Interrupted")
+    assert rows == [("t/job/a", "4", "2", "3 min", "15 min", "node pool l4")]
+
+
+# A run that is admitted, runs and is evicted within seconds, and replicas that change at the very end.
+CHANGES = ((0, "waiting"), (2, "starting"), (3, "no nodes"), (4, "running"), (5, "interrupted"), (6, "evicted"))
+NARROW = replace(
+    QUIET,
+    lanes=(
+        Lane("workload", "training/job/a", CHANGES),
+        Lane(
+            "server",
+            "serving/gemma",
+            ((0, Count(3, 3)), (590, Count(0, 12)), (594, Count(11, 12)), (598, Count(12, 12))),
+        ),
+        Lane("nodes", "cheap", ((0, Count(4, 4)),)),
+    ),
+)
+PICTURED = {**RECORDED, "narrow": NARROW, "busy": BUSY}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A text of a picture that begins at its x, with its edges."""
+
+    text: str
+    bold: bool
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def overlaps(self, other: Words) -> bool:
+        beside = self.right <= other.left or other.right <= self.left
+        return not beside and self.top < other.bottom and other.top < self.bottom
+
+
+def words(picture: str) -> list[Words]:
+    found = []
+    for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"):
+        x, y, size = (float(element.attrib[key]) for key in ("x", "y", "font-size"))
+        if "text-anchor" not in element.attrib:
+            text, bold = element.text or "", "font-weight" in element.attrib
+            found.append(Words(text, bold, x, y - 0.8 * size, x + width(text, size, bold), y))
+    return found
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_every_bar_of_a_picture_has_its_state_as_text(name: str) -> None:
+    forecast = PICTURED[name]
+    states = Counter(
+        str(state)
+        for lane in forecast.lanes
+        for (begin, state), (end, _) in pairwise([*lane.steps, (max(forecast.seconds, 60), "")])
+        if end > begin and str(state) not in ("gone", "0 of 0")
+    )
+    written = Counter(found.text for found in words(rehearsal_picture.drawn(forecast)) if found.bold)
+    assert states
+    assert {state: count for state, count in states.items() if written[state] != count} == {}
+
+
+@pytest.mark.parametrize("name", PICTURED)
+def test_texts_of_a_picture_are_inside_it_and_do_not_overlap(name: str) -> None:
+    picture = rehearsal_picture.drawn(PICTURED[name])
+    wide, high = (float(ElementTree.fromstring(picture).attrib[side]) for side in ("width", "height"))
+    found = words(picture)
+    assert [one.text for one in found if one.left < 0 or one.top < 0 or one.right > wide or one.bottom > high] == []
+    assert [(one.text, other.text) for one, other in combinations(found, 2) if one.overlaps(other)] == []
+
+
+def test_only_a_bar_without_room_for_its_text_has_it_above() -> None:
+    top = {found.text: found.top for found in words(rehearsal_picture.drawn(NARROW)) if found.bold}
+    assert top["starting"] < top["running"] < top["evicted"], "the earlier, the higher"
+    assert top["0 of 12"] < top["11 of 12"] < top["12 of 12"] < top["3 of 3"]

@@ -1,0 +1,398 @@
+"""The parts of a rehearsal that need no cluster: configurations, delays, the engine's output, the copy of a base."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import pytest
+import yaml
+
+from emulator import delay
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
+from gke_ai.forecast.forecast import Forecast
+from gke_ai.forecast.rehearse import command, configurations, delays, prepared
+from gke_ai.forecast.rehearse.differences import Difference
+from gke_ai.forecast.rehearse.engine import Update
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse.watching import Recorder
+from gke_ai.forecast.render.rehearsal import remarks
+from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.forecast.snapshot.command import read_file
+from gke_ai.forecast.timeline import Timeline
+from gke_ai.ops.stack import ROOT
+from gke_ai.settings.calibration import Calibration, Duration, Step
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
+from tests.pure.test_imports import MAY_IMPORT
+
+
+def written(path: Path, **config: object) -> Path:
+    """A configuration file."""
+    path.write_text(yaml.safe_dump({"config": {f"gke-ai:{key}": value for key, value in config.items()}}))
+    return path
+
+
+# ---------------------------------------------------------------------------------------------------- configurations
+def test_base_of_another_file_is_the_stack_file_of_the_working_tree(tmp_path: Path) -> None:
+    changed = written(tmp_path / "changed.yaml", serving=[])
+    assert configurations.base("prod", None, changed, tmp_path) == ROOT / "Pulumi.prod.yaml"
+
+
+def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+    file = written(tmp_path / "Pulumi.prod.yaml", size=1)
+    git("init", "--initial-branch=main")
+    git("add", ".")
+    git("commit", "--message=base")
+    git("switch", "--create=change")
+    written(file, size=2)
+    git("commit", "--all", "--message=change")
+    written(file, size=3)  # not committed
+    base = configurations.base("prod", None, configurations.changed("prod", None), tmp_path / "folder")
+    assert yaml.safe_load(base.read_text()) == {"config": {"gke-ai:size": 1}}
+    assert configurations.differing_keys(base, file) == ["size"]
+
+
+def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop, match=r"--config changed\.yaml"):
+        configurations.changed("none", None)
+    with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
+        configurations.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
+    monkeypatch.setattr(configurations, "ROOT", tmp_path)
+    with pytest.raises(Stop, match="--base FILE"):
+        configurations.base("prod", None, written(tmp_path / "Pulumi.prod.yaml"), tmp_path)
+
+
+def test_invalid_yaml_is_refused_before_an_emulator_starts(tmp_path: Path) -> None:
+    file = tmp_path / "changed.yaml"
+    file.write_text("config: [")
+    with pytest.raises(Stop, match="is not valid YAML"):
+        configurations.changed("prod", file)
+
+
+def test_a_scratch_copy_has_no_encrypted_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "Pulumi.prod.yaml"
+    secret = {"secure": "v1:abc"}
+    source.write_text(
+        yaml.safe_dump(
+            {
+                "secretsprovider": "gcpkms://x",
+                "environment": ["x/y"],
+                "config": {"gke-ai:hfToken": secret, "gke-ai:a": 1},
+            }
+        )
+    )
+    monkeypatch.setattr(Scratch, "run", lambda *_: '{"missing": null}')
+    copy = Scratch(tmp_path / "scratch").prepare("base", source)
+    assert yaml.safe_load(copy.read_text()) == {"config": {"gke-ai:a": 1}}
+
+
+def test_what_a_configuration_expects_is_created_in_the_scratch_emulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    missing = ['{"missing": {"what": "no cluster", "command": "emulator/run existing create ai"}}', '{"missing": null}']
+
+    def run(_: Scratch, *words: str) -> str:
+        commands.append(words)
+        return missing.pop(0) if words[0] == "ready" else ""
+
+    monkeypatch.setattr(Scratch, "run", run)
+    Scratch(tmp_path / "scratch").prepare("base", written(tmp_path / "c.yaml"))
+    assert commands[1] == ("existing", "create", "ai")
+
+
+# ----------------------------------------------------------------------------------------------------------- delays
+def test_every_capacity_mode_has_a_duration_with_a_source() -> None:
+    assert NODE_READY.keys() == MODES.keys()
+    for duration in (*NODE_READY.values(), CONTAINER_START, MODEL_LOAD):
+        assert duration.source.startswith(("https://", "assumption: "))
+
+
+def test_durations_are_compressed_into_delays_that_the_emulator_accepts() -> None:
+    stated = delays.arguments(delays.durations(Calibration()), 60)
+    assert "node/spot=3" in stated
+    assert f"server={round((CONTAINER_START.seconds + MODEL_LOAD.seconds) / 60, 2):g}" in stated
+    assert delays.longest(stated) == 10  # an idle node stays for ten minutes
+    assert all(delay._is_key(key.partition("=")[0]) for key in stated)
+
+
+def test_measured_durations_replace_those_of_the_catalog_and_say_so() -> None:
+    def measured(step: Step, of: str, seconds: int) -> Duration:
+        day = datetime.date(2026, 11, 20)
+        return Duration(
+            step=step, of=of, seconds=seconds, max_seconds=seconds, count=3, measured_on=day, gke_version="1.36"
+        )
+
+    calibration = Calibration(
+        durations=[
+            measured("modelLoad", "llm/gemma", 360),
+            measured("nodeReady", "g2-standard-24", 90),
+            measured("clusterReady", "c", 600),
+        ]
+    )
+    stated = delays.durations(calibration)
+    assert [entry.source for entry in stated if entry.of == "llm/gemma"] == ["measured on 2026-11-20, 3 observations"]
+    assert not [entry for entry in stated if entry.step == "clusterReady"]
+    arguments = delays.arguments(stated, 60)
+    assert "server/llm/gemma=9.83" in arguments  # 230 s of the catalog, 360 s measured
+    assert "node/g2-standard-24=1.5" in arguments
+
+
+# ----------------------------------------------------------------------------------------------------------- engine
+OUTPUT = """\
+Updating (prod):
+@ updating....
+ ~  kubernetes:apps/v1:Deployment serving/gemma updating (0s) [diff: ~spec]
+ +  gcp:container:NodePool l4 creating (0s)
+ +  gcp:container:NodePool l4 created (3s)
+"""
+FAILURE = """\
+Diagnostics:
+  pulumi:pulumi:Stack (gke-ai-prod):
+    error: gke-ai:serving[0].gpus: 3 GPUs do not fit.
+
+Resources:
+    3 unchanged
+"""
+
+
+def update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str) -> Update:
+    """An update that has printed something."""
+    monkeypatch.setattr(Scratch, "start", lambda *_: None)
+    (tmp_path / "change.yaml").touch()
+    running = Update(Scratch(tmp_path), "prod", tmp_path / "change.yaml")
+    (tmp_path / "change.log").write_text(output)
+    return running
+
+
+def test_the_resource_that_pulumi_waits_for_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert update(tmp_path, monkeypatch, OUTPUT).waits_for() == "Deployment serving/gemma"
+
+
+def test_the_reason_of_a_failure_is_shown_without_the_display_of_pulumi(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = update(tmp_path, monkeypatch, OUTPUT + FAILURE).errors()
+    assert "3 GPUs do not fit" in errors
+    assert "unchanged" not in errors
+    assert "updating" not in errors
+
+
+def test_a_failure_names_resources_as_the_configuration_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    urn = "urn:pulumi:prod::gke-ai::gke-ai:index:KueueStack$kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue::llm/lq"
+    policies = f"Policies:\n    ✅ gke-ai@v1.0.0 (local: policy)\n    ❌ {urn}: no\nResources:\n    1 updated\n"
+    assert update(tmp_path, monkeypatch, policies).errors().split() == ["❌", "LocalQueue", "llm/lq:", "no"]
+
+
+def test_a_failure_has_no_estimates_beside_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Diagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    Cold start: llm/gemma reads 5 GB.\n    error: no\n"
+    assert update(tmp_path, monkeypatch, text).errors().splitlines()[1:] == ["    error: no"]
+
+
+def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
+    assert update(tmp_path, monkeypatch, OUTPUT + component).done() == ["created NodePool l4"]
+
+
+def test_a_replacement_whose_creation_failed_has_only_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted = " -- gcp:container:NodePool l4 deleted original (2s)\n +- gcp:container:NodePool l4 replaced (0s)\n"
+    failed = " ++ gcp:container:NodePool l4 **creating failed** error: no capacity\n"
+    assert update(tmp_path, monkeypatch, deleted + failed).done() == ["deleted NodePool l4"]
+    created = " ++ gcp:container:NodePool l4 created replacement (3s)\n"
+    assert update(tmp_path, monkeypatch, deleted + created).done() == ["replaced NodePool l4"]
+    first = (
+        " ++ kubernetes:core/v1:Secret a created replacement (0s)\n -- kubernetes:core/v1:Secret a deleted original\n"
+    )
+    assert update(tmp_path, monkeypatch, first).done() == ["replaced Secret a"]
+
+
+def test_a_run_that_leaves_the_stack_is_named_because_it_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the run of before a change, beside which the changed one is created."""
+    kept = " -  kubernetes:batch/v1:Job llm/train-0a1b2c deleted[retain] (0s)\n"
+    service = " -  kubernetes:core/v1:Service llm/train-0a1b2c deleted[retain] (0s)\n"
+    running = update(tmp_path, monkeypatch, kept + service)
+    assert running.notes() == [
+        "Run llm/train-0a1b2c leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
+    ]
+    assert running.done() == []
+    assert update(tmp_path, monkeypatch, kept.replace("[retain]", "")).notes() == []
+
+
+def test_a_failure_without_diagnostics_shows_what_was_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert update(tmp_path, monkeypatch, "gcp:project is missing\n").errors() == "gcp:project is missing"
+
+
+# -------------------------------------------------------------------------------------------------------- kept bases
+def test_a_kept_base_belongs_to_its_stack_and_configuration(tmp_path: Path) -> None:
+    one, other = written(tmp_path / "one.yaml", size=1), written(tmp_path / "other.yaml", size=2)
+    assert prepared.key("prod", one) == prepared.key("prod", one)
+    assert len({prepared.key("prod", one), prepared.key("dev", one), prepared.key("prod", other)}) == 3
+
+
+def test_a_kept_base_belongs_to_the_measurements_that_its_configuration_names(tmp_path: Path) -> None:
+    measured = tmp_path / "calibration.yaml"
+    config = written(tmp_path / "config.yaml", calibration=str(measured))
+    measured.write_text("nodes: []")
+    before = prepared.key("prod", config)
+    duration = {"step": "modelLoad", "of": "llm/gemma", "seconds": 360, "maxSeconds": 400, "count": 3}
+    measured.write_text(
+        yaml.safe_dump({"durations": [{**duration, "measuredOn": datetime.date(2026, 11, 20), "gkeVersion": "1.36"}]})
+    )
+    assert prepared.key("prod", config) != before
+
+
+def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() -> None:
+    needed = set[str]()
+    folders = ["__main__"]
+    while folders:
+        new = MAY_IMPORT[folders.pop()] - needed
+        needed |= new
+        folders += new
+    sources = {source.removeprefix("gke_ai/").removesuffix(".py") for source in prepared.SOURCES}
+    assert {name.partition(".")[0] for name in needed} <= sources
+
+
+# ---------------------------------------------------------------------------------------------------------- command
+class QuietCluster:
+    """A recorder of a cluster in which nothing happens."""
+
+    quiet = 60.0
+
+    def settle(self, *_: object) -> bool:
+        FailsLater.runs = False
+        return True
+
+    def begin(self) -> None: ...
+
+    def applied(self) -> None: ...
+
+    def timeline(self, settled: bool) -> Timeline:
+        return Timeline((), 0, 1, settled)
+
+
+class FailsLater:
+    """An update that waits for a resource, and fails while the cluster is watched."""
+
+    runs = True
+    quiet = 60.0
+
+    def __init__(self, *_: object) -> None:
+        FailsLater.runs = True
+
+    def waits_for(self) -> str:
+        return "Deployment serving/gemma"
+
+    def succeeded(self) -> bool:
+        return False
+
+    def errors(self) -> str:
+        return "serving/gemma: progress deadline exceeded"
+
+    def notes(self) -> list[str]:
+        return []
+
+    def stop(self) -> None: ...
+
+
+def rehearsed(update: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forecast:
+    """The forecast of a change, applied by an update without a cluster."""
+    monkeypatch.setattr(Scratch, "run", lambda *_: "")
+    stated, quiet = delays.durations(Calibration()), cast("Recorder", QuietCluster())
+    return command._change(Scratch(tmp_path), command.Options(), update, "serving", stated, quiet)
+
+
+def test_an_update_that_fails_while_the_cluster_is_watched_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecast = rehearsed(FailsLater, tmp_path, monkeypatch)
+    assert forecast.notes == ("pulumi up failed in the end: serving/gemma: progress deadline exceeded",)
+
+
+class Refused(FailsLater):
+    """An update that the cluster refuses when a part of it is applied."""
+
+    def __init__(self, *_: object) -> None:
+        FailsLater.runs = False
+
+    def done(self) -> list[str]:
+        return ["created Job llm/train"]
+
+
+def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forecast = rehearsed(Refused, tmp_path, monkeypatch)
+    assert forecast.refused == "serving/gemma: progress deadline exceeded"
+    assert forecast.notes == ("Before it was refused, the change had created Job llm/train.",)
+    assert sentence(forecast).startswith("The change is refused when a part of it is applied already: that part ")
+    assert remarks(forecast)[0] == "The change is refused: serving/gemma: progress deadline exceeded"
+
+
+TWO_SIGNALS = """
+import os, signal, subprocess
+from gke_ai.forecast.rehearse.command import stop_at_signals
+stop_at_signals()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+finally:
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGTERM)
+    subprocess.run(["bash", "-c", "kill -INT $$; kill -TERM $$; echo cleaned up"], check=True)
+"""
+
+
+def test_a_second_ctrl_c_does_not_stop_the_cleaning_up() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_SIGNALS], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "cleaned up\n"
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "The rehearsal was stopped.")
+
+
+def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
+    file = written(tmp_path / "same.yaml", size=1)
+    assert command.rehearse(command.Options("prod", file, file)) is None
+
+
+def test_empty_options_are_not_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The action for manifests passes them."""
+    seen: list[command.Options] = []
+    monkeypatch.setattr(command, "show", seen.append)
+    words = ("--config", "--base", "--snapshot", "--json", "--unavailable")
+    gke_ai("rehearse", *(word for name in words for word in (name, "")))
+    assert seen == [command.Options()]
+
+
+def test_modes_without_capacity_are_read_and_others_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[command.Options] = []
+    monkeypatch.setattr(command, "show", seen.append)
+    gke_ai("rehearse", "--unavailable", "spot, flexStart")
+    assert seen[0].unavailable == ("spot", "flexStart")
+    with pytest.raises(click.BadParameter, match="spots is not a capacity mode"):
+        gke_ai("rehearse", "--unavailable", "spots")
+
+
+def test_differences_from_a_snapshot_are_noted_by_kind() -> None:
+    found = [Difference("Pod", f"llm/{name}", "", "present", "(absent)") for name in "cab"]
+    notes = list(command.summarized([*found, Difference("Node", "n", "", "(absent)", "present")]))
+    assert notes == [
+        "Unlike the snapshot: Node n is additional.",
+        "Unlike the snapshot: Pod llm/a is missing, and 2 more of this kind.",
+    ]
+
+
+def test_a_snapshot_that_cannot_be_read_stops_before_an_emulator_starts(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match="cannot be read"):
+        read_file(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(Stop, match=r"bad\.json"):
+        read_file(tmp_path / "bad.json")

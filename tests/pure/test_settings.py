@@ -1,0 +1,333 @@
+"""Selectors, labels, quotas and names of valid settings; and reading never fails with an exception of Python."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
+from gke_ai.catalog.quantities import GI, parse_quantity
+from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
+from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
+from gke_ai.settings.stack import Quota
+from gke_ai.settings.stack.queues import flavors_of
+from tests.mistakes import PROJECT, good, problems_of
+from tests.pure.test_bad_configuration import SECOND_POOL, on_autopilot
+
+
+def loaded(values: dict[str, Any]) -> ResolvedStack:
+    return load(values, PROJECT)
+
+
+def with_second_pool() -> dict[str, Any]:
+    values = good()
+    values["gpuPools"].append(SECOND_POOL)
+    return values
+
+
+def test_project_stands_in_every_text() -> None:
+    settings = loaded(good())
+    assert settings.settings.buckets[0].name == settings.fine_tunes[0].volume.bucket == "models-my-project"
+
+
+def test_numbers_are_taken_for_quantities() -> None:
+    assert loaded(good()).settings.serving[0].resources.cpu == "4"
+
+
+def test_empty_configuration_is_a_cluster_by_default() -> None:
+    settings = loaded({})
+    assert settings.cluster.mode == "autopilot"
+    assert settings.settings.queues is None
+
+
+def test_empty_sections_are_as_if_left_out() -> None:
+    assert loaded({"serving": None, "cluster": None}) == loaded({})
+
+
+def test_token_in_the_configuration_is_not_this_modules_business() -> None:
+    assert loaded({"hfToken": "anything"}) == loaded({})
+
+
+def test_items_know_their_path() -> None:
+    settings = loaded(with_second_pool())
+    assert settings.pools[1].at("machineType") == "gke-ai:gpuPools[1].machineType"
+    assert settings.queues.flavors[0].at("pools") == "gke-ai:queues.flavors[0].pools"
+    assert settings.cluster.at("mode") == "gke-ai:cluster.mode"
+
+
+def sections_of(section: type[Section]) -> Iterator[type[Section]]:
+    """The section, and all sections that a configuration can have in it."""
+    yield section
+    for field in section.model_fields.values():
+        for inner in reading.section_types(field.annotation):
+            yield from sections_of(inner)
+
+
+def test_every_section_has_a_noun_of_its_own() -> None:
+    for section in sections_of(Settings):
+        assert "noun" in vars(section), f"{section.__name__} has no noun for messages"
+
+
+def test_misspelled_key_of_the_maintenance_is_reported() -> None:
+    values = good()
+    values["cluster"]["maintenance"] = {"window": {"startTim": "2026-01-03T00:00:00Z"}, "exclusion": []}
+    paths = [problem.path for problem in problems_of(values)]
+    assert "gke-ai:cluster.maintenance.exclusion" in paths
+    assert "gke-ai:cluster.maintenance.window.startTim" in paths
+
+
+def test_settings_cannot_be_changed_once_read() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        loaded(good()).cluster.name = "other"  # type: ignore[misc]
+
+
+def test_namespaces_come_once_in_order_of_use() -> None:
+    values = good()
+    values["queues"]["localQueues"].append({"name": "lq", "namespace": "team-a", "clusterQueue": "gpus"})
+    values["buckets"][0]["grants"].append({"namespace": "elsewhere"})
+    assert loaded(values).namespaces == ["llm", "team-a"]
+
+
+def test_selector_is_the_gpu_type_alone_where_one_pool_has_it() -> None:
+    settings = loaded(good())
+    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+
+
+def test_selector_names_the_pool_where_two_have_the_gpu_type() -> None:
+    settings = loaded(with_second_pool())
+    assert settings.servers[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4"}
+
+
+def test_selector_on_autopilot_is_the_accelerator() -> None:
+    settings = loaded(on_autopilot())
+    assert settings.placed_runs[0].node_selector == {GKE_ACCELERATOR: "nvidia-l4"}
+
+
+def test_flavor_labels_distinguish_its_pools_from_others() -> None:
+    settings = loaded(with_second_pool())
+    by_name = {pool.section.name: pool for pool in settings.node_pools}
+    flavors = [
+        Flavor(name="any"),
+        Flavor(name="one", pools=["l4-big"]),
+        Flavor(name="two", pools=["l4", "l4-big"]),
+    ]
+    labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
+    assert labels[0] == {}
+    assert labels[1] == {
+        GKE_ACCELERATOR: "nvidia-l4",
+        GKE_NODEPOOL: "l4-big",
+    }
+    assert labels[2] == {GKE_ACCELERATOR: "nvidia-l4"}
+
+
+def test_stated_quota_is_kept_in_its_words_and_order() -> None:
+    settings = loaded(on_autopilot())
+    quota = settings.cluster_queues[0].quotas[0].texts
+    assert list(quota.items()) == [
+        ("cpu", "72"),
+        ("memory", "288Gi"),
+        (NVIDIA_GPU, "6"),
+        ("ephemeral-storage", "200Gi"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "gpus"),
+    [
+        ({"zones": ["us-central1-a"], "nodesPerZone": 3}, "6"),
+        ({"zones": ["us-central1-a", "us-central1-b"], "nodesPerZone": 2}, "8"),
+        # No zones: those of a regional cluster.
+        ({"nodesPerZone": 1}, "6"),
+        # Bounds are of the whole pool, whatever its zones.
+        ({"zones": ["us-central1-a", "us-central1-b"], "autoscaling": {"maxNodes": 5}}, "10"),
+    ],
+)
+def test_derived_quota_counts_the_pool_at_its_largest(size: dict[str, Any], gpus: str) -> None:
+    values = good()
+    values["gpuPools"][0] = {"name": "l4", "machineType": "g2-standard-24"} | size
+    settings = loaded(values)
+    derived = Quota(FlavorQuota(flavor="l4", quota="derive"), settings.flavors[0], settings.measured)
+    assert derived.texts[NVIDIA_GPU] == gpus
+
+
+def test_pools_without_zones_follow_the_system_pool() -> None:
+    values = good()
+    values["cluster"]["systemPool"] = {"zones": ["us-central1-f"]}
+    del values["gpuPools"][0]["zones"]
+    settings = loaded(values)
+    assert settings.node_pools[0].zones == ("us-central1-f",)
+
+
+def test_gpus_of_a_pool_default_to_those_of_its_machine() -> None:
+    assert GpuPool(name="p", machine_type="g2-standard-48").gpus == ("nvidia-l4", 4)
+    attached = GpuPool(name="p", machine_type="n1-standard-8", accelerator="nvidia-tesla-t4", gpus_per_node=2)
+    assert attached.gpus == ("nvidia-tesla-t4", 2)
+
+
+def test_cluster_queue_is_found_through_the_local_queue_of_the_same_namespace() -> None:
+    values = good()
+    values["queues"]["clusterQueues"].append(
+        {"name": "other", "flavors": [{"flavor": "l4", "quota": {"nvidia.com/gpu": 6}}]}
+    )
+    values["queues"]["localQueues"].insert(0, {"name": "lq", "namespace": "team-a", "clusterQueue": "other"})
+    settings = loaded(values)
+    queue = settings.servers[0].queue
+    assert queue is not None
+    assert queue.section.name == "gpus"
+
+
+def test_priority_is_the_classs_else_the_global_default() -> None:
+    values = good()
+    values["queues"]["priorityClasses"].append({"name": "default", "value": 5, "globalDefault": True})
+    del values["training"][0]["priorityClass"]
+    settings = loaded(values)
+    assert settings.servers[0].priority == 20
+    assert settings.placed_runs[0].priority == 5
+
+
+def test_training_may_go_first_where_the_queue_never_preempts() -> None:
+    values = good()
+    values["queues"]["priorityClasses"][0]["value"] = 30
+    values["queues"]["clusterQueues"][0]["preemption"] = {"withinClusterQueue": "Never"}
+    loaded(values)
+
+
+def test_queue_may_borrow_from_its_cohort() -> None:
+    values = on_autopilot()
+    values["training"][0]["pods"] = 6
+    queue = values["queues"]["clusterQueues"][0]
+    lender = copy.deepcopy(queue) | {"name": "lender"}
+    values["queues"]["clusterQueues"].append(lender)
+    with pytest.raises(BadConfiguration, match="12 GPUs, and cluster queue gpus has at most 6 GPUs"):
+        loaded(values)
+    queue["cohort"] = lender["cohort"] = "all"
+    loaded(values)
+
+
+def test_zone_for_ai_machines_is_taken() -> None:
+    values = good()
+    values["gpuPools"][0]["zones"] = ["us-central1-ai1a"]
+    loaded(values)
+
+
+def test_fuse_sidecar_counts_for_the_node_and_not_for_the_queue() -> None:
+    settings = loaded(good())
+    job = settings.placed_runs[0]
+    assert job.node_request["memory"] == 35 * GI
+    assert job.pod_request == {NVIDIA_GPU: 2}
+    assert settings.servers[0].node_request == {
+        "cpu": Fraction(4),
+        "memory": parse_quantity("30Gi"),
+        "ephemeral-storage": parse_quantity("30Gi"),
+        NVIDIA_GPU: 2,
+    }
+
+
+def test_fixed_name_is_the_name() -> None:
+    values = good()
+    values["training"][0]["fixedName"] = True
+    assert loaded(values).runs[0].object_name == "finetune"
+
+
+def test_same_run_always_has_the_same_name() -> None:
+    values = good()
+    spelled_out = good()
+    spelled_out["training"][0] |= {"epochs": 1, "labels": {}}
+    name = loaded(values).runs[0].object_name
+    assert name == loaded(spelled_out).runs[0].object_name
+    stem, _, digits = name.rpartition("-")
+    assert stem == "finetune"
+    assert len(digits) == 6
+    assert int(digits, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epochs": 2},
+        {"labels": {"a": "b"}},
+        {"resources": {"cpu": "2"}},
+        {"dataset": {"limit": 10}},
+        {"image": "registry.example/other:1"},
+        {"pods": 1},
+    ],
+)
+def test_changed_run_has_another_name(change: dict[str, Any]) -> None:
+    values = good()
+    before = loaded(values).runs[0].object_name
+    values["training"][0] |= change
+    assert loaded(values).runs[0].object_name != before
+
+
+def test_kueue_waits_for_ready_pods_as_long_as_the_slowest_server_takes() -> None:
+    values = good()
+    assert loaded(values).pods_ready_timeout == 3600
+    values["serving"][0]["readyTimeoutSeconds"] = 7200
+    assert loaded(values).pods_ready_timeout == 7200
+    del values["serving"][0]["queue"]
+    assert loaded(values).pods_ready_timeout == 3600, "Kueue does not look at a server outside its queues"
+    values["queues"]["podsReadyTimeoutSeconds"] = 900
+    assert loaded(values).pods_ready_timeout == 900
+
+
+def test_kueue_evicts_nothing_that_waits_for_flex_start_nodes() -> None:
+    values = good()
+    pool = values["gpuPools"][0]
+    del pool["nodesPerZone"]
+    pool |= {"autoscaling": {"maxNodes": 3}, "capacity": {"mode": "flexStart"}}
+    assert loaded(values).pods_ready_timeout == 0
+    pool["capacity"] = {"mode": "spot"}
+    assert loaded(values).pods_ready_timeout == 3600
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from _places(item, (*path, key))
+
+
+def _put(values: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    changed: Any = copy.deepcopy(values)
+    at = changed
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    return dict(changed)
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**12,
+    "",
+    "x",
+    "us-central1-a",
+    "-",
+    [],
+    {},
+    [None],
+    ["x", "x"],
+    {"a": 1},
+    [{}],
+    [[]],
+]
+
+
+@pytest.mark.parametrize("base", [good, on_autopilot])
+def test_no_odd_value_anywhere_ends_in_a_traceback(base: Any) -> None:
+    values = base()
+    for path in _places(values):
+        for odd in ODD:
+            for problem in problems_of(_put(values, path, odd)):
+                assert problem.path, path
+                assert problem.cause, path
+                assert problem.remedy, path

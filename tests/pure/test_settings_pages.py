@@ -1,0 +1,172 @@
+"""The pages of the settings have every key of every class, each with its type, default, meaning and example."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from gke_ai.settings import model
+from gke_ai.settings.model import Section, Settings, descriptions
+from gke_ai.settings.reading import section_types
+from gke_ai.settings.schema import schema
+from gke_ai.settings.secrets import SECRETS
+from maintain.pages.__main__ import FOLDER
+from maintain.pages.settings_keys import rows_of, split
+from maintain.pages.settings_page import link_to, pages
+
+# tests/graph/test_documentation.py compares them with what is generated.
+PAGES = {file.name: file.read_text() for file in (FOLDER / "settings").iterdir()}
+ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)
+UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB"}
+
+
+def sections() -> dict[str, type[Section]]:
+    """Every class that the configuration of a stack can have, by name."""
+    found: dict[str, type[Section]] = {}
+
+    def visit(section: type[Section]) -> None:
+        if section.__name__ not in found:
+            found[section.__name__] = section
+            for field in section.model_fields.values():
+                for inner in section_types(field.annotation):
+                    visit(inner)
+
+    visit(Settings)
+    return found
+
+
+def described() -> Iterator[tuple[str, str, str]]:
+    """Each class that a page describes: the page, the class and the part of the page about it."""
+    for name, text in PAGES.items():
+        for part in re.split(r"^## ", text, flags=re.M):
+            for cls in re.findall(r"In Python: `(\w+)`\.", part):
+                yield name, cls, part
+
+
+def test_every_class_of_a_configuration_is_on_a_page() -> None:
+    classes = {cls for _, cls, _ in described()}
+    assert classes == sections().keys() - {"Settings"}
+    assert set(schema()["$defs"]) <= classes
+
+
+@pytest.mark.parametrize(
+    ("page", "cls", "part"), [pytest.param(*each, id=f"{each[0]}-{each[1]}") for each in described()]
+)
+def test_table_of_a_class_has_all_its_keys(page: str, cls: str, part: str) -> None:
+    section = getattr(model, cls)
+    others = {field.alias for other in re.findall(r"In Python: `(\w+)`\.", part) for field in fields_of(other)}
+    keys = {row["key"] for row in ROWS.finditer(part)}
+    assert {field.alias for field in section.model_fields.values()} <= keys, page
+    assert keys <= others, page
+
+
+def fields_of(cls: str) -> list[Any]:
+    return list(getattr(model, cls).model_fields.values())
+
+
+def test_every_key_of_the_stack_is_on_the_front_page() -> None:
+    keys = re.findall(r"^\| \[?`(?:gke-ai:)(\w+)`", PAGES["README.md"], re.M)
+    assert sorted(keys) == sorted(
+        [*(str(field.alias) for field in Settings.model_fields.values()), *(secret.key for secret in SECRETS)]
+    )
+    for key in ("gcp:project", "gcp:region"):
+        assert f"`{key}`" in PAGES["README.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_key_has_a_type_a_default_a_meaning_and_an_example(name: str) -> None:
+    for row in ROWS.finditer(PAGES[name]):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row["cells"])]
+        if len(cells) != 4:  # the secrets, which have no example
+            continue
+        value_type, default, meaning, example = cells
+        assert all((value_type, default, meaning)), row["key"]
+        assert example or "](#" in value_type, row["key"]
+
+
+def test_types_have_the_names_of_json_schema() -> None:
+    words = re.compile(r"`[^`]*`|\[objects?\]\(#[a-z]+\)|\b(IPv4 range|map|list|of|or|to|more)\b|-?\d[\d.]*|,")
+    types = {re.split(r"(?<!\\)\|", row["cells"])[0] for text in PAGES.values() for row in ROWS.finditer(text)}
+    plain = {word for value_type in types for word in words.sub(" ", value_type).split()}
+    assert plain - {"HF_TOKEN", "GATEWAY_API_KEY"} == {"string", "integer", "number", "boolean", "quantity"}
+
+
+def test_a_section_without_a_guide_has_an_example_of_a_configuration() -> None:
+    """Every page begins with an example, but for waivers: no configuration of this project needs one."""
+    assert [name for name, text in PAGES.items() if "```yaml\n" not in text] == ["waivers.md"]
+
+
+def test_folder_has_no_other_pages() -> None:
+    assert PAGES.keys() == pages().keys()
+
+
+def mistakes(field: Any, description: str) -> list[str]:
+    """What is wrong with the description of a key."""
+    meaning, computed = split(description)
+    unit = next((unit for suffix, unit in UNITS.items() if str(field.alias).endswith(suffix)), "")
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
+    found = ["has no meaning"] if not meaning.endswith(".") else []
+    if "Default" in meaning or re.search(r"\. [A-Z]", computed):
+        found.append("states its default elsewhere than in the last sentence")
+    if computed and (field.is_required() or value not in (None, [], {})):
+        found.append("states a default that the field has")
+    if computed.strip("`.") in ("none", ""):
+        found += ["states no default as one"] if computed else []
+    if unit.lower() not in meaning.lower():
+        found.append(f"lacks its unit, {unit}")
+    return found
+
+
+def test_description_states_meaning_unit_and_default_once() -> None:
+    found = {
+        (cls, name): mistakes(field, descriptions(section)[name])
+        for cls, section in sections().items()
+        for name, field in section.model_fields.items()
+    }
+    assert {key: wrong for key, wrong in found.items() if wrong} == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "description", "mistake"),
+    [
+        (Field(default=3, alias="pods"), "Number of pods. Default: 3.", "a default that the field has"),
+        (Field(default=None, alias="pods"), "Pods. Default: all. More.", "elsewhere"),
+        (Field(default=None, alias="pods"), "Pods. Default: none.", "no default as one"),
+        (Field(default=3, alias="waitSeconds"), "Time to wait.", "lacks its unit"),
+        (Field(default=3, alias="pods"), "", "no meaning"),
+    ],
+)
+def test_a_wrong_description_is_found(field: Any, description: str, mistake: str) -> None:
+    assert [text for text in mistakes(field, description) if mistake in text]
+
+
+class Form(Section):
+    """A class of a test."""
+
+    size: int | None = Field(default=None, ge=1)
+    """Size, in bytes. Default: that of the disk."""
+    names: list[str] = Field(default=[], examples=[["a|b"]])
+    """Names."""
+
+
+def test_a_row_states_type_bounds_and_default_once() -> None:
+    assert list(map(str, rows_of([Form], lambda _: ""))) == [
+        "| `size` | integer, 1 or more | that of the disk | Size, in bytes. | `1` |",
+        "| `names` | list of string | – | Names. | `[a\\|b]` |",
+    ]
+
+
+def test_a_key_of_one_form_names_the_form() -> None:
+    rows = {row.key: str(row) for row in rows_of([model.OnDemand, model.Spot, model.Reservation], lambda _: "")}
+    assert rows["reservation"].startswith("| `reservation`, with `mode: reservation` | string | required |")
+    assert rows["mode"].startswith("| `mode` | `onDemand`, `spot` or `reservation` | `onDemand` |")
+
+
+def test_links_lead_to_the_part_of_a_class() -> None:
+    assert link_to(model.Cluster) == "settings/cluster.md"
+    assert link_to(model.VllmTpu) == "settings/serving.md#engine-vllm-tpu"
+    assert link_to(model.FlavorQuota) == "settings/queues.md#clusterqueuesflavors"

@@ -1,0 +1,574 @@
+"""`verify` on recorded answers of a cluster: one that fits the stack, and each kind of difference."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.nodes import GKE_NODEPOOL, NodeShape
+from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
+from gke_ai.kube.client import Answer
+from gke_ai.ops.verify import command as verify
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
+from gke_ai.ops.verify.claims import Verification
+from gke_ai.ops.verify.durations import measure
+from gke_ai.ops.verify.live import REVIEWS, bucket_command, recorded, take
+from gke_ai.registered.pools import node_shape
+from gke_ai.settings import calibration
+from gke_ai.settings.calibration import Calibration, Duration, NodeFigures
+
+RECORDED = Path(__file__).parent.parent / "recorded" / "0.2.0"
+TODAY = datetime.date(2026, 11, 21)
+VERSION = "v1.34.1-gke.1829001"
+BUCKET = "ai-prod-models-my-project"
+TEAM = "team-a"
+ROLE = [
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "create"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "create"]},
+]
+SUBJECTS = [{"kind": "ServiceAccount", "name": "deployer", "namespace": TEAM}]
+
+Object = dict[str, Any]
+
+
+@dataclass
+class Cluster:
+    """A recorded stack, and the answers of its cluster by request: a body, or a code other than 200."""
+
+    resources: list[Object]
+    answers: dict[str, Any]
+    refused_rights: frozenset[str] = frozenset()
+
+    def ask(self, request: str, body: Mapping[str, Any] | None = None) -> Answer:
+        """Returns the recorded answer. A request without one fails the test."""
+        if request == f"POST {REVIEWS}":
+            assert body
+            resource = body["spec"]["resourceAttributes"]["resource"]
+            return Answer(201, {"status": {"allowed": resource not in self.refused_rights}})
+        assert request in self.answers, f"there is no recorded answer to: {request}"
+        answer = self.answers[request]
+        if isinstance(answer, Answer):
+            return answer
+        return Answer(0 if request.startswith("gcloud") else 200, copy.deepcopy(answer))
+
+    def objects(self, path: str) -> list[Object]:
+        """The objects that the cluster lists under a path."""
+        items: list[Object] = self.answers[f"GET {path}"]["items"]
+        return items
+
+    @property
+    def node(self) -> Object:
+        """The node with accelerators."""
+        return self.objects("/api/v1/nodes")[-1]
+
+    @property
+    def server(self) -> Object:
+        """The pod of the server."""
+        return self.objects("/api/v1/pods")[0]
+
+    def checks(self, measured: Calibration | None = None) -> list[Check]:
+        """Checks every claim."""
+        stack = recorded(self.resources)
+        return Verification(stack, take(stack, self.ask), measured or Calibration()).checks()
+
+    def measured(self) -> Calibration:
+        """Measures the cluster."""
+        stack = recorded(self.resources)
+        return measure(stack, take(stack, self.ask), self.resources, TODAY)
+
+
+def resources_of(name: str) -> list[Object]:
+    """The resources of a recorded state."""
+    resources: list[Object] = json.loads((RECORDED / f"{name}.json").read_text())["resources"]
+    return resources
+
+
+def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
+    """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
+    sizes = Calibration().allocatable(shape)
+    return {
+        "metadata": {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"},
+        "spec": {"taints": taints},
+        "status": {
+            "allocatable": sizes,
+            "capacity": sizes,
+            "conditions": [ready],
+            "nodeInfo": {"kubeletVersion": VERSION},
+        },
+    }
+
+
+def pool_shape(resources: list[Object], name: str) -> NodeShape:
+    """The shape of a recorded pool's nodes."""
+    (pool,) = (
+        pool for pool in recorded(resources).of_type("gcp:container/nodePool:NodePool") if pool.object_name == name
+    )
+    shape = node_shape(pool)
+    assert shape
+    return shape
+
+
+def empty(*paths: str) -> dict[str, Any]:
+    """Answers of a cluster without objects of some kinds."""
+    return {f"GET {path}": {"items": []} for path in paths}
+
+
+COMMON = (
+    *("/api/v1/nodes", "/api/v1/pods", "/api/v1/events"),
+    *("/apis/kueue.x-k8s.io/v1beta2/clusterqueues", "/apis/kueue.x-k8s.io/v1beta2/workloads"),
+)
+
+
+CLUSTERS = (RECORDED.parent.parent / "recorded_answers" / "clusters.yaml").read_text()
+
+
+def answering(name: str, resources: list[Object], shape: NodeShape | None = None, image: str = "image") -> Cluster:
+    """A cluster of the file. By default, its nodes are those of recorded pools."""
+    cluster = yaml.load(CLUSTERS.replace("$IMAGE", image), yaml.CSafeLoader)[name]
+    nodes = [
+        node(node_name, shape or pool_shape(resources, about["labels"][GKE_NODEPOOL]), **about)
+        for node_name, about in cluster["nodes"].items()
+    ]
+    answers = {"GET /version": {"gitVersion": VERSION}, "GET /api/v1/nodes": {"items": nodes}, **cluster["answers"]}
+    return Cluster(resources, empty(*COMMON) | answers)
+
+
+def prod() -> Cluster:
+    """A Standard cluster with a pool of L4 GPUs, Kueue, a server and a tenant's RoleBinding."""
+    resources = resources_of("prod")
+    for resource in resources:
+        if resource["type"].endswith(":ClusterQueue"):
+            (group,) = resource["inputs"]["spec"]["resourceGroups"]
+            quota = {"cpu": "92", "memory": "340Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "400Gi"}
+            group["flavors"][0]["resources"] = [{"name": key, "nominalQuota": text} for key, text in quota.items()]
+            queue = {"metadata": resource["inputs"]["metadata"], "spec": copy.deepcopy(resource["inputs"]["spec"])}
+        if resource["type"] == "gcp:container/cluster:Cluster":
+            resource["created"] = "2026-11-21T09:50:00.123456789Z"
+            (parent,) = (other for other in resources if other["urn"] == resource["parent"])
+            parent["created"] = "2026-11-21T09:44:00.000000001Z"
+        if resource["type"] == "kubernetes:apps/v1:Deployment":
+            image = resource["inputs"]["spec"]["template"]["spec"]["containers"][0]["image"]
+        if resource["type"].endswith("bucketIAMMember:BucketIAMMember"):
+            grant = {"role": resource["inputs"]["role"], "members": [resource["inputs"]["member"]]}
+    rbac = {"metadata": {"name": "submit", "namespace": TEAM}}
+    for kind, more in (
+        ("Role", {"rules": ROLE}),
+        ("RoleBinding", {"roleRef": {"kind": "Role", "name": "submit"}, "subjects": SUBJECTS}),
+    ):
+        token = f"kubernetes:rbac.authorization.k8s.io/v1:{kind}"
+        inputs = {"kind": kind, **rbac, **more}
+        resources.append({"urn": f"urn:pulumi:prod::gke-ai::{token}::{kind}", "type": token, "inputs": inputs})
+    cluster = answering("prod", resources, image=image)
+    cluster.answers |= {
+        "GET /apis/kueue.x-k8s.io/v1beta2/clusterqueues": {"items": [queue]},
+        bucket_command(BUCKET): {"bindings": [grant]},
+    }
+    return cluster
+
+
+def flex_start() -> Cluster:
+    """A Standard cluster with two flex-start TPU pools, of which one has a node."""
+    return answering("flex_start", resources_of("flex-start-tpu"))
+
+
+def compute_class() -> Cluster:
+    """A cluster with a compute class that created a Spot node."""
+    shape = NodeShape("", "g2-standard-24", "nvidia-l4", 2, "default", "spot", "", 100, {}, True)
+    return answering("compute_class", resources_of("cost-optimized-serving"), shape)
+
+
+def shown(checks: list[Check], *states: str) -> list[tuple[str, str, str, str, str]]:
+    """The checks in some states, to be read in a failure."""
+    return [
+        (check.state, check.claim, check.subject, check.relied_on, check.found)
+        for check in checks
+        if not states or check.state in states
+    ]
+
+
+@pytest.mark.parametrize("cluster", [prod, flex_start, compute_class])
+def test_cluster_as_the_stack_relies_on_has_no_fail(cluster: Callable[[], Cluster]) -> None:
+    checks = cluster().checks()
+    assert shown(checks, FAIL) == []
+    assert shown(checks, PASS)
+
+
+def test_every_kind_of_claim_is_compared() -> None:
+    kinds = {
+        check.claim
+        for cluster in (prod(), flex_start(), compute_class())
+        for check in cluster.checks()
+        if check.state == PASS
+    }
+    sizes = {
+        f"{claim} {of}" for claim in ("allocatable", "DaemonSets") for of in ("cpu", "memory", "ephemeral-storage")
+    }
+    assert kinds == sizes | {
+        *("GKE version", "webhook", "grant", "secret", "choice", "label", "driver", "taint", "accelerators", "quota"),
+        *("image", "model load"),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- differences
+@dataclass(frozen=True)
+class Difference:
+    """A difference in a cluster: its name, its cluster, the change, the claim that fails, and both values."""
+
+    name: str
+    cluster: Callable[[], Cluster]
+    plant: Callable[[Cluster], object]
+    claim: str
+    relied_on: str
+    found: str
+
+
+def labeled(key: str, text: str) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.node["metadata"]["labels"].update({key: text})
+
+
+def allocatable(resource: str, text: str) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.node["status"]["allocatable"].update({resource: text})
+
+
+def status_of_server(**changes: Any) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.server["status"]["containerStatuses"][0].update(changes)
+
+
+def answered(request: str, answer: Any) -> Callable[[Cluster], object]:
+    return lambda cluster: cluster.answers.update({request: answer})
+
+
+def older(cluster: Cluster) -> None:
+    cluster.answers["GET /version"]["gitVersion"] = "v1.32.9-gke.1"
+
+
+def older_node(cluster: Cluster) -> None:
+    cluster.node["status"]["nodeInfo"]["kubeletVersion"] = "v1.32.9-gke.1"
+
+
+def no_endpoint(cluster: Cluster) -> None:
+    cluster.objects("/apis/discovery.k8s.io/v1/endpointslices")[0]["endpoints"][0]["conditions"]["ready"] = False
+
+
+def no_registration(cluster: Cluster) -> None:
+    for path in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+        cluster.objects(f"/apis/admissionregistration.k8s.io/v1/{path}").clear()
+
+
+def lost_right(cluster: Cluster) -> None:
+    cluster.refused_rights = frozenset({"jobs"})
+
+
+def quota(resource: str, text: str) -> Callable[[Cluster], object]:
+    def change(cluster: Cluster) -> None:
+        (queue,) = cluster.objects("/apis/kueue.x-k8s.io/v1beta2/clusterqueues")
+        for entry in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+            if entry["name"] == resource:
+                entry["nominalQuota"] = text
+
+    return change
+
+
+def recorded_quota_too_large(cluster: Cluster) -> None:
+    quota("nvidia.com/gpu", "13")(cluster)
+    for resource in cluster.resources:
+        if resource["type"].endswith(":ClusterQueue"):
+            for entry in resource["inputs"]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]:
+                if entry["name"] == "nvidia.com/gpu":
+                    entry["nominalQuota"] = "13"
+
+
+def daemon_requests(cluster: Cluster) -> None:
+    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "5"}}
+
+
+def taint(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"].append({"key": "own", "value": "x", "effect": "NoSchedule"})
+
+
+def no_taint(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"].clear()
+
+
+def slow_load(cluster: Cluster) -> None:
+    cluster.server["status"]["conditions"][1]["lastTransitionTime"] = "2026-11-21T12:03:30Z"
+
+
+KUEUE_JOB = "POST /apis/batch/v1/namespaces/llm/jobs?dryRun=All"
+NO_WEBHOOK = Answer(500, {}, 'failed calling webhook "mjob.kb.io": connection refused')
+SECRET = "GET /api/v1/namespaces/llm/secrets/hf-secret"
+DIFFERENCES = [
+    Difference("control plane too old", flex_start, older, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+    Difference("node too old", flex_start, older_node, "GKE version", "1.33.0-gke.1712000", "v1.32.9-gke.1"),
+    Difference("webhook without endpoint", prod, no_endpoint, "webhook", "answers", "kueue-webhook-service"),
+    Difference("webhook not registered", prod, no_registration, "webhook", "answers", "no webhook is registered"),
+    Difference("webhook refuses", prod, answered(KUEUE_JOB, NO_WEBHOOK), "webhook", "answers", "connection refused"),
+    Difference("Kueue is passed by", prod, answered(KUEUE_JOB, {"spec": {}}), "webhook", "answers", "not suspended"),
+    Difference("right is lost", prod, lost_right, "grant", "2 rights", "may not create jobs"),
+    Difference(
+        "role on the bucket is lost",
+        prod,
+        answered(bucket_command(BUCKET), {"bindings": []}),
+        "grant",
+        "roles/storage.objectUser for principal://",
+        "no role",
+    ),
+    Difference("Secret is gone", prod, answered(SECRET, Answer(404)), "secret", "hf_api_token", "no such Secret"),
+    Difference(
+        "key has another name",
+        prod,
+        answered(SECRET, {"data": {"token": "eA=="}}),
+        "secret",
+        "hf_api_token",
+        "keys token",
+    ),
+    Difference(
+        "other accelerator",
+        prod,
+        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
+        "label",
+        "nvidia-l4",
+        "nvidia-tesla-t4",
+    ),
+    Difference(
+        "other topology", flex_start, labeled("cloud.google.com/gke-tpu-topology", "2x4"), "label", "2x2", "2x4"
+    ),
+    Difference(
+        "accelerator of a class",
+        compute_class,
+        labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4"),
+        "label",
+        "nvidia-l4",
+        "nvidia-tesla-t4",
+    ),
+    Difference(
+        "capacity that no priority has",
+        compute_class,
+        labeled("cloud.google.com/gke-spot", "false"),
+        "choice",
+        "g2-standard-24 spot, g2-standard-24 flexStart",
+        "g2-standard-24 onDemand",
+    ),
+    Difference(
+        "machine that the catalog lacks",
+        compute_class,
+        labeled("node.kubernetes.io/instance-type", "g9-standard-1"),
+        "machine",
+        "a machine of the catalog",
+        "g9-standard-1",
+    ),
+    Difference(
+        "other driver",
+        prod,
+        labeled("cloud.google.com/gke-gpu-driver-version", "default"),
+        "driver",
+        "latest",
+        "default",
+    ),
+    Difference(
+        "taint that no pod tolerates", prod, taint, "taint", "nvidia.com/gpu=present:NoSchedule", "own=x:NoSchedule"
+    ),
+    Difference("no taint", prod, no_taint, "taint", "nvidia.com/gpu=present:NoSchedule", "none"),
+    Difference("device plugin is missing", prod, allocatable("nvidia.com/gpu", "0"), "accelerators", "2 a node", "0"),
+    Difference("chip is missing", flex_start, allocatable("google.com/tpu", "3"), "accelerators", "4 a node", "3"),
+    Difference("less CPU", prod, allocatable("cpu", "20"), "allocatable cpu", "23.", "20"),
+    Difference("less memory", prod, allocatable("memory", "70Gi"), "allocatable memory", "Gi", "70Gi"),
+    Difference(
+        "less disk", prod, allocatable("ephemeral-storage", "80Gi"), "allocatable ephemeral-storage", "Gi", "80Gi"
+    ),
+    Difference("DaemonSets take more", prod, daemon_requests, "DaemonSets cpu", "at most", "5"),
+    Difference("quota is smaller", prod, quota("nvidia.com/gpu", "4"), "quota", "8", "4"),
+    Difference("quota past the nodes", prod, recorded_quota_too_large, "quota", "at least 13", "12"),
+    Difference(
+        "image can't be pulled",
+        prod,
+        status_of_server(state={"waiting": {"reason": "ErrImagePull", "message": "manifest unknown"}}, imageID=""),
+        "image",
+        "text-generation-inference",
+        "ErrImagePull: manifest unknown",
+    ),
+    Difference("model loads too slowly", prod, slow_load, "model load", "ready within 3600 s", "7200 s"),
+    Difference(
+        "server restarts",
+        prod,
+        status_of_server(restartCount=3, ready=False),
+        "model load",
+        "ready within 3600 s",
+        "not ready after 3 restarts",
+    ),
+]
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
+def test_difference_is_one_fail_that_names_both_values(difference: Difference) -> None:
+    cluster = difference.cluster()
+    difference.plant(cluster)
+    failed = shown(cluster.checks(), FAIL)
+    assert [claim for _, claim, *_ in failed] == [difference.claim], failed
+    ((*_, relied_on, found),) = failed
+    assert difference.relied_on in relied_on
+    assert difference.found in found
+
+
+def test_pinned_image_runs_under_its_digest() -> None:
+    cluster = prod()
+    (deployment,) = (
+        resource["inputs"] for resource in cluster.resources if resource["type"] == "kubernetes:apps/v1:Deployment"
+    )
+    pinned = f"ghcr.io/huggingface/text-generation-inference@sha256:{'b' * 64}"
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = pinned
+    cluster.server["spec"]["containers"][0]["image"] = pinned
+    ((*_, relied_on, found),) = shown(cluster.checks(), FAIL)
+    assert relied_on == pinned
+    assert found.endswith("a" * 64)
+
+
+def test_pool_without_a_node_is_not_seen_yet() -> None:
+    (unseen,) = [check for check in flex_start().checks() if check.state == UNSEEN and check.claim == "nodes"]
+    assert unseen.subject == "pool multi-host"
+    assert "a pod for it" in unseen.step
+
+
+def test_node_that_is_not_ready_is_not_compared() -> None:
+    cluster = flex_start()
+    cluster.node["status"]["conditions"][0]["status"] = "False"
+    allocatable("google.com/tpu", "0")(cluster)
+    checks = cluster.checks()
+    assert shown(checks, FAIL) == []
+    assert {check.subject for check in checks if check.claim == "nodes"} == {"pool single-host", "pool multi-host"}
+
+
+def test_server_that_loads_its_model_is_not_seen_yet() -> None:
+    cluster = prod()
+    cluster.server["status"]["conditions"][1]["status"] = "False"
+    status_of_server(ready=False)(cluster)
+    assert ("model load", UNSEEN) in {(check.claim, check.state) for check in cluster.checks()}
+    assert shown(cluster.checks(), FAIL) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "claim"),
+    [
+        (bucket_command(BUCKET), Answer(1, "", "403"), "grant"),
+        (bucket_command(BUCKET), Answer(127), "grant"),
+        (SECRET, Answer(403, {}, "secrets is forbidden"), "secret"),
+        (KUEUE_JOB, Answer(403, {}, "jobs is forbidden"), "webhook"),
+    ],
+)
+def test_unreadable_policy_is_not_checked_and_names_the_command(request_: str, answer: Answer, claim: str) -> None:
+    cluster = prod()
+    cluster.answers[request_] = answer
+    (unchecked,) = [check for check in cluster.checks() if check.state == UNCHECKED]
+    assert unchecked.claim == claim
+    assert unchecked.step
+    assert shown(cluster.checks(), FAIL) == []
+
+
+def test_webhook_of_jobset_gets_a_jobset() -> None:
+    stack = recorded(resources_of("multislice-training"))
+    from gke_ai.ops.verify.live import probes
+
+    assert set(probes(stack)) == {KUEUE_CHART, JOBSET_CHART}
+
+
+# ------------------------------------------------------------------------------------------------------------ measuring
+def test_durations_are_measured() -> None:
+    durations = {(duration.step, duration.of): duration.seconds for duration in prod().measured().durations}
+    image = "ghcr.io/huggingface/text-generation-inference:3.3.5"
+    assert durations == {
+        ("clusterReady", "ai-prod"): 361,
+        ("nodeReady", "e2-standard-4"): 95,
+        ("nodeReady", "g2-standard-24"): 95,
+        ("admission", "llm/team"): 4,
+        ("imagePull", image): 73,
+        ("containerStart", "llm/gemma"): 90,
+        ("modelLoad", "llm/gemma"): 210,
+    }
+
+
+def test_minimum_allocatable_and_maximum_daemon_requests_of_a_node_type_are_measured() -> None:
+    cluster = prod()
+    second = copy.deepcopy(cluster.node)
+    second["metadata"]["name"] = "l4-2"
+    second["status"]["allocatable"]["cpu"] = "23"
+    cluster.objects("/api/v1/nodes").append(second)
+    daemon_requests(cluster)
+    (figures,) = [node for node in cluster.measured().nodes if node.machine_type == "g2-standard-24"]
+    assert (figures.allocatable["cpu"], figures.daemon_sets, figures.nodes) == ("23", {"cpu": "5"}, 2)
+    assert (figures.disk_size_gb, figures.gke_version) == (200, VERSION)
+
+
+def test_next_comparison_relies_on_the_measured_figures() -> None:
+    cluster = prod()
+    allocatable("cpu", "22")(cluster)
+    daemon_requests(cluster)
+    measured = cluster.measured()
+    assert {check.claim for check in cluster.checks() if check.state == FAIL} == {"allocatable cpu", "DaemonSets cpu"}
+    assert shown(cluster.checks(measured), FAIL) == []
+    allocatable("cpu", "21")(cluster)
+    ((_, claim, _, relied_on, found),) = shown(cluster.checks(measured), FAIL)
+    assert (claim, relied_on, found) == ("allocatable cpu", "at least 22", "21")
+
+
+def test_requests_that_a_quantity_rounds_are_measured_as_no_less_than_they_are() -> None:
+    cluster = prod()
+    requests = {"cpu": "100100u", "memory": "36M"}  # neither whole thousandths of a core nor whole KiB
+    cluster.objects("/api/v1/pods")[1]["spec"]["containers"][0]["resources"] = {"requests": requests}
+    measured = cluster.measured()
+    (figures,) = [node for node in measured.nodes if node.machine_type == "g2-standard-24"]
+    assert figures.daemon_sets == {"cpu": "101m", "memory": "35157Ki"}
+    assert shown(cluster.checks(measured), FAIL) == []
+
+
+def test_command_prints_fails_and_ends_with_1_and_writes_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, cluster = tmp_path / "calibration" / "prod.yaml", prod()
+    assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 0
+    assert " 0 fail, 1 not seen yet, 0 not checked." in capsys.readouterr().out
+    first = file.read_text()
+    later = TODAY + datetime.timedelta(days=1)
+    assert verify.compare("prod", cluster.resources, cluster.ask, file, file, later) == 0
+    assert file.read_text() == first, "the same figures on another day leave the file as it is"
+    capsys.readouterr()
+    labeled("cloud.google.com/gke-accelerator", "nvidia-tesla-t4")(cluster)
+    assert verify.compare("prod", cluster.resources, cluster.ask, None, file, TODAY) == 1
+    printed = capsys.readouterr().out
+    assert "1 fail" in printed
+    assert "nvidia-tesla-t4" in printed
+    for text in (printed, first):
+        assert "c2VjcmV0LXZhbHVl" not in text, "the value of a Secret"
+
+
+def test_later_run_keeps_earlier_figures() -> None:
+    def figures(machine_type: str, cpu: str) -> NodeFigures:
+        return NodeFigures(
+            machine_type=machine_type, allocatable={"cpu": cpu}, nodes=1, measured_on=TODAY, gke_version="v1"
+        )
+
+    def duration(step: Any, seconds: int) -> Duration:
+        return Duration(
+            step=step, of="x", seconds=seconds, max_seconds=seconds, count=1, measured_on=TODAY, gke_version="v1"
+        )
+
+    before = Calibration(
+        nodes=[figures("e2-standard-8", "7"), figures("e2-standard-4", "3")], durations=[duration("nodeReady", 1)]
+    )
+    later = Calibration(nodes=[figures("e2-standard-4", "2")], durations=[duration("imagePull", 2)])
+    merged = before.merged(later)
+    assert [(node.machine_type, node.allocatable["cpu"]) for node in merged.nodes] == [
+        ("e2-standard-4", "2"),
+        ("e2-standard-8", "7"),
+    ]
+    assert [duration.step for duration in merged.durations] == ["imagePull", "nodeReady"]
+    assert merged.duration("imagePull", "x") == later.durations[0]
+    assert calibration.Calibration().duration("imagePull", "x") is None
