@@ -295,24 +295,29 @@ def can_do(name: str, needed: Demand, kubeconfig: pulumi.Input[str]) -> pulumi.R
     """The hook that refuses queues beside a Kueue that can't do what is needed, in a preview too."""
 
     async def check(_: pulumi.ResourceHookArgs) -> None:
-        known = await pulumi.Output.from_input(kubeconfig).future()
-        if not known:
-            return
-        try:
-            found = await in_thread(lambda: connection(known).call(installed))
-        except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
-            pulumi.log.warn(f"gke-ai:queues.kueue: the Kueue of the cluster was not checked: {str(error)[:300]}")
-            return
-        if found is None:
-            raise pulumi.RunError(
-                "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start. Install it first, or "
-                "remove the key: then this stack installs it."
-            )
-        if refusals := [*found.refusals(needed)]:
-            raise pulumi.RunError("\n".join(f"gke-ai:queues.kueue: {refusal}" for refusal in refusals))
+        await refuse(needed, kubeconfig)
 
     hook = pulumi.ResourceHook(f"{name}: can do what is needed", check, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
+
+
+async def refuse(needed: Demand, kubeconfig: pulumi.Input[str]) -> None:
+    """Raise RunError if the Kueue of the cluster can't do what is needed. A cluster without an answer is no reason."""
+    known = await pulumi.Output.from_input(kubeconfig).future()
+    if not known:
+        return
+    try:
+        found = await in_thread(lambda: connection(known).call(installed))
+    except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
+        pulumi.log.warn(f"gke-ai:queues.kueue: the Kueue of the cluster was not checked: {str(error)[:300]}")
+        return
+    if found is None:
+        raise pulumi.RunError(
+            "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start. Install it first, or "
+            "remove the key: then this stack installs it."
+        )
+    if refusals := [*found.refusals(needed)]:
+        raise pulumi.RunError("\n".join(f"gke-ai:queues.kueue: {refusal}" for refusal in refusals))
 
 
 def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:

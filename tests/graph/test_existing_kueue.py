@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 import pytest
@@ -159,14 +159,10 @@ def test_nothing_of_kueue_is_registered_and_the_queues_are(preview: bool, monkey
     assert len(record.all("ClusterQueue")) == len(record.all("ResourceFlavor")) == len(record.all("LocalQueue")) == 1
 
 
-def checks(found: ExistingKueue | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the hook of the queues against a cluster."""
+def check(found: ExistingKueue | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the hook of the queues does beside this Kueue."""
     monkeypatch.setattr(component, "connection", lambda _: Connection(found))
-    binding = component.can_do("kueue", NEEDED, "kubeconfig")
-    (hook,) = cast(list[pulumi.ResourceHook], binding.before_create)
-    assert hook.opts is not None
-    assert hook.opts.on_dry_run
-    asyncio.get_event_loop().run_until_complete(cast(Any, hook.callback)(None))
+    asyncio.get_event_loop().run_until_complete(component.refuse(NEEDED, "kubeconfig"))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +175,6 @@ def checks(found: ExistingKueue | None, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_preview_refuses_a_kueue_that_can_not_do_it(
     found: ExistingKueue | None, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks(existing(), monkeypatch)
+    check(existing(), monkeypatch)
     with pytest.raises(pulumi.RunError, match=cause):
-        checks(found, monkeypatch)
+        check(found, monkeypatch)
