@@ -8,6 +8,7 @@ anything is unpacked, and unpacked beside its folder before it is renamed: an ar
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
 import json
@@ -19,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 import urllib.request
-from importlib.util import find_spec
+import zlib
 from pathlib import Path
 
 from emulator.go_build import exclusive
@@ -50,7 +51,7 @@ def file_name() -> str:
         key.update(f"{tool.module.folder('').name} {sorted(tool.packages)} {tool.edit}".encode())
     machine = platform.machine()
     system = f"{platform.system().lower()}-{ARCHITECTURES.get(machine, machine)}"
-    return f"gke-ai-tools-{key.hexdigest()[:16]}-{system}.tar.xz"
+    return f"gke-ai-tools-{key.hexdigest()[:16]}-{system}.tar.gz"
 
 
 def tools(archive: Path, module: Module) -> Path:
@@ -101,8 +102,8 @@ def is_complete(folder: Path) -> bool:
 
 def install(address: str, checksum: str, folder: Path, step: Step) -> None:
     """Fetches an archive, compares its checksum, unpacks it, and renames the result into place."""
-    if not hasattr(tarfile, "data_filter") or not find_spec("_lzma"):
-        raise Unreachable("Python 3.11.4 or newer with its module `lzma` is needed to unpack it")
+    if not hasattr(tarfile, "data_filter"):
+        raise Unreachable("Python 3.11.4 or newer is needed to unpack it")
     for left_over in folder.parent.glob(f".{folder.name}-*"):
         shutil.rmtree(left_over)  # left by a set-up that was killed
     unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -151,12 +152,10 @@ def unpack(file: Path, to: Path) -> None:
             raise tarfile.TarError(f"{member.name} is no plain file in its folder")
         return tarfile.data_filter(member, path)
 
-    import lzma  # not every Python has it
-
     try:
-        with tarfile.open(file, "r:xz") as archive:
+        with tarfile.open(file, "r:gz") as archive:
             archive.extractall(to, filter=plain)
-    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+    except (tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError) as error:
         raise Stop(f"The archive of the tools is refused: {error}. Nothing of it was kept. {BUILD}") from None
 
 

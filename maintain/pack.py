@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gzip
 import hashlib
 import importlib.metadata
 import json
@@ -30,6 +31,7 @@ from emulator.paths import CACHE, ROOT
 from emulator.progress import Progress, Stop
 from emulator.toolchain import GO_FLAGS, TOOLS, Module
 
+LEVEL = 6  # of gzip
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 REQUIREMENTS = (ROOT / "requirements.txt", ROOT / "emulator" / "requirements.txt")
 LICENSE = re.compile(r"(un)?(licen[cs]e|copying|notice|patents)\b(?!.*\.(go|ya?ml)$).*", re.I)
@@ -41,7 +43,6 @@ def main() -> None:
     """Builds what is missing and writes the archive into a folder, with its checksum beside it."""
     parser = argparse.ArgumentParser(description="Writes the archive of the emulator's tools.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--preset", default="6", help="of xz: 1 takes a fifth of the time. Default: 6")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     file = options.folder / archive.file_name()
@@ -49,7 +50,7 @@ def main() -> None:
         with TemporaryDirectory(dir=options.folder) as content:
             write_tools(Path(content))
             write_wheels(Path(content) / "wheels")
-            pack(Path(content), file, options.preset)
+            pack(Path(content), file)
     except Stop as stop:
         sys.exit(f"{stop}")
     with file.open("rb") as content_of_file:
@@ -137,8 +138,11 @@ def needed_packages() -> set[str]:
     return names
 
 
-def pack(content: Path, file: Path, preset: str) -> None:
-    """Writes a folder into an archive that depends on its content alone."""
+def pack(content: Path, file: Path) -> None:
+    """Writes a folder into an archive that depends on its content alone.
+
+    By gzip, which takes more room than xz and unpacks in less time: a first use waits for it.
+    """
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
         mode = 0o755 if member.mode & 0o100 else 0o644
@@ -146,14 +150,12 @@ def pack(content: Path, file: Path, preset: str) -> None:
 
     with (
         file.open("wb") as to,
-        subprocess.Popen(["xz", "--threads=0", f"-{preset}"], stdin=subprocess.PIPE, stdout=to) as xz,
-        tarfile.open(fileobj=xz.stdin, mode="w|") as tar,
+        gzip.GzipFile("", "wb", LEVEL, to, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
         for path in sorted(content.rglob("*")):
             if path.is_file():
                 tar.add(path, path.relative_to(content), filter=plain)
-    if xz.returncode:
-        raise Stop(f"xz ended with status {xz.returncode}.")
 
 
 def output(*command: str, cwd: Path = ROOT) -> str:

@@ -110,7 +110,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def packed(content: dict[str, str], *more: tarfile.TarInfo) -> bytes:
     """An archive of executable files, followed by these members."""
     to = io.BytesIO()
-    with tarfile.open(fileobj=to, mode="w:xz", preset=0) as tar:
+    with tarfile.open(fileobj=to, mode="w:gz", compresslevel=1) as tar:
         for name, text in content.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(text.encode()), 0o755
@@ -176,7 +176,7 @@ def test_the_pinned_archive_of_this_checkout_and_platform_is_taken(
 ) -> None:
     monkeypatch.setattr(archive, "PINS", tmp_path / "archives.json")
     others = [
-        server.offer(b"x", name) for name in ("gke-ai-tools-0-linux-amd64.tar.xz", "gke-ai-tools-0-linux-arm64.tar.xz")
+        server.offer(b"x", name) for name in ("gke-ai-tools-0-linux-amd64.tar.gz", "gke-ai-tools-0-linux-arm64.tar.gz")
     ]
     archive.PINS.write_text(json.dumps(others))
     assert archive.take() is None
@@ -220,7 +220,7 @@ def test_an_archive_that_lost_a_program_is_fetched_again(server: Server, monkeyp
 def test_an_archive_of_other_tools_is_not_fetched(
     server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GKE_AI_ARCHIVE", server.offer(packed(CONTENT), "gke-ai-tools-0-linux-amd64.tar.xz"))
+    monkeypatch.setenv("GKE_AI_ARCHIVE", server.offer(packed(CONTENT), "gke-ai-tools-0-linux-amd64.tar.gz"))
     assert archive.take() is None
     assert f"and builds them: this checkout and platform need {archive.file_name()}" in capsys.readouterr().err
     assert server.asked == []
@@ -359,7 +359,7 @@ def test_a_file_with_the_pinned_checksum_that_is_no_whole_archive_is_refused(
     assert files(cache) == ["archives"]
 
 
-@pytest.mark.parametrize("place", ["https://example.com/tools.tar.xz", "tools.tar.xz#sha256=00", "yes"])
+@pytest.mark.parametrize("place", ["https://example.com/tools.tar.gz", "tools.tar.gz#sha256=00", "yes"])
 @pytest.mark.usefixtures("cache")
 def test_an_address_without_a_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setenv("GKE_AI_ARCHIVE", place)

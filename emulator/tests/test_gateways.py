@@ -308,6 +308,8 @@ def commands() -> dict[int, bytes]:
 
 def test_the_router_sends_each_model_to_its_pool(api: httpx.Client) -> None:
     """By the name in the body of the request: the model to `old`, and the adapter to `new`."""
+    import openai
+
     address = works(api)
     assert ask(address, model=ADAPTER) == 404, "all requests go to `old`, which has no adapter"
     added = [*router(), route_of_model(ADAPTER, "new")]

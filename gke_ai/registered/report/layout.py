@@ -191,12 +191,15 @@ def settle(column: list[str], wanted: Mapping[str, float], height: Mapping[str, 
 
 
 def name_lines(box: Box, wide: float) -> list[str]:
-    """Breaks the name of a box after a separator if it is too long. Returns at most two lines."""
+    """Breaks the name of a box after separators if it is too long."""
     room = wide - RIGHT - (SIGNED if box.operation else PLAIN)
-    if fits(box.name, room, NAME_SIZE, bold=True):
-        return [box.name]
-    breaks = [index + 1 for index, sign in enumerate(box.name[:-1]) if sign in "-._/"]
-    fit = [place for place in breaks if fits(box.name[:place], room, NAME_SIZE, bold=True)]
-    if not fit:
-        return [fitted(box.name, room, NAME_SIZE, bold=True)]
-    return [box.name[: fit[-1]], fitted(box.name[fit[-1] :], room, NAME_SIZE, bold=True)]
+    lines: list[str] = []
+    rest = box.name
+    while not fits(rest, room, NAME_SIZE, bold=True):
+        breaks = [index + 1 for index, sign in enumerate(rest[:-1]) if sign in "-._/"]
+        fit = [place for place in breaks if fits(rest[:place], room, NAME_SIZE, bold=True)]
+        if not fit:
+            break
+        lines.append(rest[: fit[-1]])
+        rest = rest[fit[-1] :]
+    return [*lines, fitted(rest, room, NAME_SIZE, bold=True)]
