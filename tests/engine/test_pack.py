@@ -33,7 +33,7 @@ def test_the_same_content_gives_the_same_archive(tmp_path: Path) -> None:
         for file in ("thing", "other") if name == "one" else ("other", "thing"):
             (folder / file).write_text(file)
         (folder / "thing").chmod(0o755 if name == "one" else 0o700)
-        pack.pack(tmp_path / name / "content", tmp_path / name / "archive", "1")
+        pack.pack(tmp_path / name / "content", tmp_path / name / "archive")
     assert (tmp_path / "one" / "archive").read_bytes() == (tmp_path / "two" / "archive").read_bytes()
 
 
@@ -43,7 +43,7 @@ def test_set_up_unpacks_what_was_packed(tmp_path: Path) -> None:
         (content / name).parent.mkdir(parents=True)
         (content / name).write_text(name)
         (content / name).chmod(mode)
-    pack.pack(content, tmp_path / "archive", "1")
+    pack.pack(content, tmp_path / "archive")
     archive.unpack(tmp_path / "archive", tmp_path / "unpacked")
     unpacked = {
         str(file.relative_to(tmp_path / "unpacked")): (file.read_text(), file.stat().st_mode & 0o777)
