@@ -9,8 +9,8 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from emulator.cluster.fit import matches
 from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.selectors import matches
 
 Object = dict[str, Any]
 

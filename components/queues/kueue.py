@@ -1,5 +1,6 @@
 """Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -294,8 +295,12 @@ class KueueStack(Component):
 def can_do(name: str, needed: Demand, kubeconfig: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
     """The hook that refuses queues beside a Kueue that can't do what is needed, in a preview too."""
 
+    looks: list[asyncio.Future[None]] = []  # one for all resources
+
     async def check(_: pulumi.ResourceHookArgs) -> None:
-        await refuse(needed, kubeconfig)
+        if not looks:
+            looks.append(asyncio.ensure_future(refuse(needed, kubeconfig)))
+        await looks[0]
 
     hook = pulumi.ResourceHook(f"{name}: can do what is needed", check, pulumi.ResourceHookOptions(on_dry_run=True))
     return pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
@@ -308,6 +313,7 @@ async def refuse(needed: Demand, kubeconfig: pulumi.Input[str]) -> None:
         return
     try:
         found = await in_thread(lambda: connection(known).call(installed))
+        refusals = [*found.refusals(needed)] if found else []
     except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
         pulumi.log.warn(f"gke-ai:queues.kueue: the Kueue of the cluster was not checked: {str(error)[:300]}")
         return
@@ -316,7 +322,7 @@ async def refuse(needed: Demand, kubeconfig: pulumi.Input[str]) -> None:
             "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start. Install it first, or "
             "remove the key: then this stack installs it."
         )
-    if refusals := [*found.refusals(needed)]:
+    if refusals:
         raise pulumi.RunError("\n".join(f"gke-ai:queues.kueue: {refusal}" for refusal in refusals))
 
 

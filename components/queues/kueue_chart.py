@@ -7,11 +7,9 @@ from typing import Any
 
 import yaml
 
+from gke_ai.catalog.kueue import FRAMEWORKS, NO_LIMIT, limits_by_default
 from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
-
-# Kinds that Kueue may queue. It ignores a kind until its CRD is installed.
-FRAMEWORKS = ["batch/job", "jobset.x-k8s.io/jobset", "pod", "deployment", "statefulset"]
 
 # One manager leads and all answer webhooks, so at least one must always run.
 # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/charts/kueue/templates/_helpers.tpl has the labels.
@@ -53,13 +51,10 @@ def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[s
 def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
     """Settings that evict and requeue workloads whose pods don't become ready, or that state that there is no limit.
 
-    Up to 0.18, Kueue has no limit by default. From 0.19 on it has 30 minutes, and only a gate turns that off:
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/features/kube_features.go,
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
     """
     if not seconds:
-        has_default = tuple(map(int, version.split(".")[:2])) >= (0, 19)
-        return {"featureGates": {"DisableWaitForPodsReady": True}} if has_default else {}
+        return {"featureGates": {NO_LIMIT: True}} if limits_by_default(version) else {}
     requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
     return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
@@ -93,6 +88,6 @@ def manager_configuration(
         },
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
-        "integrations": {"frameworks": FRAMEWORKS},
+        "integrations": {"frameworks": [*FRAMEWORKS.values()]},
         **wait_for_pods_ready(pods_ready_timeout_seconds, version),
     }

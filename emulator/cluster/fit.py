@@ -12,6 +12,7 @@ from typing import Any
 
 from emulator.cluster import node_agents
 from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.selectors import matches
 from gke_ai.kube import pods
 
 Object = dict[str, Any]
@@ -94,32 +95,3 @@ def room(node: Object) -> dict[str, Fraction]:
 def less(free: Amounts, requested: Amounts) -> dict[str, Fraction]:
     """Subtracts the requested amounts from the free ones."""
     return {key: amount - requested.get(key, Fraction(0)) for key, amount in free.items()}
-
-
-def matches(term: Object, labels: Mapping[str, str]) -> bool:
-    """Whether labels match a selector or a term of an affinity.
-
-    An empty selector matches all labels.
-    """
-    expressions: Iterable[Object] = term.get("matchExpressions", [])
-    equal = term.get("matchLabels", {}).items() <= labels.items()
-    # Only DaemonSets use terms by field (the node's name).
-    return equal and "matchFields" not in term and all(_holds(expression, labels) for expression in expressions)
-
-
-def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values", [])
-    match expression["operator"]:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and value.lstrip("-").isdigit() and int(value) > int(values[0])
-        case "Lt":
-            return value is not None and value.lstrip("-").isdigit() and int(value) < int(values[0])
-    return False

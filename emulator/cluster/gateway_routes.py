@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from emulator.cluster.fit import matches
+from gke_ai.catalog.selectors import matches
 
 Object = dict[str, Any]
 Key = tuple[str, str]

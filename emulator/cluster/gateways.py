@@ -18,7 +18,6 @@ import httpx
 from emulator.cluster import egress, envoy_config, processes
 from emulator.cluster.api import APPLY_PATCH, GKE, MERGE_PATCH, Refused, View, answer
 from emulator.cluster.envoy_config import Picker, Place
-from emulator.cluster.fit import matches
 from emulator.cluster.folder import Folder
 from emulator.cluster.gateway_rollout import Rollout
 from emulator.cluster.gateway_routes import (
@@ -36,6 +35,7 @@ from emulator.cluster.gateway_routes import (
 from emulator.cluster.gateway_status import CONTROLLER, gateway_status, pool_status, route_status
 from emulator.cluster.pod_logs import log_name
 from emulator.cluster.records import write
+from gke_ai.catalog.selectors import matches
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from emulator.cluster.fit import matches
 from emulator.cluster.records import ClusterRecord
 from emulator.folders import folder_name
+from gke_ai.catalog.selectors import matches
 
 Object = dict[str, Any]
 Served = Mapping[str, Mapping[int, int]]

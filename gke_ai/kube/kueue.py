@@ -1,17 +1,23 @@
-"""Finds the Kueue of a cluster: in any namespace, with any name of its Deployment."""
+"""The Kueue of a cluster, in any namespace and with any name of its Deployment: what it is and what it can do.
+
+Defaults: https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/apis/config/v1beta2/defaults.go
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
-from gke_ai.catalog.kueue import ExistingKueue
+from gke_ai.catalog.kueue import DEFAULT_LIMIT_SECONDS, FRAMEWORKS, NO_LIMIT, Demand, limits_by_default
+from gke_ai.catalog.namespaces import KUEUE, NAMESPACE_NAME
+from gke_ai.catalog.selectors import matches
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import Answer, list_objects, request
 from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, list_at, mapping
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -19,6 +25,12 @@ if TYPE_CHECKING:
 # The manager's image, in any registry.
 _IMAGE = re.compile(r"(?:.*/)?kueue:v?(\d+\.\d+\.\d+)(?:@.*)?")
 _GATES, _CONFIG = "--feature-gates=", "--config="
+# https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
+CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"
+# Of a v1beta1 configuration, which has a limit only with `enable`: apis/config/v1beta1/defaults.go there
+OLD_API, OLD_LIMIT_SECONDS = "config.kueue.x-k8s.io/v1beta1", 300.0
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,109 @@ class Manager:
         volumes = self.deployment["spec"]["template"]["spec"].get("volumes") or []
         names = [volume["configMap"].get("name") for volume in volumes if "configMap" in volume]
         return str(names[0]) if names and self.file else None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an existing Kueue can't do what a stack needs, and what its owner changes."""
+
+    cause: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.cause}. {self.remedy}."
+
+
+@dataclass(frozen=True)
+class ExistingKueue:
+    """A Kueue in a cluster."""
+
+    version: str
+    namespace: str
+    deployment: str
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """Its manager's configuration; empty for all defaults."""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    cluster_queues: Sequence[str] | None = ()
+    """Names of its cluster queues; None if it does not serve the API version that this program writes."""
+
+    @property
+    def frameworks(self) -> Sequence[str]:
+        """The kinds that it queues."""
+        stated = list_at(self.configuration, "integrations", "frameworks")
+        return tuple(name for name in stated if isinstance(name, str)) or (FRAMEWORKS["Job"],)
+
+    @property
+    def limit_seconds(self) -> float | None:
+        """Time after admission in which all pods must be ready; None without a limit."""
+        if {**mapping(self.configuration, "featureGates"), **self.gates}.get(NO_LIMIT):
+            return None
+        if self.configuration.get("waitForPodsReady") is None:
+            return DEFAULT_LIMIT_SECONDS if limits_by_default(self.version) else None
+        stated = mapping(self.configuration, "waitForPodsReady")
+        old = self.configuration.get("apiVersion") == OLD_API
+        if old and not stated.get("enable"):
+            return None
+        parts = _DURATION.findall(str(stated.get("timeout", "")))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        return seconds if parts else OLD_LIMIT_SECONDS if old else DEFAULT_LIMIT_SECONDS
+
+    def manages(self, namespace: str) -> bool:
+        """Whether it looks at workloads in a namespace that has no label but its name."""
+        stated = self.configuration.get("managedJobsNamespaceSelector")
+        if stated is None:
+            return namespace not in ("kube-system", self.namespace)
+        selector = {
+            "matchLabels": mapping(stated, "matchLabels"),
+            "matchExpressions": items(stated, "matchExpressions"),
+        }
+        return matches(selector, {NAMESPACE_NAME: namespace})
+
+    def refusals(self, needed: Demand) -> Iterator[Refusal]:
+        """Yields what it can't do."""
+        place = f"Kueue {self.version} in namespace {self.namespace}"
+        if self.cluster_queues is None:
+            yield Refusal(f"{place} does not serve {KUEUE_API}, which this stack writes", "Upgrade it to 0.16 or newer")
+            return
+        for name in needed.cluster_queues:
+            if name not in self.cluster_queues:
+                yield Refusal(
+                    f"{place} has no cluster queue {name}: workloads of its local queue would wait forever",
+                    f"Name one of {', '.join(self.cluster_queues) or 'none'}, or define it in gke-ai:queues",
+                )
+        for framework, workload in needed.frameworks.items():
+            if framework not in self.frameworks:
+                yield Refusal(
+                    f"{place} does not queue {framework}: {workload} would run without quota, or never",
+                    f"Add it to integrations.frameworks of its configuration: {', '.join(self.frameworks)}",
+                )
+        for namespace in needed.namespaces:
+            if not self.manages(namespace):
+                yield Refusal(
+                    f"{place} leaves out namespace {namespace}: workloads there would pass their queue",
+                    "Let managedJobsNamespaceSelector of its configuration select it by kubernetes.io/metadata.name",
+                )
+        if self.configuration.get("manageJobsWithoutQueueName"):
+            for namespace in needed.unqueued:
+                if self.manages(namespace):
+                    yield Refusal(
+                        f"{place} holds Jobs without a queue, and those of this stack in {namespace} have none: they "
+                        "would never start",
+                        f"Give them a queue, or leave {namespace} out of managedJobsNamespaceSelector",
+                    )
+        limit = self.limit_seconds
+        if limit is not None and (needed.start_seconds is None or needed.start_seconds > limit):
+            slow = "may wait days for their nodes" if needed.start_seconds is None else f"take {needed.start_seconds} s"
+            yield Refusal(
+                f"{place} evicts workloads whose pods are not ready {limit:.0f} s after admission, and pods of this "
+                f"stack {slow}: they would be evicted again and again",
+                "Raise waitForPodsReady.timeout of its configuration",
+            )
+        if needed.has_tenants and self.namespace != KUEUE:
+            yield Refusal(
+                f"{place} can't serve tenants: their policy lets only controllers of {KUEUE} change their objects",
+                f"Remove gke-ai:tenants, or install Kueue in {KUEUE}",
+            )
 
 
 def manager(deployments: Iterable[Object]) -> Manager | None:
@@ -60,16 +175,28 @@ def installed(api: ApiClient) -> ExistingKueue | None:
     found = manager(list_objects(api, "/apis/apps/v1/deployments"))
     if found is None:
         return None
-    meta = found.deployment["metadata"]
-    configuration: Any = None
+    meta, configuration = found.deployment["metadata"], None
     if found.config_map:
-        answer = request(api, "GET", f"/api/v1/namespaces/{meta['namespace']}/configmaps/{found.config_map}")
-        texts: Mapping[str, str] = (answer.body.get("data") or {}) if answer.code == 200 else {}
-        try:
-            configuration = next(iter(read(texts.get(found.file.rpartition("/")[2], ""), Reader.KUBECTL)), None)
-        except InvalidDocument:
-            configuration = None
-    stated = configuration if isinstance(configuration, dict) else {}
+        path, key = place(found)
+        configuration = read_configuration(request(api, "GET", path), key)
     served = request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues")
     queues = [queue["metadata"]["name"] for queue in served.body["items"]] if served.code == 200 else None
-    return ExistingKueue(found.version, meta["namespace"], meta["name"], stated, found.gates, queues)
+    return ExistingKueue(found.version, meta["namespace"], meta["name"], configuration or {}, found.gates, queues)
+
+
+def place(found: Manager | None) -> tuple[str, str]:
+    """Returns the API path of the ConfigMap with Kueue's configuration, and its key there."""
+    if found is None or not found.config_map:
+        return f"/api/v1/namespaces/{KUEUE}/configmaps/{CONFIG_MAP}", KEY
+    namespace = found.deployment["metadata"]["namespace"]
+    return f"/api/v1/namespaces/{namespace}/configmaps/{found.config_map}", found.file.rpartition("/")[2]
+
+
+def read_configuration(answer: Answer, key: str) -> dict[str, Any] | None:
+    """Returns the configuration in the answer for a ConfigMap; None if the cluster has none or does not show it."""
+    text = (answer.body.get("data") or {}).get(key) if answer.code == 200 else None
+    try:
+        content = read(text or "", Reader.KUBECTL)[0]
+    except (InvalidDocument, IndexError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.components.queues.kueue_chart import FRAMEWORKS, chart_values, manager_configuration
+from gke_ai.catalog.kueue import FRAMEWORKS
+from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
 from tests.cluster.test_convergence import section
@@ -65,7 +66,7 @@ def test_a_preview_refuses_a_kueue_that_queues_no_pods(shared: Emulator) -> None
 
 
 def test_a_stack_beside_it_serves_and_trains_and_leaves_it_as_it_was(shared: Emulator) -> None:
-    install(shared, settings(integrations={"frameworks": FRAMEWORKS}))
+    install(shared, settings(integrations={"frameworks": [*FRAMEWORKS.values()]}))
     before, installed = Found(cloud_of(shared), objects_of(shared), CLUSTER["name"]), releases(shared)
     shared.make("up", config(shared))
     eventually(lambda: len(admitted(shared, "Pod")) == len(admitted(shared, "Job")) == 1, "both are admitted")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.kueue import Demand, ExistingKueue
+from gke_ai.catalog.kueue import Demand
 from gke_ai.components.queues import kueue as component
 from gke_ai.kube import kueue
 from gke_ai.kube.client import Answer
+from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.settings import load
 from gke_ai.settings.stack import needs
 from tests.mistakes import PROJECT, good
@@ -177,4 +179,24 @@ def test_a_preview_refuses_a_kueue_that_can_not_do_it(
 ) -> None:
     check(existing(), monkeypatch)
     with pytest.raises(pulumi.RunError, match=cause):
+        check(found, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"integrations": ["pod"]},
+        {"integrations": {"frameworks": "pod"}},
+        {"waitForPodsReady": "5m"},
+        {"managedJobsNamespaceSelector": {"matchExpressions": ["llm"]}},
+        {"managedJobsNamespaceSelector": "llm"},
+        {"featureGates": []},
+    ],
+)
+def test_a_configuration_of_another_form_ends_without_a_traceback(
+    stated: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = existing(**stated)
+    assert all(isinstance(name, str) for name in found.frameworks)
+    with contextlib.suppress(pulumi.RunError):
         check(found, monkeypatch)

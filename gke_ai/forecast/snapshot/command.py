@@ -12,11 +12,11 @@ import yaml
 
 from gke_ai.forecast.snapshot.fields import Kind, kinds
 from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
-from gke_ai.forecast.snapshot.kueue import CONFIG_MAP, configuration, place
+from gke_ai.forecast.snapshot.kueue import configuration
 from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.kube.client import objects_of, request
-from gke_ai.kube.kueue import manager
+from gke_ai.kube.kueue import CONFIG_MAP, manager, place
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop

@@ -5,33 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gke_ai.catalog.documents import InvalidDocument, Reader, read
-from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.forecast.snapshot.fields import trim_kueue
 from gke_ai.kube.client import Answer
-from gke_ai.kube.kueue import Manager
+from gke_ai.kube.kueue import place, read_configuration
 
-# https://github.com/kubernetes-sigs/kueue, config/components/manager; the chart names both alike
-CONFIG_MAP, KEY = "kueue-manager-config", "controller_manager_config.yaml"
-PATH = f"/api/v1/namespaces/{KUEUE}/configmaps/{CONFIG_MAP}"
-
-
-def place(found: Manager | None) -> tuple[str, str]:
-    """Returns the API path of the ConfigMap with Kueue's configuration, and its key there."""
-    if found is None or not found.config_map:
-        return PATH, KEY
-    namespace = found.deployment["metadata"]["namespace"]
-    return f"/api/v1/namespaces/{namespace}/configmaps/{found.config_map}", found.file.rpartition("/")[2]
+# Of a Kueue by its chart in the chart's namespace, as a rehearsal installs it.
+PATH, KEY = place(None)
 
 
 def configuration(answer: Answer, key: str = KEY) -> dict[str, Any] | None:
     """Returns the listed fields in the answer for a ConfigMap; None if the cluster has none or does not show it."""
-    text = (answer.body.get("data") or {}).get(key) if answer.code == 200 else None
-    try:
-        content = read(text or "", Reader.KUBECTL)[0]
-    except (InvalidDocument, IndexError):
-        return None
-    return trim_kueue(content) if isinstance(content, dict) else None
+    content = read_configuration(answer, key)
+    return None if content is None else trim_kueue(content)
 
 
 def differing(of_snapshot: Mapping[str, Any] | None, of_rehearsal: Mapping[str, Any] | None) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gke_ai.catalog import apis as google
-from gke_ai.catalog.kueue import Demand
+from gke_ai.catalog.kueue import FRAMEWORKS, Demand
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.settings.stack import ResolvedStack
 
@@ -67,12 +67,11 @@ def jobset(stack: ResolvedStack) -> bool:
 
 def of_kueue(stack: ResolvedStack) -> Demand:
     """What the stack needs of a Kueue that it does not install."""
-    kinds = {"Job": "batch/job", "JobSet": "jobset.x-k8s.io/jobset", "Deployment": "deployment"}
     own = {queue.name for queue in stack.queues.cluster_queues}
     queued = [workload for workload in stack.workloads if workload.queue is not None]
-    by_framework = {kinds[workload.object_kind]: workload.name for workload in reversed(queued)}
-    if "deployment" in by_framework:  # it only copies the queue's label to the pods, which Kueue queues one by one
-        by_framework["pod"] = by_framework["deployment"]
+    by_framework = {FRAMEWORKS[workload.object_kind]: workload.name for workload in reversed(queued)}
+    if server := by_framework.get(FRAMEWORKS["Deployment"]):
+        by_framework[FRAMEWORKS["Pod"]] = server  # Kueue gives the queue's label to the pods, and queues each of them
     waits = stack.waits_for_flex_start
     slowest = max((server.ready_timeout_seconds for server in stack.settings.serving if server.queue), default=0)
     return Demand(
