@@ -36,7 +36,8 @@ PARTS: Mapping[str, Part] = {
             "tests/pure/test_hostile_input.py",
         )
     ),
-    "systems": Part(cluster("dev", "mixed", "upgrade", "vllm_autoscaling")),
+    "rollouts": Part(cluster("canary", "environments", "model_cache", "pool_change", "training_job")),
+    "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "vllm_autoscaling")),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),
 }

@@ -1,9 +1,9 @@
 """Keeps the control plane of a deleted cluster for the next one, in tests: starting it costs more than all else.
 
-A state folder with a link `spare` takes control planes from that folder and leaves them there. etcd and the API server
-keep running. Before a cluster uses them again, etcd gets exactly the objects of a new cluster. Only differences are
-written, so the API server sees ordinary changes. If anything fails, the control plane is discarded and the cluster gets
-a new one.
+A state folder with a link `spare` takes control planes from that folder and leaves them there, and so do the states
+inside it, such as a rehearsal's. etcd and the API server keep running. Before a cluster uses them again, etcd gets
+exactly the objects of a new cluster. Only differences are written, so the API server sees ordinary changes. If anything
+fails, the control plane is discarded and the cluster gets a new one.
 
 Without the link, as outside tests, nothing of this happens.
 """
@@ -25,6 +25,8 @@ from emulator.cluster.api import Refused, answer, client
 from emulator.cluster.folder import Folder, locked
 from emulator.polling import poll_until
 
+# As many as a test has clusters at a time: its stack's and its rehearsal's.
+WAITING = 2
 # Keys that the API server itself writes at any time: its addresses and the leases.
 _OWN = tuple(f"{etcd.ROOT}/{kind}/" for kind in ("masterleases", "peerserverleases", "leases"))
 # Keys that no new cluster needs.
@@ -52,9 +54,8 @@ class Base:
 
 def place(folder: Folder) -> None:
     """Gives a new cluster a control plane's folder that outlives it, if its state has spare control planes."""
-    parent = paths.STATE / "spare"
-    if parent.exists():
-        slot = Path(tempfile.mkdtemp(dir=parent.resolve()))
+    if parent := _parent():
+        slot = Path(tempfile.mkdtemp(dir=parent))
         folder.control_plane.parent.mkdir(parents=True)
         folder.control_plane.symlink_to(slot / "clusters" / "spare")
 
@@ -87,13 +88,13 @@ def save(folder: Folder) -> None:
 
 
 def leave(folder: Folder) -> bool:
-    """Keeps the control plane of a cluster that is deleted. False if it can't be used again or another one waits."""
+    """Keeps the control plane of a cluster that is deleted. False if it can't be used again or enough wait."""
     slot = _slot(folder)
     if slot is None or not folder.ready or not (slot / "base.json").exists():
         return False
     kept = {control_plane.id_of(folder, component) for component in control_plane.KEPT}
     with locked(slot.parent):
-        if list(slot.parent.glob("*/idle")):
+        if len(list(slot.parent.glob("*/idle"))) >= WAITING:
             return False
         processes.end(folder.path, keep=kept)
         if set(processes.of(folder.path)) != kept:
@@ -105,11 +106,11 @@ def leave(folder: Folder) -> bool:
 
 def take(folder: Folder) -> str | None:
     """Gives a new cluster the control plane that waits. Returns its address, or None if there is none."""
-    parent = paths.STATE / "spare"
-    if not parent.exists():
+    parent = _parent()
+    if not parent:
         return None
-    with locked(parent.resolve()):
-        for idle in parent.resolve().glob("*/idle"):
+    with locked(parent):
+        for idle in parent.glob("*/idle"):
             idle.unlink()
             folder.create()
             folder.control_plane.parent.mkdir(parents=True)
@@ -203,6 +204,12 @@ def _write(slot: Path, base: Base) -> None:
 
 def _base(slot: Path) -> Base:
     return Base(**json.loads((slot / "base.json").read_text()))
+
+
+def _parent() -> Path | None:
+    """The folder of spare control planes."""
+    links = (state / "spare" for state in (paths.STATE, paths.STATE.parent))
+    return next((link.resolve() for link in links if link.exists()), None)
 
 
 def _slot(folder: Folder) -> Path | None:

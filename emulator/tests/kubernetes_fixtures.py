@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from emulator.tests import spares
 from emulator.tests.harness import RUN, Emulator
 from emulator.tests.kubernetes_engine import CHART, NAMESPACE, Created, Engine
 
@@ -59,6 +60,7 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     """A small cluster for all tests. Each test uses its own namespace."""
     emulator = Emulator(Path(tempfile.mkdtemp(prefix="gke-ai-")))
+    spares.give(emulator.state)
     try:
         host, authority = emulator.run("python", "-c", MAKE).split()[-2:]
         login = {

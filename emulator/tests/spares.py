@@ -6,6 +6,8 @@ SIGKILL.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import select
 import shutil
@@ -32,6 +34,19 @@ def folder() -> Iterator[Path]:
         guard.terminate()
         guard.wait()
         end(spares)
+
+
+def give(state: Path) -> None:
+    """Lets the clusters of a state folder use the control planes of this process, which end with it."""
+    state.mkdir(parents=True, exist_ok=True)
+    (state / "spare").symlink_to(_of_this_process())
+
+
+@functools.cache
+def _of_this_process() -> Path:
+    opened = folder()
+    atexit.register(opened.__exit__, None, None, None)
+    return opened.__enter__()
 
 
 def end(spares: Path) -> None:

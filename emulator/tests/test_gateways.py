@@ -21,6 +21,7 @@ from emulator import cluster, paths
 from emulator.cluster import ClusterRecord, PoolRecord, processes
 from emulator.cluster.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cluster.folder import Folder
+from emulator.tests import spares
 from emulator.tests.gateway_objects import (
     NAMESPACE,
     api_key,
@@ -60,6 +61,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
+        spares.give(root)
         cluster.create(RECORD.name, RECORD)
         cluster.set_pool(RECORD.name, SYSTEM_POOL)
         try:

@@ -22,6 +22,7 @@ from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
 from emulator.gcp_plugin.storage import BUCKET, BUCKET_IAM_MEMBER
 from emulator.gcp_plugin.store import Record, Store, project_number
+from emulator.tests import spares
 from gke_ai.catalog.workload_identity import principal
 
 pytestmark = pytest.mark.cluster
@@ -101,6 +102,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "STATE", root)
         patch.setattr(paths, "CLUSTERS", root / "clusters")
+        spares.give(root)
         variables = [word for name in ("POD", "INDEX", "OUT", "COORDINATOR") for word in ("--env", name)]
         program.main(["add", IMAGE, str(root / "program"), *variables, "--", "python", "worker.py", "..."])
         words = ["python", "worker.py", "write", "of the image"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.table import Table
 
 from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.console import new_console, new_table
 from gke_ai.forecast.comparison import AS_FORECAST, Line, beside, happened
 from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.forecast import read as read_forecast
@@ -24,7 +25,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console, new_table
+from gke_ai.terminal import Stop
 
 Objects = Mapping[str, Iterable[Object]]
 PATHS = {"Workload": f"/apis/{KUEUE_API}/workloads", "Pod": "/api/v1/pods", "Node": "/api/v1/nodes"}

@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
+from gke_ai.console import PlainConsole
 from gke_ai.kube.client import APPLY, request
 from gke_ai.ops.down import jobset_release
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import PlainConsole, Stop
+from gke_ai.terminal import Stop
 
 # Name of this field manager in `managedFields`.
 MANAGER = "gke-ai"

@@ -6,10 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.console import PlainConsole
 from gke_ai.kube.client import list_objects
 from gke_ai.ops.stack import Stack, kubectl
 from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
-from gke_ai.terminal import PlainConsole, Stop
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

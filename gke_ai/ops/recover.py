@@ -14,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gke_ai.console import PlainConsole
 from gke_ai.ops.helm_releases import adopted as adopted_release
 from gke_ai.ops.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
 from gke_ai.ops.stack import Stack, damaged_states, in_local_state, is_json
 from gke_ai.registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
-from gke_ai.terminal import PlainConsole, Stop
+from gke_ai.terminal import Stop
 
 console = PlainConsole(highlight=False, soft_wrap=True)
 

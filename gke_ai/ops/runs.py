@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.console import new_console, new_table
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import wanted_pods
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console, new_table
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -22,13 +22,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.console import new_console, new_table
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.ops import status
 from gke_ai.ops.answers import Reply, Server, send_burst
 from gke_ai.ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from gke_ai.ops.stack import Stack, kubectl
-from gke_ai.terminal import new_console, new_table
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -14,6 +14,7 @@ from rich.text import Text
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
+from gke_ai.console import new_console, new_table
 from gke_ai.emulation import on_emulator
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
@@ -30,7 +31,6 @@ from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from gke_ai.terminal import new_console, new_table
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

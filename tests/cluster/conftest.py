@@ -13,25 +13,13 @@ import pytest
 from emulator.tests import spares
 from tests.cluster.emulator import Emulator
 
-_spares: list[Path] = []
-
-
-@pytest.fixture(scope="session", autouse=True)
-def spare() -> Iterator[None]:
-    """Clusters of the tests of this process take the control plane of an earlier test's cluster."""
-    with spares.folder() as opened:
-        _spares.append(opened)
-        yield
-        _spares.clear()
-
 
 @contextmanager
 def fresh(**extra: str) -> Iterator[Emulator]:
     """An empty emulator. At the end its clusters and processes are ended by id."""
     state = Path(tempfile.mkdtemp(prefix="gke-ai-"))
     emulator = Emulator(state, extra=tuple(extra.items()))
-    for opened in _spares:
-        (state / "spare").symlink_to(opened)
+    spares.give(state)
     try:
         yield emulator
     finally:

@@ -79,6 +79,7 @@ def test_training_borrows_what_serving_leaves(prod: Emulator) -> None:
     assert "2 of 2" in row(status, "training/pretrain-"), "both slices train"
 
 
+@pytest.mark.nightly
 def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) -> None:
     before = cloud_of(prod)
     refused = prod.make("down", fails=True)
@@ -102,6 +103,7 @@ def test_protected_prod_is_deleted_only_after_protection_is_off(prod: Emulator) 
 
 
 # ----------------------------------------------------------------------------------------------------------- beforehand
+@pytest.mark.nightly
 def test_existing_cluster_is_left_as_it_was_found(emulator: Emulator) -> None:
     cluster = section("cluster", AUTOPILOT)
     emulator.run("existing", "create", cluster["name"], "--mode", "autopilot", "--location", cluster["location"])

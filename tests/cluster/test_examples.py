@@ -29,6 +29,7 @@ ELSEWHERE: dict[str, str] = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("example", [name for name in EXAMPLES if name not in ELSEWHERE])
 def test_example_deploys_stays_stable_and_is_deleted(example: str, emulator: Emulator) -> None:
     config = emulator.configure(f"examples/{example}")

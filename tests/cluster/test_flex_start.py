@@ -39,7 +39,10 @@ def complete(emulator: Emulator) -> set[str]:
     return {job["metadata"]["name"] for job in jobs if job["status"].get("completionTime")}
 
 
-@pytest.mark.parametrize("example", [STANDARD, AUTOPILOT], ids=["standard", "autopilot"])
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot", marks=pytest.mark.nightly)],
+)
 def test_slices_come_whole_for_a_job_and_go_after_it(example: str, emulator: Emulator) -> None:
     config = emulator.configure(example)
     before = begun(emulator, config)

@@ -138,6 +138,7 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
     assert page.startswith("# Rehearsal of `cluster`")
 
 
+@pytest.mark.nightly
 def test_a_change_that_the_cluster_refuses_is_refused_on_a_kept_base(repository: Path, runner: Path) -> None:
     folder = runner / "refused"
     shutil.copytree(SAMPLE / "cluster", folder)

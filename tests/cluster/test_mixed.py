@@ -16,10 +16,11 @@ AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 SERVER = "deployment/tgi-gemma-deployment"
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot", marks=pytest.mark.nightly)],
-)
+# Every change shows preemption and resumption of a JobSet (test_training_job.py) and of a Job (test_tutorials.py).
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(scope="module", params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot")])
 def source(request: pytest.FixtureRequest) -> str:
     """The configuration of the example."""
     configuration: str = request.param

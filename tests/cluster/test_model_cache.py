@@ -95,6 +95,7 @@ def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -
     assert written(example) == before
 
 
+@pytest.mark.nightly
 def test_failed_download_stops_up_with_its_reason_and_the_next_up_repeats_it(example: Emulator) -> None:
     config = example.configure(EXAMPLE, serving=serving(revision="missing"))
     uids = set()

@@ -131,9 +131,8 @@ def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator)
     assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "gemma" else pytest.mark.nightly) for name in SERVERS]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SERVERS)
 def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(deployed: Emulator, name: str) -> None:
     with crowd(deployed, name):
         eventually(lambda: ready(deployed, name) == MAX_REPLICAS, f"{name} has {MAX_REPLICAS} replicas", 240)

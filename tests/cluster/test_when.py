@@ -165,6 +165,7 @@ def queues() -> Iterator[Place]:
         yield place
 
 
+@pytest.mark.nightly
 def test_kueue_answers_as_its_table_says(queues: Place) -> None:
     assert len(chosen := of(listed()["asked"])) == 4
     assert [*differing(queues, chosen)] == []

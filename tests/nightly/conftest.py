@@ -4,4 +4,3 @@ from __future__ import annotations
 
 from tests.cluster.conftest import emulator as emulator
 from tests.cluster.conftest import emulator_with as emulator_with
-from tests.cluster.conftest import spare as spare

@@ -23,6 +23,7 @@ import pytest
 import yaml
 from rich.table import Table
 
+from gke_ai.console import PlainConsole, new_console
 from gke_ai.forecast.rehearse.manifests import parse
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.restore import plan
@@ -33,7 +34,7 @@ from gke_ai.forecast.snapshot.names import hash_names
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.registered.report.markdown import code, table, text
 from gke_ai.settings import BadConfiguration, load
-from gke_ai.terminal import PlainConsole, Stop, new_console
+from gke_ai.terminal import Stop
 from tests import repository
 from tests.snapshots import synthetic
 

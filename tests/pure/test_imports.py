@@ -27,15 +27,16 @@ MAY_IMPORT = {
     # The folder of the Pulumi policy pack.
     "policy": {"registered.policy"},
     "registered.policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "emulation", "kube", "registered", "settings", "terminal"},
+    "ops": {"catalog", "console", "emulation", "kube", "registered", "settings", "terminal"},
     "svg": set[str](),
+    "console": {"terminal"},
     "terminal": set[str](),
     "emulation": set[str](),
     # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
     "forecast": {"catalog", "emulation", "kube", "terminal"},
     "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
-    "forecast.compare": {"catalog", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
-    "forecast.render": {"catalog", "forecast", "kube", "registered", "svg", "terminal"},
+    "forecast.compare": {"catalog", "console", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
+    "forecast.render": {"catalog", "console", "forecast", "kube", "registered", "svg"},
     "registered.report": {
         *("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"),
         "svg",
@@ -53,15 +54,15 @@ MAY_IMPORT = {
             "registered",
             "registered.report",
         ),
-        *("settings", "terminal"),
+        *("console", "settings", "terminal"),
     },
     "forecast.simulate": {
-        *("catalog", "components", "components.program", "emulation", "forecast", "forecast.rehearse"),
+        *("catalog", "components", "components.program", "console", "emulation", "forecast", "forecast.rehearse"),
         *("forecast.render", "forecast.snapshot", "kube", "ops", "registered", "settings", "terminal"),
     },
     "forecast.when": {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
-        *("kube", "ops", "settings", "terminal"),
+        *("console", "kube", "ops", "settings", "terminal"),
     },
     # The command, above everything: a verb imports what it runs.
     "cli": {

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import click
 import pytest
 
+from gke_ai.console import new_console
 from gke_ai.forecast.render import simulation as words
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.measures import Unit, change, duration, written
@@ -35,7 +36,7 @@ from gke_ai.forecast.simulation import (
 )
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
 from gke_ai.registered.report.page import simulated
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop
 from tests.commands import gke_ai
 from tests.simulation.theory import configuration, run
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.gateways import tenant_api_key
+from gke_ai.console import new_console
 from gke_ai.ops import smoke
 from gke_ai.ops.routes import keyed_routes, requires_key
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import new_console
 
 KEY = "0123456789abcdef0123"
 # Requests to a host that the gateway can't pass on yet.

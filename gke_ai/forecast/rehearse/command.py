@@ -12,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+from gke_ai.console import new_console
 from gke_ai.forecast.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.outcome import outcome
@@ -35,7 +36,7 @@ from gke_ai.ops.emulated import state
 from gke_ai.registered.prices import with_google
 from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, new_console, printable, write
+from gke_ai.terminal import Stop, printable, write
 
 # The two sides of a change, and the change while it is applied. Both kinds of each have the same methods.
 Source = Configurations | plain.Manifests

@@ -27,6 +27,7 @@ SOURCES = (
         "gke_ai/catalog",
         "gke_ai/kube",
         "gke_ai/settings",
+        "gke_ai/console.py",
         "gke_ai/terminal.py",
         "components",
         "gke_ai_outputs",

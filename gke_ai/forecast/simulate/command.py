@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gke_ai import settings
 from gke_ai.catalog.versions import KUEUE_VERSION
+from gke_ai.console import new_console
 from gke_ai.forecast.rehearse.command import stop_at_signals
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
@@ -33,7 +34,7 @@ from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
-from gke_ai.terminal import Stop, new_console, write
+from gke_ai.terminal import Stop, write
 
 SHOW_EVERY = 2.0
 NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)

@@ -19,6 +19,7 @@ from rich.table import Table
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.console import new_console, new_table
 from gke_ai.forecast.answer import Answer, Run, answer, holders, is_decided, own_workload, roots, sharing, waiting
 from gke_ai.forecast.durations import records
 from gke_ai.forecast.names import plural
@@ -39,7 +40,7 @@ from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.kube.client import client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, new_console, new_table, write
+from gke_ai.terminal import Stop, write
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai import settings
+from gke_ai.console import new_console
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
@@ -27,7 +28,7 @@ from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Find
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
-from gke_ai.terminal import Stop, new_console
+from gke_ai.terminal import Stop
 
 PREFIX = "gke-ai:"
 

@@ -14,6 +14,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from gke_ai.console import new_console, new_table
 from gke_ai.ops.configuration_file import CALIBRATION, calibration_file, read_figures
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
@@ -21,7 +22,6 @@ from gke_ai.ops.verify.claims import Verification
 from gke_ai.ops.verify.durations import measure
 from gke_ai.ops.verify.live import Call, caller, recorded, take
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import new_console, new_table
 
 LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
 STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}
