@@ -24,6 +24,7 @@ MARKS = {"cluster": ["cluster"], "nightly": ["cluster", "nightly"]}
 def pytest_configure() -> None:
     """Restores what a shell's background job lacks. Sets the event loop, which Python 3.14 no longer does itself."""
     restore_interrupts()
+    gc.disable()  # until all is loaded
     asyncio.set_event_loop(LOOP)
 
 
@@ -48,6 +49,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 20)
 
 
