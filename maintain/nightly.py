@@ -37,7 +37,8 @@ PARTS: Mapping[str, Part] = {
         )
     ),
     "rollouts": Part(cluster("canary", "environments", "model_cache", "pool_change", "training_job")),
-    "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "vllm_autoscaling")),
+    "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "verify", "vllm_autoscaling")),
+    "emulator": Part(("emulator/tests/test_spare.py", "emulator/tests/test_upgrade.py")),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),
 }

@@ -23,7 +23,7 @@ from emulator.cluster.folder import Folder
 from emulator.tests import spares
 from emulator.tests.harness import eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 RECORD = ClusterRecord("first", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

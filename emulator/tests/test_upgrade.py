@@ -19,7 +19,7 @@ from emulator.tests.test_cluster import eventually
 from emulator.upgrade import StandsStill
 from gke_ai.emulation import LEAVING, UPGRADED
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 ZONE = "us-central1-a"
 CLUSTER = ClusterRecord("upgraded", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")

@@ -118,6 +118,7 @@ def test_the_command_compares_two_quotas_and_writes_both_days(emulator: Emulator
     assert not emulator.processes()
 
 
+@pytest.mark.nightly
 def test_an_interrupted_simulation_leaves_nothing(emulator: Emulator, command: list[str]) -> None:
     process = emulator.start(*command)
     clusters = emulator.state / "rehearsal" / "clusters"

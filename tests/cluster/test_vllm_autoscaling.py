@@ -54,6 +54,10 @@ def sections() -> dict[str, Any]:
     }
 
 
+# test_jetstream.py shows at every change how a metric of servers brings replicas.
+pytestmark = pytest.mark.nightly
+
+
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The stack. The tests below use it in order."""
@@ -131,7 +135,6 @@ def test_each_server_reads_its_own_queue_and_has_one_replica(deployed: Emulator)
     assert [replicas(deployed, name) for name in SERVERS] == [1, 1, 1]
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", SERVERS)
 def test_queue_brings_replicas_to_its_server_alone_and_its_end_takes_them_back(deployed: Emulator, name: str) -> None:
     with crowd(deployed, name):
