@@ -25,9 +25,9 @@ from gke_ai.components.cluster.cluster_fields import (
 )
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
 from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
-from gke_ai.components.cluster.kubeconfig import kubeconfig
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
+from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.settings.model import Cluster, SystemPool
 
 # GKE recommends this scope for nodes: IAM then decides what they may do.
@@ -104,6 +104,8 @@ class GkeCluster(Component):
     """The project's workload identity pool, which exists once the cluster does."""
     kubeconfig: pulumi.Output[str]
     """For kubectl and other clients. Holds no credential."""
+    kubeconfig_at_once: str = ""
+    """The same of an existing cluster, which is known before anything is registered; empty for a new one."""
     node_zones: pulumi.Output[list[str]]
     """Zones of a pool without `zones`."""
 
@@ -168,12 +170,15 @@ class GkeCluster(Component):
                     registry_reader=registry_reader,
                 )
 
+        context = f"gke_{project}_{cluster.location}_{cluster.name}"
         if cluster.mode == "existing":
             existing = look_up_cluster(cluster, project, self._features, self)
             by_name = dns_names(existing)
             self.cluster_name = pulumi.Output.from_input(existing.name)
-            ca_certificate = pulumi.Output.from_input(existing.master_auths[0].cluster_ca_certificate)
-            self.endpoint = pulumi.Output.from_input(by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint)
+            known = existing.master_auths[0].cluster_ca_certificate
+            host = by_name[0].endpoint if cluster.dns_endpoint else existing.endpoint
+            self.kubeconfig_at_once = kubeconfig(context, host, None if cluster.dns_endpoint else known)
+            ca_certificate, self.endpoint = pulumi.Output.from_input(known), pulumi.Output.from_input(host)
             # The list of a zonal cluster lacks its own zone.
             own = [cluster.location] if is_zone(cluster.location) else []
             self.node_zones = pulumi.Output.from_input([*own, *existing.node_locations])
@@ -196,7 +201,6 @@ class GkeCluster(Component):
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
-        context = f"gke_{project}_{cluster.location}_{cluster.name}"
 
         async def kubeconfig_after_wait(values: list[str]) -> str:
             # Every machine trusts the certificate of the DNS name. The address has one of the cluster's own CA.

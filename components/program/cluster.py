@@ -7,6 +7,7 @@ from pulumi import ResourceOptions
 
 from gke_ai.catalog.apis import OF_CLUSTERS
 from gke_ai.components import GkeCluster, ProjectApis
+from gke_ai.components.cluster.existing_content import check_content
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.stack import needs
 from gke_ai.settings.stack.tenants import security_group
@@ -26,8 +27,8 @@ class Apis:
 
 
 def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster:
-    """The cluster with its system pool and its provider, and with the features that other sections need."""
-    return GkeCluster(
+    """The cluster with its system pool and its provider, and with what other sections need of it."""
+    cluster = GkeCluster(
         stack.cluster.name,
         stack.cluster,
         ResourceOptions(depends_on=apis.enabled(*OF_CLUSTERS)),
@@ -41,6 +42,10 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         gateway_api=stack.settings.gateway is not None,
         registry_reader=needs.reads_registry(stack, project),
     )
+    expected = needs.of_cluster(stack)
+    if expected and cluster.kubeconfig_at_once:
+        check_content(expected, cluster.kubeconfig_at_once)
+    return cluster
 
 
 def in_cluster(cluster: GkeCluster, *after: pulumi.Input[pulumi.Resource]) -> ResourceOptions:

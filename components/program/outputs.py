@@ -103,17 +103,18 @@ def checkpoints_url(run: model.Run) -> str:
 
 
 def queues(stack: ResolvedStack) -> list[dict[str, Any]]:
-    """Each local queue with the quota of its cluster queue."""
+    """Each local queue with the quota of its cluster queue; without quota if that is not of the stack."""
     cluster_queues = {queue.section.name: queue for queue in stack.cluster_queues}
+    led = [(queue, cluster_queues.get(queue.cluster_queue)) for queue in stack.queues.local_queues]
     return [
         {
             "localQueue": local_queue.name,
             "namespace": local_queue.namespace,
             "clusterQueue": local_queue.cluster_queue,
-            "cohort": cluster_queues[local_queue.cluster_queue].section.cohort or "",
-            "quota": [grant(quota) for quota in cluster_queues[local_queue.cluster_queue].quotas],
+            "cohort": (queue.section.cohort if queue else None) or "",
+            "quota": [grant(quota) for quota in queue.quotas] if queue else [],
         }
-        for local_queue in stack.queues.local_queues
+        for local_queue, queue in led
     ]
 
 

@@ -34,11 +34,14 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
         in_cluster(cluster, cluster),
         namespaces=stack.namespaces,
-        flavors=[NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource) for flavor in stack.flavors],
+        flavors=[
+            NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource)
+            for flavor in stack.flavors
+            if flavor.section.mode == "create"
+        ],
         cluster_queues=[with_quotas(queue) for queue in stack.cluster_queues],
-        priority_classes=queues.priority_classes,
+        priority_classes=[priority for priority in queues.priority_classes if priority.mode == "create"],
         install=queues.kueue == "install",
-        needed=needs.of_kueue(stack) if queues.kueue == "existing" else None,
         jobset=needs.jobset(stack),
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,
@@ -102,6 +105,7 @@ def create_namespace(
         name,
         opts,
         namespace=name,
+        existing=name not in stack.own_namespaces,
         labels=pod_security(tenant) if tenant else None,
         token=None if token_from else secrets.token,
         token_from=token_from,
@@ -111,7 +115,7 @@ def create_namespace(
         local_queues=[
             NamespaceQueue(queue.name, queue.cluster_queue)
             for queue in stack.queues.local_queues
-            if queue.namespace == name
+            if queue.namespace == name and queue.mode == "create"
         ],
     )
 

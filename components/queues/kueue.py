@@ -1,13 +1,11 @@
 """Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.kueue import Demand
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import (
@@ -19,12 +17,10 @@ from gke_ai.catalog.versions import (
     KUEUE_VERSION,
 )
 from gke_ai.components.base import Component
-from gke_ai.components.cluster_client import connection, in_thread
 from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.components.retry import kueue_hook
 from gke_ai.components.rollout import wait_for_rollout
-from gke_ai.kube.kueue import installed
 from gke_ai.settings.model import ClusterQueue, PriorityClass
 
 NAMESPACE = KUEUE
@@ -61,10 +57,10 @@ class KueueStack(Component):
     minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
     With `install=False`, flavors, cluster queues and priority classes are created beside what the cluster has, and
-    nothing of Kueue is installed, upgraded or deleted.
+    nothing of Kueue is installed, upgraded or deleted. A cluster queue may have quota for flavors that the cluster has.
 
     Refused: ValueError for a quota that is `derive`; by Helm, a second Kueue or JobSet of this name in the cluster; by
-    Kueue's webhook, an invalid cluster queue; RunError for an existing Kueue that cannot do what is `needed`.
+    Kueue's webhook, an invalid cluster queue.
 
     Sources: https://kueue.sigs.k8s.io/docs/installation/,
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
@@ -85,7 +81,6 @@ class KueueStack(Component):
         cluster_queues: Sequence[ClusterQueue] = (),
         priority_classes: Sequence[PriorityClass] = (),
         install: bool = True,
-        needed: Demand | None = None,
         jobset: bool = False,
         kueue_version: str | None = None,
         jobset_version: str | None = None,
@@ -103,7 +98,6 @@ class KueueStack(Component):
             cluster_queues: Quotas, and how cluster queues share them.
             priority_classes: Kubernetes PriorityClasses.
             install: Install Kueue. If false, the cluster has one of somebody else, of which nothing changes.
-            needed: What an existing Kueue is checked for, in a preview too, with `kubeconfig`. Default: not checked.
             jobset: Also install JobSet.
             kueue_version: Version of Kueue's chart. Default: the pinned version.
             jobset_version: Version of JobSet's chart. Default: the pinned version.
@@ -139,8 +133,6 @@ class KueueStack(Component):
         else:
             ready, self.version = jobset_release, pulumi.Output.from_input("")
         hook = kueue_hook(f"queues of {name}")
-        if needed is not None and kubeconfig is not None:
-            hook = pulumi.ResourceHookBinding.merge(hook, can_do(name, needed, kubeconfig))
         checks = [
             self._queued_provisioning(flavor, flavor.queued_resource, ready, hook)
             for flavor in flavors
@@ -168,7 +160,14 @@ class KueueStack(Component):
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor while a queue uses it.
-                    depends_on=[*ready, *checks, *(resource_flavors[quota.flavor] for quota in queue.flavors)],
+                    depends_on=[
+                        *(*ready, *checks),
+                        *(
+                            resource_flavors[quota.flavor]
+                            for quota in queue.flavors
+                            if quota.flavor in resource_flavors
+                        ),
+                    ],
                     hooks=hook,
                 ),
             )
@@ -290,40 +289,6 @@ class KueueStack(Component):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
         )
-
-
-def can_do(name: str, needed: Demand, kubeconfig: pulumi.Input[str]) -> pulumi.ResourceHookBinding:
-    """The hook that refuses queues beside a Kueue that can't do what is needed, in a preview too."""
-
-    looks: list[asyncio.Future[None]] = []  # one for all resources
-
-    async def check(_: pulumi.ResourceHookArgs) -> None:
-        if not looks:
-            looks.append(asyncio.ensure_future(refuse(needed, kubeconfig)))
-        await looks[0]
-
-    hook = pulumi.ResourceHook(f"{name}: can do what is needed", check, pulumi.ResourceHookOptions(on_dry_run=True))
-    return pulumi.ResourceHookBinding(before_create=[hook], before_update=[hook])
-
-
-async def refuse(needed: Demand, kubeconfig: pulumi.Input[str]) -> None:
-    """Raise RunError if the Kueue of the cluster can't do what is needed. A cluster without an answer is no reason."""
-    known = await pulumi.Output.from_input(kubeconfig).future()
-    if not known:
-        return
-    try:
-        found = await in_thread(lambda: connection(known).call(installed))
-        refusals = [*found.refusals(needed)] if found else []
-    except Exception as error:  # noqa: BLE001  whatever the API or the plugin says, the update may go on
-        pulumi.log.warn(f"gke-ai:queues.kueue: the Kueue of the cluster was not checked: {str(error)[:300]}")
-        return
-    if found is None:
-        raise pulumi.RunError(
-            "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start. Install it first, or "
-            "remove the key: then this stack installs it."
-        )
-    if refusals:
-        raise pulumi.RunError("\n".join(f"gke-ai:queues.kueue: {refusal}" for refusal in refusals))
 
 
 def warn_of_crd(args: pulumi.ResourceHookArgs) -> None:

@@ -49,7 +49,8 @@ class SecretManager:
 class WorkloadNamespace(Component):
     """A namespace with its token Secrets, service accounts and local queues.
 
-    The namespace `default` exists in every cluster. There the component creates everything except the namespace.
+    The namespace `default` exists in every cluster. There, and with `existing`, the component creates everything except
+    the namespace.
 
     With `token_from`, GKE creates the Secrets from a secret of Secret Manager and keeps them up to date. The component
     creates a SecretProviderClass, a SecretSync for each Secret, and a service account that may read only this secret.
@@ -76,6 +77,7 @@ class WorkloadNamespace(Component):
         opts: pulumi.ResourceOptions | None = None,
         *,
         namespace: str,
+        existing: bool = False,
         labels: Mapping[str, str] | None = None,
         token: pulumi.Input[str] | None = None,
         token_from: SecretManager | None = None,
@@ -88,7 +90,8 @@ class WorkloadNamespace(Component):
 
         Args:
             namespace: Name of the namespace.
-            labels: Labels of the namespace, such as its Pod Security level. Not for `default`.
+            existing: The cluster has the namespace. It is neither created, changed nor deleted.
+            labels: Labels of the namespace, such as its Pod Security level. Not for one that exists.
             token: The Hugging Face token, a Pulumi secret.
             token_from: Secret that GKE reads the token from, without Pulumi. Needs `secret_sync` on the cluster.
             token_secrets: Kubernetes Secrets to create with the token, each with its key.
@@ -103,7 +106,7 @@ class WorkloadNamespace(Component):
             raise ValueError(f"namespace {name}: token_secrets needs either token or token_from. {count}")
 
         created: list[pulumi.CustomResource] = []
-        if namespace != DEFAULT_NAMESPACE:
+        if namespace != DEFAULT_NAMESPACE and not existing:
             child = pulumi.ResourceOptions(parent=self, custom_timeouts=DELETION)
             metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": namespace}
             if labels:

@@ -37,8 +37,10 @@ class Demand:
     """Namespaces of queued workloads."""
     unqueued: Sequence[str] = ()
     """Namespaces of Jobs without a queue."""
+    unqueued_servers: Sequence[str] = ()
+    """Namespaces of Deployments without a queue."""
     start_seconds: int | None = 0
     """Longest time until the pods of an admitted workload are ready; None if they may wait for days."""
     has_tenants: bool = False
-    cluster_queues: Sequence[str] = ()
-    """Cluster queues that the stack uses and does not create."""
+    cluster_queues: Sequence[tuple[str, str]] = ()
+    """Cluster queues that the stack uses and does not create, each with the namespace of a local queue to it."""

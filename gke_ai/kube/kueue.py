@@ -17,7 +17,7 @@ from gke_ai.catalog.selectors import matches
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, list_objects, request
 from gke_ai.kube.objects import Object
-from gke_ai.kube.values import items, list_at, mapping
+from gke_ai.kube.values import items, list_at, mapping, value
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -53,13 +53,15 @@ class Manager:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an existing Kueue can't do what a stack needs, and what its owner changes."""
+    """Why a cluster can't do what a stack needs, and what its owner or the stack changes."""
 
     cause: str
     remedy: str
+    path: str = "gke-ai:queues.kueue"
+    """The key of the stack's configuration that expects it."""
 
     def __str__(self) -> str:
-        return f"{self.cause}. {self.remedy}."
+        return f"{self.path}: {self.cause}. {self.remedy}."
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class ExistingKueue:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """Its manager's configuration; empty for all defaults."""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    cluster_queues: Sequence[str] | None = ()
-    """Names of its cluster queues; None if it does not serve the API version that this program writes."""
+    cluster_queues: Mapping[str, Object] | None = field(default_factory=dict)
+    """Its cluster queues by name; None if it does not serve the API version that this program writes."""
 
     @property
     def frameworks(self) -> Sequence[str]:
@@ -96,28 +98,35 @@ class ExistingKueue:
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
         return seconds if parts else OLD_LIMIT_SECONDS if old else DEFAULT_LIMIT_SECONDS
 
-    def manages(self, namespace: str) -> bool:
-        """Whether it looks at workloads in a namespace that has no label but its name."""
+    def manages(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether it looks at workloads in a namespace with these labels."""
         stated = self.configuration.get("managedJobsNamespaceSelector")
         if stated is None:
             return namespace not in ("kube-system", self.namespace)
-        selector = {
-            "matchLabels": mapping(stated, "matchLabels"),
-            "matchExpressions": items(stated, "matchExpressions"),
-        }
-        return matches(selector, {NAMESPACE_NAME: namespace})
+        return selects(stated, labels)
 
-    def refusals(self, needed: Demand) -> Iterator[Refusal]:
-        """Yields what it can't do."""
+    def refusals(self, needed: Demand, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Refusal]:
+        """Yields what it can't do. `namespaces` are the labels of those that exist; the others get only their name."""
+
+        def labels(namespace: str) -> Mapping[str, str]:
+            return namespaces.get(namespace, {NAMESPACE_NAME: namespace})
+
         place = f"Kueue {self.version} in namespace {self.namespace}"
         if self.cluster_queues is None:
             yield Refusal(f"{place} does not serve {KUEUE_API}, which this stack writes", "Upgrade it to 0.16 or newer")
             return
-        for name in needed.cluster_queues:
+        for namespace, name in needed.cluster_queues:
             if name not in self.cluster_queues:
+                names = f"Name one of {', '.join(self.cluster_queues)}, or define" if self.cluster_queues else "Define"
                 yield Refusal(
                     f"{place} has no cluster queue {name}: workloads of its local queue would wait forever",
-                    f"Name one of {', '.join(self.cluster_queues) or 'none'}, or define it in gke-ai:queues",
+                    f"{names} it in gke-ai:queues.clusterQueues",
+                )
+            elif not selects(value(self.cluster_queues[name], "spec", "namespaceSelector"), labels(namespace)):
+                yield Refusal(
+                    f"cluster queue {name} of {place} takes no workloads of namespace {namespace}: they would wait "
+                    "forever",
+                    f"Let its namespaceSelector select {namespace}, or name another cluster queue",
                 )
         for framework, workload in needed.frameworks.items():
             if framework not in self.frameworks:
@@ -126,18 +135,24 @@ class ExistingKueue:
                     f"Add it to integrations.frameworks of its configuration: {', '.join(self.frameworks)}",
                 )
         for namespace in needed.namespaces:
-            if not self.manages(namespace):
+            if not self.manages(namespace, labels(namespace)):
                 yield Refusal(
                     f"{place} leaves out namespace {namespace}: workloads there would pass their queue",
                     "Let managedJobsNamespaceSelector of its configuration select it by kubernetes.io/metadata.name",
                 )
         if self.configuration.get("manageJobsWithoutQueueName"):
-            for namespace in needed.unqueued:
-                if self.manages(namespace):
+            # Kueue takes a Deployment without a queue for managed, and so its pods too, only if it queues Deployments:
+            # https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobs/pod/pod_webhook.go
+            holds_servers = FRAMEWORKS["Pod"] in self.frameworks and FRAMEWORKS["Deployment"] not in self.frameworks
+            held = [("Jobs", namespace) for namespace in needed.unqueued]
+            held += [("pods", namespace) for namespace in needed.unqueued_servers if holds_servers]
+            for noun, namespace in held:
+                if self.manages(namespace, labels(namespace)):
+                    also = "" if noun == "Jobs" else f", add {FRAMEWORKS['Deployment']} to integrations.frameworks"
                     yield Refusal(
-                        f"{place} holds Jobs without a queue, and those of this stack in {namespace} have none: they "
+                        f"{place} holds {noun} without a queue, and those of this stack in {namespace} have none: they "
                         "would never start",
-                        f"Give them a queue, or leave {namespace} out of managedJobsNamespaceSelector",
+                        f"Give them a queue{also}, or leave {namespace} out of managedJobsNamespaceSelector",
                     )
         limit = self.limit_seconds
         if limit is not None and (needed.start_seconds is None or needed.start_seconds > limit):
@@ -154,6 +169,12 @@ class ExistingKueue:
             )
 
 
+def selects(selector: object, labels: Mapping[str, str]) -> bool:
+    """Whether a namespace selector of Kueue selects labels. Without one, a cluster queue selects nothing."""
+    parts = {"matchLabels": mapping(selector, "matchLabels"), "matchExpressions": items(selector, "matchExpressions")}
+    return isinstance(selector, Mapping) and matches(parts, labels)
+
+
 def manager(deployments: Iterable[Object]) -> Manager | None:
     """Returns the manager among the Deployments of a cluster; None if there is none."""
     for deployment in deployments:
@@ -161,7 +182,7 @@ def manager(deployments: Iterable[Object]) -> Manager | None:
             if match := _IMAGE.fullmatch(str(container.get("image"))):
                 flags = [str(word) for word in container.get("args") or []]
                 gates = [gate.partition("=") for flag in _values(flags, _GATES) for gate in flag.split(",")]
-                stated = {name: value.lower() == "true" for name, _, value in gates}
+                stated = {name: text.lower() == "true" for name, _, text in gates}
                 return Manager(match[1], deployment, stated, next(_values(flags, _CONFIG), ""))
     return None
 
@@ -180,7 +201,7 @@ def installed(api: ApiClient) -> ExistingKueue | None:
         path, key = place(found)
         configuration = read_configuration(request(api, "GET", path), key)
     served = request(api, "GET", f"/apis/{KUEUE_API}/clusterqueues")
-    queues = [queue["metadata"]["name"] for queue in served.body["items"]] if served.code == 200 else None
+    queues = {queue["metadata"]["name"]: queue for queue in served.body["items"]} if served.code == 200 else None
     return ExistingKueue(found.version, meta["namespace"], meta["name"], configuration or {}, found.gates, queues)
 
 

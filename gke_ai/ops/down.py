@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.console import PlainConsole
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import list_objects, request
 from gke_ai.ops.stack import Stack, kubectl
-from gke_ai.registered.types import BUCKET, CLUSTER, KUEUE_STACK, RELEASE
+from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 GONE_SECONDS = 60
+# What a run consists of, with its API path and plural name.
+RUNS = {JOB: ("/apis/batch/v1", "jobs"), JOB_SET: (f"/apis/{JOBSET_API}", "jobsets"), SERVICE: ("/api/v1", "services")}
 console = PlainConsole(highlight=False, soft_wrap=True)
 
 
@@ -35,6 +37,8 @@ def down(stack: Stack) -> None:
     release, api = jobset_release(stack.resources), stack.api()
     outlives = not any(stack.of_type(CLUSTER))
     kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
+    if api is not None:
+        end_runs(stack, api)
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
     if done.returncode:
         kept_pods = "".join(f"  {line}\n" for line in ending(api)) if api is not None else ""
@@ -47,6 +51,19 @@ def down(stack: Stack) -> None:
         delete_crd(api)
     for url in kept:
         console.print(f"Kept with its data (onDestroy: keep): {url}")
+
+
+def end_runs(stack: Stack, api: ApiClient) -> None:
+    """Deletes runs that would outlive the stack: Pulumi keeps them, and their namespace is not of the stack."""
+    for resource in stack.of_type(*RUNS):
+        metadata = resource["inputs"]["metadata"]
+        if not resource.get("retainOnDelete") or metadata["namespace"] in stack.own_namespaces:
+            continue
+        base, plural = RUNS[resource["type"]]
+        path = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+        answer = request(api, "DELETE", path, {"propagationPolicy": "Background"})
+        if answer.code not in (200, 202, 404):
+            raise Stop(f"The cluster refuses to delete {path}, and nothing else was deleted: {answer.reason}")
 
 
 def ending(api: ApiClient) -> list[str]:

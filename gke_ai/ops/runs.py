@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,10 +107,15 @@ class Run:
         return wanted_pods(self.item) if self.item else 0
 
 
-def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -> list[Run]:
+def runs_of(
+    outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]], shared: Collection[str] = ()
+) -> list[Run]:
     """Returns the runs in a stack's outputs, and earlier ones that are still in the stack's own namespaces.
 
-    `items` are the Jobs and JobSets of the cluster by kind.
+    Args:
+        outputs: Outputs of the stack.
+        items: The Jobs and JobSets of the cluster by kind.
+        shared: Namespaces that the stack uses and did not create, where others have runs too.
     """
     jobs = outputs.get("jobs") or []
     objects = {
@@ -136,7 +141,7 @@ def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -
     earlier = [
         Run(name, namespace, kind, item=item)
         for (kind, namespace, name), item in objects.items()
-        if namespace in namespaces
+        if namespace in namespaces and namespace not in shared
     ]
     return [*configured, *sorted(earlier, key=str)]
 
@@ -144,7 +149,8 @@ def runs_of(outputs: Mapping[str, Any], items: Mapping[str, Sequence[Object]]) -
 def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]:
     """Returns the runs of a stack; of a cluster alone, its JobSets and the Jobs with a queue."""
     if not stack.is_alone:
-        return runs_of(stack.recorded_outputs, items)
+        outputs = stack.recorded_outputs
+        return runs_of(outputs, items, set(outputs.get("namespaces") or []) - stack.own_namespaces)
     return sorted(
         (
             Run(item["metadata"]["name"], item["metadata"]["namespace"], kind, item=item)

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 from gke_ai.emulation import CHECKOUT, on_emulator
 from gke_ai.kube.client import client_of, client_of_context
-from gke_ai.registered.types import PROVIDER, STACK
+from gke_ai.registered.types import NAMESPACE, PROVIDER, STACK
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class Stack:
     def of_type(self, *types: str) -> Iterator[dict[str, Any]]:
         """Yields the recorded resources of these Pulumi types."""
         return (resource for resource in self.resources if resource["type"] in types)
+
+    @property
+    def own_namespaces(self) -> set[str]:
+        """Names of the namespaces that the stack created, and that are deleted with it."""
+        return {namespace["inputs"]["metadata"]["name"] for namespace in self.of_type(NAMESPACE)}
 
     @property
     def recorded_outputs(self) -> dict[str, Any]:

@@ -12,6 +12,9 @@ import yaml
 
 from gke_ai.catalog.kueue import FRAMEWORKS
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
+from gke_ai.forecast.forecast import read as read_forecast
+from gke_ai.kube.client import client_of
+from gke_ai.ops.from_cluster import describe
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
 from tests.cluster.test_convergence import section
@@ -20,11 +23,53 @@ from tests.cluster.test_mixed import admitted
 EXAMPLE = "examples/mixed-training-inference.yaml"
 CLUSTER = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 VERSION, NAMESPACE, RELEASE = "0.18.4", "queueing", "batch"
+KUEUES = "resourceflavors,clusterqueues,localqueues,priorityclasses,namespaces"
+# What the owner of the Kueue has in the cluster: a flavor with quota, a team's namespace and its queue, a class.
+OWNERS = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: l4}
+spec: {nodeLabels: {cloud.google.com/gke-accelerator: nvidia-l4}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: research}
+spec:
+  namespaceSelector: {matchLabels: {team: research}}
+  resourceGroups:
+  - coveredResources: [cpu, memory, nvidia.com/gpu, ephemeral-storage]
+    flavors:
+    - name: l4
+      resources:
+      - {name: cpu, nominalQuota: 72}
+      - {name: memory, nominalQuota: 288Gi}
+      - {name: nvidia.com/gpu, nominalQuota: 6}
+      - {name: ephemeral-storage, nominalQuota: 200Gi}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: llm, labels: {team: research}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: lq, namespace: llm}
+spec: {clusterQueue: research}
+---
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high-priority-preempting}
+value: 30
+"""
 
 
-def settings(**stated: Any) -> dict[str, Any]:
-    """Values of Kueue's chart of an owner with habits of their own."""
-    manager = manager_configuration(["llm"], False, 0) | {"manageJobsWithoutQueueName": True} | stated
+def settings(*frameworks: str, seconds: int) -> dict[str, Any]:
+    """Values of Kueue's chart of an owner with habits of their own, as in the manifests of Kueue."""
+    manager = manager_configuration(["llm"], False, seconds) | {
+        "manageJobsWithoutQueueName": True,
+        "managedJobsNamespaceSelector": {"matchLabels": {"team": "research"}},
+        "integrations": {"frameworks": [*frameworks]},
+        "featureGates": {"VisibilityOnDemand": False},
+    }
     return chart_values(VERSION, 1, manager)
 
 
@@ -45,36 +90,116 @@ def releases(emulator: Emulator) -> Any:
     return {(release["name"], release["revision"]) for release in json.loads(listed[listed.index("[") :])}
 
 
+def of_the_owner(emulator: Emulator) -> dict[str, Any]:
+    """What the objects of the owner say, by kind and name."""
+    names = {document["metadata"]["name"] for document in yaml.safe_load_all(OWNERS)}
+    objects = emulator.get("-A", KUEUES)
+    return {
+        f"{item['kind']}/{item['metadata']['name']}": (item["metadata"].get("labels"), item.get("spec"))
+        for item in objects
+        if item["metadata"]["name"] in names
+    }
+
+
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A cluster of somebody else with a Kueue that queues no pods. The tests below use it in order."""
     with fresh() as emulator:
-        begun(emulator, config(emulator))
-        install(emulator, settings(integrations={"frameworks": ["batch/job"]}))
+        begun(emulator, configure(emulator, {"kueue": "existing"}))
+        install(emulator, settings("batch/job", seconds=300))
+        file = emulator.state / "owners.yaml"
+        file.write_text(OWNERS)
+        apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {file}"
+        emulator.run(
+            "sh", "-c", f"for i in $(seq 60); do {apply} && exit 0; sleep 1; done; exit 1"
+        )  # the webhooks start
         yield emulator
 
 
+def configure(emulator: Emulator, queues: dict[str, Any], **sections: Any) -> Path:
+    """The example in that cluster with these queues."""
+    return emulator.configure(EXAMPLE, cluster=CLUSTER, queues=queues, **sections)
+
+
 def config(emulator: Emulator) -> Path:
-    """The example in that cluster."""
-    return emulator.configure(EXAMPLE, cluster=CLUSTER, queues=section("queues") | {"kueue": "existing"})
+    """The example: its server in the queue of the owner, its run in a queue of its own with quota for their flavor."""
+    queues = section("queues")
+    quota = queues["clusterQueues"][0]["flavors"][0]["quota"]
+    by_name = {"mode": "existing"}
+    default, low, high = queues["priorityClasses"]
+    own = {
+        "kueue": "existing",
+        "flavors": [{"name": "l4", **by_name, "pools": ["gpupool"]}],
+        "clusterQueues": [{"name": "cluster-queue", "flavors": [{"flavor": "l4", "quota": quota}]}],
+        "localQueues": [
+            {"name": "lq", **by_name, "namespace": "llm", "clusterQueue": "research"},
+            {"name": "runs", "namespace": "llm", "clusterQueue": "cluster-queue"},
+        ],
+        "priorityClasses": [default, low, {"name": high["name"], **by_name, "value": high["value"]}],
+    }
+    return configure(emulator, own, training=[{**section("training")[0], "queue": "runs"}])
 
 
-def test_a_preview_refuses_a_kueue_that_queues_no_pods(shared: Emulator) -> None:
-    output = shared.make("preview", config(shared), fails=True)
-    assert f"gke-ai:queues.kueue: Kueue {VERSION} in namespace {NAMESPACE} does not queue pod" in output
+def rehearse(emulator: Emulator) -> None:
+    """Assert that a rehearsal has the Kueue and the objects of the owner, from a snapshot."""
+    output = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
+    text = output[output.index("{") :]
+    taken, file, out = json.loads(text), emulator.state / "snapshot.json", emulator.state / "out.json"
+    assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (VERSION, True)
+    file.write_text(text)
+    base = config(emulator)
+    content = yaml.safe_load(base.read_text())
+    content["config"]["gke-ai:serving"][0]["replicas"] = 2
+    changed = emulator.state / "changed.yaml"
+    changed.write_text(yaml.safe_dump(content))
+    sides = ("--base", str(base), "--config", str(changed), "--snapshot", str(file), "--json", str(out))
+    output = emulator.run("gke-ai", "rehearse", "--stack", emulator.stack, *sides)
+    assert "scales tgi-gemma-deployment from 1 to 2 replicas" in " ".join(output.split())
+    forecast = read_forecast(out)
+    assert not [note for note in forecast.notes if "configured otherwise" in note or "ResourceFlavor" in note]
+
+
+def test_a_preview_refuses_what_it_lacks_and_what_the_kueue_can_not_do(shared: Emulator) -> None:
+    content = yaml.safe_load(config(shared).read_text())
+    content["config"]["gke-ai:queues"]["localQueues"][0]["name"] = "team"
+    content["config"]["gke-ai:serving"][0]["queue"] = "team"
+    file = shared.state / "refused.yaml"
+    file.write_text(yaml.safe_dump(content))
+    output = shared.make("preview", file, fails=True)
+    place = f"gke-ai:queues.kueue: Kueue {VERSION} in namespace {NAMESPACE}"
+    assert f"{place} does not queue pod" in output
+    assert f"{place} evicts workloads whose pods are not ready 300 s after admission" in output
+    assert "gke-ai:queues.localQueues[0].name: the cluster has no local queue team in namespace llm" in output
+    assert "Write as name one of lq." in output
     assert "Traceback" not in output
+    assert "never retrieved" not in output
+
+
+def test_a_first_preview_of_what_is_there_changes_nothing(shared: Emulator) -> None:
+    found = describe(client_of(shared.certified(), 1))
+    assert [queue["name"] for queue in found.queues["localQueues"]] == ["lq"]
+    assert [flavor["name"] for flavor in found.queues["flavors"]] == ["l4"]
+    keys = {"gke-ai:cluster": CLUSTER, "gke-ai:queues": dict(found.queues)}
+    file = shared.state / "found.yaml"
+    file.write_text(yaml.safe_dump({"config": keys}))
+    shared.prepare(file)
+    shared.run("pulumi", "stack", "init", shared.stack)
+    planned = shared.planned()
+    assert planned.keys() == {"create"}
+    assert [name for name in planned["create"] if name.startswith("kubernetes:")] == []
 
 
 def test_a_stack_beside_it_serves_and_trains_and_leaves_it_as_it_was(shared: Emulator) -> None:
-    install(shared, settings(integrations={"frameworks": [*FRAMEWORKS.values()]}))
+    install(shared, settings(*FRAMEWORKS.values(), seconds=3600))
     before, installed = Found(cloud_of(shared), objects_of(shared), CLUSTER["name"]), releases(shared)
+    owned = of_the_owner(shared)
     shared.make("up", config(shared))
     eventually(lambda: len(admitted(shared, "Pod")) == len(admitted(shared, "Job")) == 1, "both are admitted")
     settled(shared)
+    queues = {workload["spec"]["queueName"] for workload in shared.get("workloads", "-n", "llm")}
+    assert queues == {"lq", "runs"}
     assert releases(shared) == installed
-    output = shared.run("gke-ai", "snapshot", "--stack", shared.stack)
-    snapshot = json.loads(output[output.index("{") :])
-    assert (snapshot["kueueVersion"], snapshot["kueue"]["manageJobsWithoutQueueName"]) == (VERSION, True)
+    rehearse(shared)
     shared.make("down")
     gone(shared, before)
-    assert releases(shared) == installed
+    assert (releases(shared), of_the_owner(shared)) == (installed, owned)

@@ -170,7 +170,7 @@ def test_nothing_that_google_writes_replaces_the_cluster(field: str, build: Buil
 
 
 def test_kubeconfig_holds_no_credential_and_no_certificate_for_a_public_name() -> None:
-    from gke_ai.components.cluster.kubeconfig import kubeconfig
+    from gke_ai.kube.kubeconfig import kubeconfig
 
     named = yaml.safe_load(kubeconfig("c", "gke-1.example.com", None))
     assert named["clusters"][0]["cluster"] == {"server": "https://gke-1.example.com"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import re
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -11,14 +12,14 @@ import pytest
 import yaml
 
 from gke_ai.catalog.kueue import Demand
-from gke_ai.components.queues import kueue as component
 from gke_ai.kube import kueue
 from gke_ai.kube.client import Answer
+from gke_ai.kube.existing import Content, refusals
 from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.settings import load
 from gke_ai.settings.stack import needs
 from tests.mistakes import PROJECT, good
-from tests.recorder import configuration, run_program
+from tests.recorder import Record, configuration, load_stack, run_program
 
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 EXAMPLE = "examples/mixed-training-inference.yaml"
@@ -27,6 +28,7 @@ NEEDED = Demand(
     frameworks={"batch/job": "finetune", "pod": "gemma", "deployment": "gemma"},
     namespaces=("llm",),
     unqueued=("model-cache",),
+    unqueued_servers=("web",),
     start_seconds=1200,
 )
 
@@ -34,7 +36,9 @@ NEEDED = Demand(
 def existing(version: str = "0.18.4", **stated: Any) -> ExistingKueue:
     """A Kueue in a namespace of its own that queues every kind, with more of its configuration."""
     manager = {"integrations": {"frameworks": ALL}, **stated}
-    return ExistingKueue(version, "queueing", "manager", manager, cluster_queues=["research"])
+    return ExistingKueue(
+        version, "queueing", "manager", manager, cluster_queues={"research": {"spec": {"namespaceSelector": {}}}}
+    )
 
 
 def selecting(*expressions: dict[str, Any], **labels: str) -> dict[str, Any]:
@@ -68,28 +72,49 @@ NAMED = {"key": "kubernetes.io/metadata.name"}
             existing(manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm"]})),
             "",
         ),
+        (
+            existing(
+                manageJobsWithoutQueueName=True,
+                integrations={"frameworks": ["batch/job", "pod"]},
+                **selecting({**NAMED, "operator": "In", "values": ["llm", "web"]}),
+            ),
+            "holds pods without a queue, and those of this stack in web have none: they would never start",
+        ),
+        (
+            existing(
+                manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm", "web"]})
+            ),
+            "",  # it takes the Deployments for managed
+        ),
+        (existing(featureGates={"VisibilityOnDemand": False}), ""),
     ],
 )
 def test_it_is_refused_for_what_its_configuration_can_not_do(found: ExistingKueue, cause: str) -> None:
-    causes = [refusal.cause for refusal in found.refusals(NEEDED)]
+    causes = [refusal.cause for refusal in found.refusals(NEEDED, {})]
     assert not causes if not cause else any(cause in each for each in causes), causes
 
 
+def test_a_kueue_without_pods_is_enough_for_jobs() -> None:
+    jobs = Demand({"batch/job": "finetune"}, ("llm",))
+    assert [*existing(integrations={"frameworks": ["batch/job"]}).refusals(jobs, {})] == []
+    assert [*ExistingKueue("0.18.4", "queueing", "manager").refusals(jobs, {})] == [], "all defaults"
+
+
 def test_a_queue_that_it_lacks_and_a_version_that_is_too_old_are_refused() -> None:
-    assert [*existing().refusals(Demand({}, (), cluster_queues=["research"]))] == []
-    (lacking,) = existing().refusals(Demand({}, (), cluster_queues=["reserch"]))
+    assert [*existing().refusals(Demand({}, (), cluster_queues=[("llm", "research")]), {})] == []
+    (lacking,) = existing().refusals(Demand({}, (), cluster_queues=[("llm", "reserch")]), {})
     assert "has no cluster queue reserch" in lacking.cause
     assert "Name one of research" in lacking.remedy
-    (old,) = ExistingKueue("0.14.1", "kueue-system", "m", cluster_queues=None).refusals(NEEDED)
+    (old,) = ExistingKueue("0.14.1", "kueue-system", "m", cluster_queues=None).refusals(NEEDED, {})
     assert "does not serve kueue.x-k8s.io/v1beta2" in old.cause
 
 
 def test_a_stack_with_tenants_and_one_that_waits_for_flex_start_ask_for_more() -> None:
     waits = Demand({}, (), start_seconds=None, has_tenants=True)
-    slow, elsewhere = existing("0.19.1").refusals(waits)
+    slow, elsewhere = existing("0.19.1").refusals(waits, {})
     assert "pods of this stack may wait days for their nodes" in slow.cause
     assert "let only controllers of kueue-system" in elsewhere.cause.replace("lets", "let")
-    assert [*ExistingKueue("0.18.4", "kueue-system", "manager").refusals(waits)] == []
+    assert [*ExistingKueue("0.18.4", "kueue-system", "manager").refusals(waits, {})] == []
 
 
 def test_what_a_stack_needs_follows_from_its_workloads() -> None:
@@ -98,9 +123,13 @@ def test_what_a_stack_needs_follows_from_its_workloads() -> None:
     demand = needs.of_kueue(load(values, PROJECT, True))
     assert demand.frameworks == {"deployment": "gemma", "pod": "gemma", "batch/job": "finetune"}
     assert (demand.namespaces, demand.unqueued, demand.has_tenants) == (("llm",), (), False)
+    assert demand.unqueued_servers == ()
+    values["serving"].append({"name": "web", "namespace": "web", "model": "google/gemma-2-2b", "pool": "l4"})
+    assert needs.of_kueue(load(values, PROJECT, True)).unqueued_servers == ("web",)
+    values["serving"].pop()
     assert demand.cluster_queues == ()
     values["queues"]["localQueues"].append({"name": "theirs", "namespace": "llm", "clusterQueue": "research"})
-    assert needs.of_kueue(load(values, PROJECT, True)).cluster_queues == ("research",)
+    assert needs.of_kueue(load(values, PROJECT, True)).cluster_queues == (("llm", "research"),)
     assert demand.start_seconds == load(values, PROJECT, True).settings.serving[0].ready_timeout_seconds
 
 
@@ -143,43 +172,239 @@ def of_others(**queues: Any) -> dict[str, Any]:
 
 
 class Connection:
-    """A cluster with a Kueue, or without one."""
+    """A cluster with this content."""
 
-    def __init__(self, found: ExistingKueue | None) -> None:
-        self.found = found
+    def __init__(self, content: Content | None) -> None:
+        self.content = content
 
-    def call(self, _: object) -> ExistingKueue | None:
-        return self.found
+    def call(self, _: object) -> Content:
+        if self.content is None:
+            raise OSError("no route to host")
+        return self.content
+
+
+def run(
+    config: dict[str, Any], content: Content | None, monkeypatch: pytest.MonkeyPatch, preview: bool = True
+) -> Record:
+    """The record of the program in a cluster with this content."""
+    monkeypatch.setattr("gke_ai.components.cluster.existing_content.connection", lambda _: Connection(content))
+    return run_program(config, preview, monkeypatch)
 
 
 @pytest.mark.parametrize("preview", [True, False])
 def test_nothing_of_kueue_is_registered_and_the_queues_are(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = run_program(of_others(), preview, monkeypatch)
+    record = run(of_others(), Content(existing()), monkeypatch, preview)
     assert record.all("Release") == []
     assert [role.object_name for role in record.all("ClusterRole") if "kueue" in role.object_name] == []
     assert "kueue-system" not in [namespace.object_name for namespace in record.all("Namespace")]
     assert len(record.all("ClusterQueue")) == len(record.all("ResourceFlavor")) == len(record.all("LocalQueue")) == 1
 
 
-def check(found: ExistingKueue | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the hook of the queues does beside this Kueue."""
-    monkeypatch.setattr(component, "connection", lambda _: Connection(found))
-    asyncio.get_event_loop().run_until_complete(component.refuse(NEEDED, "kubeconfig"))
-
-
 @pytest.mark.parametrize(
     ("found", "cause"),
     [
-        (None, "the cluster has no Kueue, so nothing would ever start"),
+        (None, "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start"),
         (existing(integrations={}), "gke-ai:queues.kueue: Kueue 0.18.4 in namespace queueing does not queue pod"),
     ],
 )
-def test_a_preview_refuses_a_kueue_that_can_not_do_it(
-    found: ExistingKueue | None, cause: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("own", [True, False])
+def test_a_preview_refuses_a_kueue_that_can_not_do_it_also_without_queues_of_its_own(
+    found: ExistingKueue | None, cause: str, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(existing(), monkeypatch)
-    with pytest.raises(pulumi.RunError, match=cause):
-        check(found, monkeypatch)
+    config = of_others() if own else by_name()
+    with pytest.raises(pulumi.RunError, match=re.escape(cause)):
+        run(config, replace(CLUSTER, kueue=found), monkeypatch)
+
+
+def test_a_cluster_without_an_answer_is_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(of_others(), None, monkeypatch).all("LocalQueue")
+
+
+# ------------------------------------------------------------------------------------------------- objects by name
+RESEARCH = {
+    "flavors": [{"name": "l4", "mode": "existing", "pools": ["gpupool"]}],
+    "localQueues": [{"name": "team", "mode": "existing", "namespace": "llm", "clusterQueue": "research"}],
+    "priorityClasses": [
+        {"name": "high-priority-preempting", "mode": "existing", "value": 30},
+        {"name": "low-priority-preempting", "mode": "existing", "value": 20, "preemption": "Never"},
+    ],
+}
+
+
+def flavor(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "l4"}, "spec": spec}
+
+
+CLUSTER = Content(
+    existing(),
+    jobset=True,
+    namespaces={"llm": {"kubernetes.io/metadata.name": "llm", "team": "a"}},
+    flavors={"l4": flavor(nodeLabels={"cloud.google.com/gke-accelerator": "nvidia-l4"})},
+    local_queues={("llm", "team"): {"spec": {"clusterQueue": "research"}}},
+    priority_classes={
+        "high-priority-preempting": {"value": 30},
+        "low-priority-preempting": {"value": 20, "preemptionPolicy": "Never"},
+        "system-node-critical": {"value": 2000001000},
+    },
+)
+
+
+def by_name(**queues: Any) -> dict[str, Any]:
+    """The example in a cluster whose flavor, local queue, namespace and priority classes it uses."""
+    config = of_others()
+    config["gke-ai:queues"] = {"kueue": "existing", **RESEARCH, **queues}
+    for workload in (*config["gke-ai:serving"], *config["gke-ai:training"]):
+        workload["queue"] = "team"
+    return config
+
+
+def test_objects_by_name_are_not_registered_and_the_workloads_use_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = run(by_name(), CLUSTER, monkeypatch, preview=False)
+    for kind in ("ResourceFlavor", "ClusterQueue", "LocalQueue", "PriorityClass", "Namespace"):
+        assert record.all(kind) == [], kind
+    assert record.one("Deployment").inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
+    assert record.outputs["queues"] == [
+        {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "cohort": "", "quota": []}
+    ]
+
+
+def test_a_namespace_by_name_gets_local_queues_and_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = by_name(localQueues=[{"name": "team", "namespace": "llm", "clusterQueue": "research"}])
+    config["gke-ai:cluster"] = {**EXISTING, "existingNamespaces": ["llm"]}
+    record = run(config, CLUSTER, monkeypatch)
+    assert ([queue.name for queue in record.all("LocalQueue")], record.all("Namespace")) == (["llm/team"], [])
+    with pytest.raises(
+        pulumi.RunError, match=r"existingNamespaces: the cluster has no namespace llm.*kubectl create n"
+    ):
+        run(config, replace(CLUSTER, namespaces={}), monkeypatch)
+
+
+def test_a_cluster_queue_has_quota_for_a_flavor_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [{"name": "mine", "flavors": [{"flavor": "l4", "quota": "derive"}]}]
+    queue = [{"name": "team", "namespace": "llm", "clusterQueue": "mine"}]
+    record = run(by_name(clusterQueues=own, localQueues=queue), CLUSTER, monkeypatch)
+    (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
+    assert [entry["name"] for entry in group["flavors"]] == ["l4"]
+    assert record.all("ResourceFlavor") == []
+
+
+GPU = "cloud.google.com/gke-accelerator"
+ELSEWHERE = {("llm", "team"): {"spec": {"clusterQueue": "other"}}}
+SELECTIVE = {"research": {"spec": {"namespaceSelector": {"matchLabels": {"team": "b"}}}}}
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "refusal"),
+    [
+        ({}, ""),
+        ({"flavors": {"l4": flavor()}}, ""),
+        ({"flavors": {"l4": flavor(nodeLabels={"cloud.google.com/gke-nodepool": "gpupool"})}}, ""),
+        (
+            {"flavors": {"h100": {}}},
+            "queues.flavors[0].name: the cluster has no flavor l4, so its cluster queues would admit nothing. Write as "
+            "name one of h100. Or remove mode: then this stack creates it.",
+        ),
+        (
+            {"flavors": {"l4": flavor(nodeLabels={GPU: "nvidia-l4", "team": "a"})}},
+            "queues.flavors[0].pools: flavor l4 of the cluster selects nodes with team=a, and those of pool gpupool "
+            "have other labels: nothing would run there",
+        ),
+        (
+            {"flavors": {"l4": flavor(nodeTaints=[TAINT])}},
+            "queues.flavors[0].name: flavor l4 of the cluster has the taint team, which workloads of this stack do not",
+        ),
+        ({"flavors": {"l4": flavor(nodeTaints=[TAINT], tolerations=[{"key": "team", "operator": "Exists"}])}}, ""),
+        ({"flavors": {"l4": flavor(nodeTaints=[{**TAINT, "effect": "PreferNoSchedule"}])}}, ""),
+        (
+            {"local_queues": {("llm", "tem"): {}, ("other", "x"): {}}},
+            "queues.localQueues[0].name: the cluster has no local queue team in namespace llm: its workloads would "
+            "wait forever. Write as name one of tem. Or remove mode: then this stack creates it.",
+        ),
+        (
+            {"local_queues": ELSEWHERE},
+            "queues.localQueues[0].clusterQueue: local queue team in namespace llm leads to cluster queue other, and "
+            "not to research. Write clusterQueue: other, or name another local queue.",
+        ),
+        (
+            {"priority_classes": {"low-priority-preempting": {"value": 20, "preemptionPolicy": "Never"}}},
+            "queues.priorityClasses[0].name: the cluster has no priority class high-priority-preempting, so it would "
+            "refuse the pods. "
+            "Write as name one of low-priority-preempting. Or remove mode: then this stack creates it.",
+        ),
+        (
+            {"priority_classes": {**CLUSTER.priority_classes, "high-priority-preempting": {"value": 5}}},
+            "queues.priorityClasses[0].value: priority class high-priority-preempting of the cluster has another value,"
+            " so workloads would be ordered otherwise. Write value: 5.",
+        ),
+        (
+            {
+                "priority_classes": {
+                    **CLUSTER.priority_classes,
+                    "low-priority-preempting": {"value": 20, "globalDefault": True},
+                }
+            },
+            "queues.priorityClasses[1].globalDefault: priority class low-priority-preempting of the cluster has "
+            "another globalDefault, so workloads would be ordered otherwise. Write globalDefault: true.",
+        ),
+        (
+            {"kueue": replace(existing(), cluster_queues={})},
+            "queues.kueue: Kueue 0.18.4 in namespace queueing has no cluster queue research: workloads of its local "
+            "queue would wait forever. Define it in gke-ai:queues.clusterQueues.",
+        ),
+        (
+            {"kueue": replace(existing(), cluster_queues=SELECTIVE)},
+            "queues.kueue: cluster queue research of Kueue 0.18.4 in namespace queueing takes no workloads of namespace"
+            " llm: they would wait forever. Let its namespaceSelector select llm, or name another cluster queue.",
+        ),
+        (
+            {"kueue": replace(existing(), cluster_queues={"research": {"spec": {}}})},  # Kueue: selects nothing
+            "takes no workloads of namespace llm",
+        ),
+        ({"kueue": existing(**selecting(team="a"))}, ""),
+        ({"kueue": existing(**selecting(team="b"))}, "leaves out namespace llm"),
+    ],
+)
+def test_the_cluster_is_refused_for_what_it_lacks(changed: dict[str, Any], refusal: str) -> None:
+    expected = needs.of_cluster(load_stack(by_name()))
+    refused = [str(each) for each in refusals(expected, replace(CLUSTER, **changed))]
+    assert not refused if not refusal else any(refusal in each for each in refused), refused
+
+
+def test_a_flavor_for_an_accelerator_must_not_contradict_it() -> None:
+    config = by_name(flavors=[{"name": "l4", "mode": "existing", "accelerator": "nvidia-tesla-a100"}])
+    (refused,) = refusals(needs.of_cluster(load_stack(config)), CLUSTER)
+    assert f"selects nodes with {GPU}=nvidia-l4, and this stack expects {GPU}=nvidia-tesla-a100" in refused.cause
+
+
+def test_the_taint_of_gpus_keeps_jobs_away_and_not_pods() -> None:
+    """GKE adds the toleration to pods. Kueue reads the template of a Job."""
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    cluster = replace(CLUSTER, flavors={"l4": flavor(nodeTaints=[taint])})
+    config = by_name()
+    assert [*refusals(needs.of_cluster(load_stack(config)), cluster)]
+    del config["gke-ai:training"], config["gke-ai:buckets"]
+    assert [*refusals(needs.of_cluster(load_stack(config)), cluster)] == []
+
+
+def test_a_stack_with_only_local_queues_needs_its_namespaces_to_be_managed() -> None:
+    queue = {"name": "team", "namespace": "llm", "clusterQueue": "research"}
+    values = {"cluster": EXISTING, "queues": {"kueue": "existing", "localQueues": [queue]}}
+    expected = needs.of_cluster(load(values, PROJECT, True))
+    assert expected.kueue is not None
+    assert (expected.kueue.namespaces, expected.kueue.cluster_queues) == (("llm",), (("llm", "research"),))
+
+
+def test_a_jobset_that_the_cluster_lacks_is_refused_where_a_run_needs_it() -> None:
+    config = configuration("examples/multislice-training.yaml")
+    config["gke-ai:cluster"] = {**EXISTING, "location": "us-west4"}
+    config["gke-ai:queues"]["jobset"] = "existing"
+    expected = needs.of_cluster(load_stack(config))
+    (refused,) = refusals(expected, Content())
+    assert str(refused).startswith(
+        "gke-ai:queues.jobset: the cluster has no JobSet that serves jobset.x-k8s.io/v1alpha"
+    )
+    assert [*refusals(expected, Content(jobset=True))] == []
 
 
 @pytest.mark.parametrize(
@@ -199,4 +424,4 @@ def test_a_configuration_of_another_form_ends_without_a_traceback(
     found = existing(**stated)
     assert all(isinstance(name, str) for name in found.frameworks)
     with contextlib.suppress(pulumi.RunError):
-        check(found, monkeypatch)
+        run(of_others(), Content(found), monkeypatch)

@@ -19,6 +19,8 @@ from emulator.gcp_plugin import rest
 from gke_ai import settings
 from gke_ai.catalog import apis, features, project_quotas
 from gke_ai.kube.client import Answer
+from gke_ai.kube.existing import Content
+from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.ops.doctor import command as doctor
 from gke_ai.ops.doctor import needs, requests
 from gke_ai.ops.doctor.command import Doctor
@@ -42,8 +44,16 @@ def recorded() -> Answers:
     return answers
 
 
+def no_cluster(_: str) -> Content:
+    raise Stop("The cluster does not answer")
+
+
 def visit(
-    answers: Answers, stack: Mapping[str, Any] = STACK, token_given: bool = True, api_key_given: bool = True
+    answers: Answers,
+    stack: Mapping[str, Any] = STACK,
+    token_given: bool = True,
+    api_key_given: bool = True,
+    content: Callable[[str], Content] = no_cluster,
 ) -> list[Finding]:
     """The findings where these are the answers; a request that has none is a failure."""
     requests: list[str] = []
@@ -61,7 +71,7 @@ def visit(
         return Answer(answer["code"], answer.get("body"), answer.get("error", ""))
 
     loaded = settings.load(copy.deepcopy(dict(stack)), PROJECT, True)
-    findings = list(Doctor("prod", PROJECT, loaded, token_given, call, api_key_given).examine())
+    findings = list(Doctor("prod", PROJECT, loaded, token_given, call, api_key_given, content).examine())
     assert len(requests) == len(set(requests)), "a request is made twice"
     return findings
 
@@ -461,6 +471,47 @@ def with_cluster(answer: Any, further_api: str = "") -> Answers:
     query = "&".join(f"names=projects/my-project/services/{name}" for name in names)
     every[f"{key.partition('?')[0]}?{query}"] = every[key]
     return every
+
+
+BESIDE_OTHERS = {
+    "kueue": "existing",
+    "localQueues": [{"name": "team", "mode": "existing", "namespace": "llm", "clusterQueue": "research"}],
+}
+
+
+def test_an_existing_cluster_has_the_kueue_and_the_objects_that_the_stack_uses() -> None:
+    asked: list[str] = []
+    kueue = ExistingKueue(
+        "0.18.4", "queueing", "manager", cluster_queues={"research": {"spec": {"namespaceSelector": {}}}}
+    )
+    local_queues = {("llm", "team"): {"spec": {"clusterQueue": "research"}}}
+
+    def found(content: Content) -> list[Finding]:
+        body = {"currentMasterVersion": "1.34.1-gke.1", "endpoint": "192.0.2.1", "masterAuth": {}}
+        stack = {**existing(), "queues": BESIDE_OTHERS}
+
+        def read(kubeconfig: str) -> Content:
+            asked.append(kubeconfig)
+            return content
+
+        return visit(with_cluster({"code": 200, "body": body}), stack, content=read)
+
+    assert {finding.state for finding in found(Content(kueue, local_queues=local_queues))} == {GOOD}
+    (missing,) = (finding for finding in found(Content()) if finding.state == MISSING)
+    assert missing.text == "gke-ai:queues.kueue: the cluster has no Kueue, so nothing would ever start"
+    assert missing.command.startswith("Install it first")
+    (missing,) = (finding for finding in found(Content(kueue)) if finding.state == MISSING)
+    assert missing.text.startswith(
+        "gke-ai:queues.localQueues[0].name: the cluster has no local queue team in namespace"
+    )
+    assert "https://192.0.2.1" in asked[0]
+
+
+def test_an_existing_cluster_that_does_not_answer_is_not_checked() -> None:
+    body = {"currentMasterVersion": "1.34.1-gke.1", "endpoint": "192.0.2.1", "masterAuth": {}}
+    findings = visit(with_cluster({"code": 200, "body": body}), {**existing(), "queues": BESIDE_OTHERS})
+    (unchecked,) = (finding for finding in findings if finding.state == UNCHECKED)
+    assert (unchecked.subject, unchecked.text) == ("cluster content", "The cluster does not answer")
 
 
 GRANT = {"buckets": [{"name": "data", "grants": [{"namespace": "llm"}]}]}

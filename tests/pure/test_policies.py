@@ -151,6 +151,7 @@ def network_policy(**spec: Any) -> Resource:
 
 
 QUOTA = k8s("ResourceQuota", "quota", spec={})
+NAMESPACE = k8s("Namespace", "llm", None)
 LOCAL_QUEUE = k8s("LocalQueue", "lq", spec={"clusterQueue": "gpus"})
 TPU = asking(**{"google.com/tpu": "4"})
 QUEUED = {QUEUE: "lq"}
@@ -205,8 +206,12 @@ CASES: dict[str, dict[str, tuple[list[Resource], list[str]]]] = {
         "in somebody else's cluster": ([job(gpus())], [NO_QUEUE]),
         "there, under a queue": ([job(gpus(), labels=QUEUED)], []),
         "a queue of another namespace": (
-            [cluster_queue(), flavor(), LOCAL_QUEUE, job(gpus(), labels={QUEUE: "other"})],
+            [cluster_queue(), flavor(), LOCAL_QUEUE, NAMESPACE, job(gpus(), labels={QUEUE: "other"})],
             ["there is no LocalQueue other in namespace llm"],
+        ),
+        "a queue of others in their namespace": (
+            [cluster_queue(), flavor(), LOCAL_QUEUE, job(gpus(), labels={QUEUE: "other"})],
+            [],
         ),
         "its queue": ([cluster_queue(), LOCAL_QUEUE, job(gpus(), labels=QUEUED)], []),
         "a queue not known yet": ([job(gpus(), labels={QUEUE: UNKNOWN})], []),

@@ -77,6 +77,12 @@ def test_earlier_runs_are_found_in_namespaces_without_a_configured_run_but_not_i
     assert [str(run) for run in runs.runs_of(outputs, items)] == ["llm/pretrain-000000"]
 
 
+def test_runs_of_others_in_a_namespace_that_the_stack_did_not_create_are_not_the_stacks() -> None:
+    outputs = {"jobs": [OUTPUT], "namespaces": ["llm"]}
+    items = {"JobSet": [jobset(), jobset("theirs")]}
+    assert [str(run) for run in runs.runs_of(outputs, items, {"llm"})] == ["llm/pretrain-1a2b3c"]
+
+
 def test_state_of_a_run_is_that_of_its_object() -> None:
     ended: dict[str, Any] = {"conditions": [{"type": "Complete", "status": "True"}]}
     failed: dict[str, Any] = {"conditions": [{"type": "Failed", "status": "True"}], "failed": 4}

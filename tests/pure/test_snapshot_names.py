@@ -13,7 +13,7 @@ import pytest
 
 from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.format import Snapshot, build, read
-from gke_ai.forecast.snapshot.names import hash_names, stack_names
+from gke_ai.forecast.snapshot.names import hash_names, stack_names, used_names
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 
@@ -262,6 +262,13 @@ def test_a_stack_uses_the_texts_of_its_objects_but_not_those_of_secrets() -> Non
         {"type": "gcp:storage/bucket:Bucket", "inputs": {"name": "bucket"}},
     ]
     assert set(stack_names(resources)) == {"serving", "b"}
+
+
+def test_names_that_a_stack_uses_and_did_not_create_are_kept() -> None:
+    queue = {"localQueue": "team", "namespace": "llm", "clusterQueue": "research", "quota": []}
+    outputs = {"queues": [queue], "priorityClasses": [{"name": "high", "value": 10}], "kubeconfig": "secret"}
+    assert set(used_names(outputs)) == {"team", "llm", "research", "high"}
+    assert set(used_names({})) == set()
 
 
 def test_a_short_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,14 +190,20 @@ def install(emulator: Scratch, base: str, setup: Mapping[str, Any]) -> None:
 def install_controllers(emulator: Scratch, setup: Mapping[str, Any]) -> None:
     """Installs Kueue with the configuration of its manager, or the chart's, and JobSet if the cluster has it."""
     if setup["jobset"]:
-        image = {"repository": JOBSET_IMAGE, "tag": f"v{JOBSET_VERSION}", "pullPolicy": "IfNotPresent"}
-        _helm(emulator, "jobset", JOBSET, JOBSET_CHART, JOBSET_VERSION, {"image": image})
-    image = {"repository": KUEUE_IMAGE, "tag": f"v{KUEUE_VERSION}", "pullPolicy": "IfNotPresent"}
+        install_jobset(emulator)
+    version = setup["version"] if setup.get("version") in KUEUE_VERSIONS else KUEUE_VERSION
+    image = {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}
     values: dict[str, Any] = {"controllerManager": {"manager": {"image": image}}}
     if setup["kueue"]:
         manager = yaml.safe_dump(setup["kueue"], sort_keys=False)
         values["managerConfig"] = {"controllerManagerConfigYaml": manager}
-    _helm(emulator, "kueue", KUEUE, KUEUE_CHART, KUEUE_VERSION, values)
+    _helm(emulator, "kueue", KUEUE, KUEUE_CHART, version, values)
+
+
+def install_jobset(emulator: Scratch) -> None:
+    """Installs JobSet."""
+    image = {"repository": JOBSET_IMAGE, "tag": f"v{JOBSET_VERSION}", "pullPolicy": "IfNotPresent"}
+    _helm(emulator, "jobset", JOBSET, JOBSET_CHART, JOBSET_VERSION, {"image": image})
 
 
 def _helm(

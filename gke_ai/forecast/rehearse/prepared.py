@@ -34,6 +34,7 @@ SOURCES = (
     ),
     *("emulator", "gke_ai/ops", "gke_ai/forecast/snapshot"),
     *("gke_ai/forecast/rehearse/plain.py", "gke_ai/forecast/rehearse/reduced.py"),
+    "gke_ai/forecast/rehearse/beside.py",
 )
 
 
@@ -51,10 +52,13 @@ def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[],
             keep(scratch, name)
 
 
-def key(stack: str, config: Path) -> str:
-    """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator."""
+def key(stack: str, config: Path, beside: str = "") -> str:
+    """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator.
+
+    `beside` is what its cluster has before it, as text.
+    """
     measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}".encode())
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{beside}".encode())
     for source in SOURCES:
         path = ROOT / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

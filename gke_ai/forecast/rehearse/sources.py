@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from gke_ai.forecast.rehearse import configurations, prepared
+from gke_ai.forecast.rehearse import beside, configurations, plain, prepared
 from gke_ai.forecast.rehearse.engine import Update, deploy
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.upgrades import Upgrade
+from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of
 from gke_ai.ops.configuration_file import read_calibration
@@ -38,11 +40,16 @@ class Configurations:
 
     def bring_up(self, emulator: Scratch) -> None:
         """Deploys the base, or starts the copy that an earlier rehearsal kept."""
-        kept = prepared.key(self.stack, emulator.copy("base", self.base))
+        others = beside.others(self.base, self.snapshot)
+        setup = beside.setup_of(emulator, others, self.snapshot) if others else {}
+        kept = prepared.key(self.stack, emulator.copy("base", self.base), json.dumps(setup, sort_keys=True))
 
         def deploy_base() -> None:
             policies = {"gke-ai:policies": "advisory"}  # it is deployed already
-            _deploy_base(emulator, self.stack, emulator.prepare("base", self.base, policies))
+            config = emulator.prepare("base", self.base, policies)
+            if others:
+                beside.install(emulator, others, setup)
+            _deploy_base(emulator, self.stack, config)
 
         prepared.bring_up(emulator, kept, f"deploy the base, {self.base.name}, to a scratch emulator", deploy_base)
 
@@ -51,7 +58,11 @@ class Configurations:
         if not self.snapshot:  # else a restore starts the controllers again
             wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
         emulator.prepare("change", self.config)
-        return self.snapshot, []
+        if self.snapshot is None or not beside.others(self.base, self.snapshot):
+            return self.snapshot, []
+        # Its Kueue may be in another namespace than that of the scratch cluster.
+        own = take(self.stack, client_of(emulator.kubeconfig(), 1))
+        return plain.adopt(self.snapshot, own), beside.version_note(self.snapshot)
 
     def start(self, emulator: Scratch) -> Update:
         """Starts the upgrade, or the update."""

@@ -13,7 +13,7 @@ import yaml
 from gke_ai.forecast.snapshot.fields import Kind, kinds
 from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot, build, read
 from gke_ai.forecast.snapshot.kueue import configuration
-from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names
+from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names, used_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.kube.client import objects_of, request
 from gke_ai.kube.kueue import CONFIG_MAP, manager, place
@@ -54,7 +54,8 @@ def show(
         secret = key.read_bytes().strip() if key else secrets.token_bytes(KEY_BYTES)
         if len(secret) < KEY_BYTES:
             raise Stop(f"{key} has {len(secret)} bytes. A short key lets others guess names. Use {KEY_BYTES} or more.")
-        kept = [*(file_names(manifests) if manifests else []), *([] if cluster else stack_names(stack.resources))]
+        of_stack = [] if cluster else [*stack_names(stack.resources), *used_names(stack.recorded_outputs)]
+        kept = [*(file_names(manifests) if manifests else []), *of_stack]
         snapshot = hash_names(snapshot, kept, secret)
     sys.stdout.write(snapshot.to_json())
 

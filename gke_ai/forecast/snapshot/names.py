@@ -122,6 +122,12 @@ def stack_names(resources: Iterable[Object]) -> Iterator[str]:
             yield from (text for _, text in texts(resource.get("inputs")))
 
 
+def used_names(outputs: Object) -> Iterator[str]:
+    """Yields the queues, classes and namespaces in a stack's outputs, some of which it uses and did not create."""
+    for output in ("namespaces", "queues", "priorityClasses"):
+        yield from (text for _, text in texts(outputs.get(output)))
+
+
 class _Names:
     """The hash of every name and uid."""
 

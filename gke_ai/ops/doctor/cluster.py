@@ -10,9 +10,12 @@ from gke_ai.catalog import advisories, features
 from gke_ai.catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
 from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
 from gke_ai.catalog.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
+from gke_ai.kube.existing import refusals
+from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from gke_ai.settings.stack.needs import reads_registry, uses_workload_identity
+from gke_ai.settings.stack.needs import of_cluster, reads_registry, uses_workload_identity
+from gke_ai.terminal import Stop
 
 DEFAULT_NETWORK = "default"
 
@@ -60,6 +63,22 @@ class ClusterChecks(Visit):
         cluster = self.settings.cluster
         parent = f"container.googleapis.com/v1/projects/{self.project}/locations/{cluster.location}"
         return self.google(f"{parent}/clusters/{cluster.name}")
+
+    def cluster_content(self) -> Iterator[Finding]:
+        """An existing cluster has the controllers and objects that the stack uses and does not create."""
+        expected, cluster = of_cluster(self.resolved), self.settings.cluster
+        existing = self._existing_cluster() if expected and cluster.mode == "existing" else None
+        if existing is None:
+            return
+        by_name = existing.get("controlPlaneEndpointsConfig", {}).get("dnsEndpointConfig", {}).get("endpoint")
+        host = by_name if cluster.dns_endpoint else existing.get("endpoint")
+        authority = None if cluster.dns_endpoint else existing.get("masterAuth", {}).get("clusterCaCertificate")
+        try:
+            content = self.content(kubeconfig(cluster.name, str(host), authority))
+        except Stop as unanswered:
+            raise NotCheckedError(str(unanswered)) from None
+        for refusal in refusals(expected, content):
+            yield Finding(MISSING, "cluster", f"{refusal.path}: {refusal.cause}", refusal.remedy)
 
     def cluster_features(self) -> Iterator[Finding]:
         """An existing cluster has the features by which pods reach Google Cloud. Autopilot always does."""

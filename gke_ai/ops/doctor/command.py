@@ -62,6 +62,7 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
             *(
                 self.machines,
                 self.versions,
+                self.cluster_content,
                 self.cluster_features,
                 self.network,
                 self.proxy_subnetwork,

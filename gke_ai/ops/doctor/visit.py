@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gke_ai.kube.client import Answer
+from gke_ai.kube.client import Answer, client_of
+from gke_ai.kube.existing import Content, read
 from gke_ai.ops.doctor.requests import call
 from gke_ai.settings import ResolvedStack, Settings
 
@@ -32,6 +33,11 @@ class NotCheckedError(Exception):
 Call = Callable[..., Answer]
 
 
+def content_of(kubeconfig: str) -> Content:
+    """Reads what a stack may expect of the cluster of a kubeconfig. Stops if the cluster does not answer."""
+    return read(client_of(kubeconfig, 1))
+
+
 @dataclass
 class Visit:
     """The stack to deploy, its project, and access to commands and APIs."""
@@ -42,6 +48,7 @@ class Visit:
     token_given: bool
     call: Call = call
     api_key_given: bool = True
+    content: Callable[[str], Content] = content_of
     credential: str = field(default="", repr=False)
     _answers: dict[str, Answer] = field(default_factory=dict, repr=False)
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model.base import Cidr, GkeName, Labels, Section
+from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Section
 
 
 class SystemPool(Section):
@@ -103,6 +103,9 @@ class Cluster(Section):
     a cluster that already exists."""
     existing_mode: Literal["standard", "autopilot"] = "standard"
     """Mode of the existing cluster. Read only with mode: existing."""
+    existing_namespaces: list[DnsLabel] = Field(default=[], examples=[["research"]])
+    """Namespaces that the existing cluster has. The stack puts its objects there, and neither creates, changes nor
+    deletes the namespaces themselves. Default: the stack creates its namespaces."""
     location: str = "us-central1"
     """Region of the cluster, or a zone for a zonal Standard cluster."""
     release_channel: Literal["rapid", "regular", "stable"] = "regular"

@@ -9,6 +9,9 @@ from pydantic import Discriminator, Field, Tag
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
 from gke_ai.settings.model.pools import TpuSlice
 
+# Whether the stack creates an object, or uses one that its cluster has.
+ObjectMode = Literal["create", "existing"]
+
 
 class PriorityClass(Section):
     """A Kubernetes PriorityClass. Kueue orders and preempts workloads by it."""
@@ -17,6 +20,9 @@ class PriorityClass(Section):
 
     name: DnsLabel
     """Name of the class."""
+    mode: ObjectMode = Field(default="create", examples=["existing"])
+    """existing: the cluster has this class, with the same value. The stack uses it, and neither creates, changes nor
+    deletes it. create: the stack creates it."""
     value: int = Field(ge=-2147483648, le=1000000000)
     """Priority. A higher value goes first."""
     preemption: Literal["Never", "PreemptLowerPriority"] = "PreemptLowerPriority"
@@ -34,6 +40,9 @@ class Flavor(Section):
 
     name: DnsLabel
     """Name of the flavor."""
+    mode: ObjectMode = Field(default="create", examples=["existing"])
+    """existing: the cluster has this flavor, whose labels select the nodes of `pools`. The stack uses it, and neither
+    creates, changes nor deletes it. Needs `kueue: existing`. create: the stack creates it."""
     pools: list[str] = Field(default=[])
     """GPU or TPU pools that belong to the flavor. Default: any node."""
     tpu: TpuSlice | None = None
@@ -99,6 +108,9 @@ class LocalQueue(Section):
 
     name: DnsLabel
     """Name of the local queue. Workloads select it by this name."""
+    mode: ObjectMode = Field(default="create", examples=["existing"])
+    """existing: the cluster has this local queue, and so its namespace. The stack uses both, and neither creates,
+    changes nor deletes them. Needs `kueue: existing`. create: the stack creates it."""
     namespace: DnsLabel
     """Namespace of the local queue."""
     cluster_queue: str

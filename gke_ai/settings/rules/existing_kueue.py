@@ -1,4 +1,4 @@
-"""Rules of a Kueue or a JobSet that the cluster has from somebody else."""
+"""Rules of a Kueue or a JobSet that the cluster has from somebody else, and of objects that a stack uses by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from gke_ai.settings.problems import Problem
+from gke_ai.catalog.namespaces import is_system
+from gke_ai.settings.model import Flavor, LocalQueue
+from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import needs, rule
 from gke_ai.settings.stack import ResolvedStack
 
@@ -41,3 +43,45 @@ def others_configure_their_controllers(stack: ResolvedStack) -> Iterator[Problem
                 name = _NAMES[controller]
                 cause = f"the cluster has its {name} from somebody else, and this stack does not configure it"
                 yield Problem(stack.queues.at(to_camel(key)), cause, f"Remove it, and ask the owner of {name}")
+
+
+@needs("gke-ai:cluster.mode")
+def objects_by_name_can_exist(stack: ResolvedStack) -> Iterator[Problem]:
+    """Only an existing cluster has objects before the stack, and those of Kueue's kinds only with a Kueue."""
+    queues = stack.queues
+    of_kueue: list[Flavor | LocalQueue] = [*queues.flavors, *queues.local_queues]
+    for item in of_kueue if queues.kueue == "install" else ():
+        if item.mode == "existing":
+            cause = f"{item.noun} can exist only in a cluster that has Kueue, and this stack installs it"
+            yield Problem(item.at("mode"), cause, "Remove mode, or set kueue: existing in gke-ai:queues")
+    for priority in queues.priority_classes if stack.cluster.mode != "existing" else ():
+        if priority.mode == "existing":
+            cause = f"the stack creates the cluster, which has no priority class {priority.name} yet"
+            yield Problem(priority.at("mode"), cause, "Remove mode, or set gke-ai:cluster.mode to existing")
+
+
+@needs("gke-ai:gpuPools", "gke-ai:tpuPools")
+def flavors_of_queued_pools_are_created(stack: ResolvedStack) -> Iterator[Problem]:
+    """A flavor whose pools use queued provisioning has an admission check of its name, which the stack creates."""
+    for flavor in stack.flavors:
+        if flavor.section.mode == "existing" and flavor.queued_resource:
+            cause = "its pools use queued provisioning, for which the stack creates an admission check with the flavor"
+            yield Problem(flavor.section.at("mode"), cause, "Remove mode, and give the flavor a name of its own")
+
+
+@needs("gke-ai:cluster.mode")
+def namespaces_by_name_can_exist(stack: ResolvedStack) -> Iterator[Problem]:
+    """Only an existing cluster has namespaces before the stack, and the stack puts something into each of them."""
+    named = stack.cluster.existing_namespaces
+    path = stack.cluster.at("existingNamespaces")
+    if named and stack.cluster.mode != "existing":
+        cause = "the stack creates the cluster, which has no such namespaces yet"
+        yield Problem(path, cause, "Remove existingNamespaces, or set mode: existing")
+        return
+    for name in named:
+        if is_system(name):
+            cause = f"namespace {name} belongs to the cluster. Workloads do not belong there"
+            yield Problem(path, cause, f"Remove {name}")
+        elif name not in stack.namespaces and not stack.unresolved.paths:
+            cause = f"the stack has nothing in namespace {name}. The key would have no effect"
+            yield Problem(path, cause, nearest(name, stack.namespaces) or f"Remove {name}")

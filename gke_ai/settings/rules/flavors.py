@@ -57,10 +57,10 @@ def gpu_flavors_are_of_a_type(resolved: ResourceFlavor) -> Iterator[Problem]:
 
 @needs("gke-ai:queues")
 def flavors_are_used(stack: ResolvedStack) -> Iterator[Problem]:
-    """Every flavor has quota in some cluster queue."""
+    """Every flavor has quota in some cluster queue. For one that exists, that may be one of the cluster."""
     used = {flavor_quota.flavor for queue in stack.queues.cluster_queues for flavor_quota in queue.flavors}
     for flavor in stack.queues.flavors:
-        if flavor.name not in used:
+        if flavor.name not in used and flavor.mode == "create":
             cause = f"no cluster queue has quota for flavor {flavor.name}. Nothing could run on it"
             yield Problem(flavor.at("name"), cause, "Add quota for it to a cluster queue, or remove it")
 

@@ -56,6 +56,9 @@ def names_are_namespaces_of_their_own(stack: ResolvedStack) -> Iterator[Problem]
         elif is_system(tenant.name):
             cause = f"namespace {tenant.name} belongs to the cluster. A team in it could take over the cluster"
             yield Problem(tenant.at("name"), cause, "Choose another name")
+        elif tenant.name not in stack.own_namespaces:
+            cause = f"namespace {tenant.name} exists, and the stack sets labels and quotas of a tenant's namespace"
+            yield Problem(tenant.at("name"), cause, "Let the stack create the namespace, or choose another name")
 
 
 @each(lambda stack: stack.settings.tenants)

@@ -86,21 +86,27 @@ def names_become_dns_names(stack: ResolvedStack) -> Iterator[Problem]:
 
 @rule
 def namespaces_are_the_stacks_own(stack: ResolvedStack) -> Iterator[Problem]:
-    """Workloads are not in system namespaces, and queued ones not in the default namespace.
+    """Workloads are not in system namespaces, and queued ones not in a namespace that stays after the stack's Kueue.
 
     Kueue holds pods of a server and Workloads of a Job by a finalizer. The program waits for their deletion by deleting
-    their namespace, which is impossible for the default namespace. It waits for a JobSet's deletion directly.
+    their namespace, which is impossible for one that the stack did not create. It waits for a JobSet's deletion
+    directly. A Kueue of somebody else stays, and releases them.
     """
     items: list[Workload | LocalQueue] = [*stack.workloads, *stack.queues.local_queues]
     for item in items:
-        if isinstance(item, Workload) and item.namespace == DEFAULT_NAMESPACE:
-            if item.queue is not None and not item.deletion_is_awaited:
-                cause = f"the {item.short_noun} has a queue in namespace {DEFAULT_NAMESPACE}, which is never deleted. "
-                cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
-                yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
-        elif is_system(item.namespace):
+        if is_system(item.namespace):
             cause = f"namespace {item.namespace} belongs to the cluster. The stack could not create it"
             yield Problem(item.at("namespace"), cause, "Choose another namespace")
+        elif isinstance(item, Workload) and _is_left_behind(item, stack):
+            cause = f"the {item.short_noun} has a queue in namespace {item.namespace}, which is never deleted. "
+            cause += "Pods that Kueue still holds when the stack is deleted would stay forever"
+            yield Problem(item.at("namespace"), cause, "Choose a namespace of the stack's own, for example llm")
+
+
+def _is_left_behind(workload: Workload, stack: ResolvedStack) -> bool:
+    """Whether the workload's pods outlive the stack's Kueue."""
+    held = workload.queue is not None and not workload.deletion_is_awaited and stack.queues.kueue == "install"
+    return held and workload.namespace not in stack.own_namespaces
 
 
 @rule

@@ -53,7 +53,7 @@ from gke_ai.settings.stack.queues import (
 from gke_ai.settings.stack.tenants import Space, space_of
 from gke_ai.settings.stack.workloads import Placed
 
-# Every cluster has this namespace. The stack creates all others, except those of the system.
+# Every cluster has this namespace.
 DEFAULT_NAMESPACE = "default"
 
 
@@ -328,6 +328,14 @@ class ResolvedStack:
         used = [workload.namespace for workload in self.workloads]
         used += [queue.namespace for queue in self.queues.local_queues]
         return list(dict.fromkeys([*used, *(tenant.name for tenant in self.settings.tenants), *own]))
+
+    @cached_property
+    def own_namespaces(self) -> list[str]:
+        """The namespaces that the stack creates: not those that every cluster, or the existing one, has."""
+        with_queues = {queue.namespace for queue in self.queues.local_queues if queue.mode == "existing"}
+        named = self.cluster.existing_namespaces if self.cluster.mode == "existing" else []
+        existing = {DEFAULT_NAMESPACE, *named, *with_queues}
+        return [namespace for namespace in self.namespaces if namespace not in existing]
 
     @cached_property
     def job_namespaces(self) -> list[str]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 
 from gke_ai.catalog import apis as google
+from gke_ai.catalog.existing import Expected, Named, NamedFlavor, NamedPriority, NamedQueue
 from gke_ai.catalog.kueue import FRAMEWORKS, Demand
 from gke_ai.catalog.namespaces import MODEL_CACHE
+from gke_ai.catalog.nodes import NVIDIA_GPU, node_labels
+from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.stack import ResolvedStack
+from gke_ai.settings.stack.queues import ResourceFlavor
 
 
 def network_policy(stack: ResolvedStack) -> str | None:
@@ -65,6 +69,38 @@ def jobset(stack: ResolvedStack) -> bool:
     return stack.queues.jobset == "install" and bool(stack.jobsets or stack.settings.tenants)
 
 
+def of_cluster(stack: ResolvedStack) -> Expected:
+    """What the stack expects of its cluster to exist already."""
+    queues = stack.queues
+    in_jobsets = [run.name for run in stack.jobsets] + [tenant.name for tenant in stack.settings.tenants]
+    return Expected(
+        kueue=of_kueue(stack) if queues.kueue == "existing" and stack.settings.queues else None,
+        jobset=next(iter(in_jobsets), "") if queues.jobset == "existing" else "",
+        namespaces=[Named(stack.cluster.at, name) for name in stack.cluster.existing_namespaces],
+        flavors=[_named_flavor(stack, flavor) for flavor in stack.flavors if flavor.section.mode == "existing"],
+        local_queues=[
+            NamedQueue(queue.at, queue.name, queue.namespace, queue.cluster_queue)
+            for queue in queues.local_queues
+            if queue.mode == "existing"
+        ],
+        priority_classes=[
+            NamedPriority(other.at, other.name, other.value, other.preemption, other.global_default)
+            for other in queues.priority_classes
+            if other.mode == "existing"
+        ],
+    )
+
+
+def _named_flavor(stack: ResolvedStack, flavor: ResourceFlavor) -> NamedFlavor:
+    """A flavor of the cluster, with the nodes of this stack that it must select."""
+    nodes = {pool.section.name: [node_labels(pool.section.shape(zone)) for zone in pool.zones] for pool in flavor.pools}
+    # GKE adds tolerations of accelerators to pods, but not to the templates of Jobs, which Kueue reads.
+    has_jobs = any(run.queue is not None for run in stack.runs)
+    tolerated = () if has_jobs else (NVIDIA_GPU, GOOGLE_TPU)
+    section = flavor.section
+    return NamedFlavor(section.at, section.name, nodes, {} if flavor.pools else flavor.labels, tolerated)
+
+
 def of_kueue(stack: ResolvedStack) -> Demand:
     """What the stack needs of a Kueue that it does not install."""
     own = {queue.name for queue in stack.queues.cluster_queues}
@@ -74,16 +110,20 @@ def of_kueue(stack: ResolvedStack) -> Demand:
         by_framework[FRAMEWORKS["Pod"]] = server  # Kueue gives the queue's label to the pods, and queues each of them
     waits = stack.waits_for_flex_start
     slowest = max((server.ready_timeout_seconds for server in stack.settings.serving if server.queue), default=0)
+    # The endpoint pickers of a gateway have no queue either.
+    unqueued = [server.namespace for server in stack.settings.serving if server.queue is None]
+    namespaces = [workload.namespace for workload in queued]
+    namespaces += [queue.namespace for queue in stack.queues.local_queues]
+    others = [queue for queue in stack.queues.local_queues if queue.cluster_queue not in own]
     return Demand(
         frameworks=by_framework,
-        namespaces=tuple(dict.fromkeys(workload.namespace for workload in queued)),
+        namespaces=tuple(dict.fromkeys(namespaces)),
         unqueued=tuple(dict.fromkeys(run.namespace for run in stack.runs if run.queue is None))
         + ((MODEL_CACHE,) if stack.downloads else ()),
+        unqueued_servers=tuple(dict.fromkeys([*unqueued, *(server.namespace for server in stack.gateway_servers)])),
         start_seconds=None if waits else slowest,
         has_tenants=bool(stack.settings.tenants),
-        cluster_queues=tuple(
-            dict.fromkeys(queue.cluster_queue for queue in stack.queues.local_queues if queue.cluster_queue not in own)
-        ),
+        cluster_queues=tuple(dict.fromkeys((queue.namespace, queue.cluster_queue) for queue in others)),
     )
 
 

@@ -33,8 +33,10 @@ def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resourc
 
     A stack without queues may use its own pools and compute classes, whose bounds limit it.
 
-    In an existing cluster, which others share, the policy always requires a queue.
+    In an existing cluster, which others share, the policy always requires a queue. In a namespace that the stack did
+    not create, the queue may be of others.
     """
+    own = {namespace.object_name for namespace in stack.of_kind("Namespace")}
     queues = {(queue.namespace, queue.object_name) for queue in stack.of_kind("LocalQueue")}
     guest = not any(stack.of_type(CLUSTER, NODE_POOL)) and not any(stack.of_kind("ComputeClass"))
     for pod in stack.pods:
@@ -51,7 +53,7 @@ def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resourc
                     f"its pods request {' and '.join(wanted)} and have no queue. They use nodes that are quota of "
                     "other workloads, and Kueue cannot preempt them",
                 )
-        elif queues and (pod.owner.namespace, label) not in queues:
+        elif queues and pod.owner.namespace in own and (pod.owner.namespace, label) not in queues:
             yield (
                 pod.owner,
                 f"there is no LocalQueue {label} in namespace {pod.owner.namespace}. Kueue never admits its pods",

@@ -1,0 +1,166 @@
+"""Compares what a stack expects of a cluster that exists with what the cluster has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gke_ai.catalog.existing import Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
+from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping, value
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# Effects of a taint that keep pods away: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+_KEPT_AWAY = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a cluster has of what a stack may expect, by name."""
+
+    kueue: ExistingKueue | None = None
+    jobset: bool = False
+    """Whether it serves the version of JobSet's API that this program writes."""
+    namespaces: Mapping[str, Labels] = field(default_factory=dict)
+    """Labels of each namespace."""
+    flavors: Mapping[str, Object] = field(default_factory=dict)
+    local_queues: Mapping[tuple[str, str], Object] = field(default_factory=dict)
+    """By namespace and name."""
+    priority_classes: Mapping[str, Object] = field(default_factory=dict)
+
+
+def read(api: ApiClient) -> Content:
+    """Reads a cluster. Stops if it does not answer, or refuses to list a kind."""
+
+    def named(path: str) -> dict[str, Object]:
+        return {item["metadata"]["name"]: item for item in list_objects(api, path)}
+
+    local_queues = list_objects(api, f"/apis/{KUEUE_API}/localqueues")
+    return Content(
+        installed(api),
+        request(api, "GET", f"/apis/{JOBSET_API}").code == 200,
+        {name: item["metadata"].get("labels") or {} for name, item in named("/api/v1/namespaces").items()},
+        named(f"/apis/{KUEUE_API}/resourceflavors"),
+        {(queue["metadata"]["namespace"], queue["metadata"]["name"]): queue for queue in local_queues},
+        named("/apis/scheduling.k8s.io/v1/priorityclasses"),
+    )
+
+
+def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
+    """Yields what a cluster lacks, each with the key that expects it and what to change."""
+    kueue = content.kueue
+    if expected.kueue is not None and kueue is None:
+        cause = "the cluster has no Kueue, so nothing would ever start"
+        yield Refusal(cause, "Install it first, or remove the key: then this stack installs it")
+    elif expected.kueue is not None and kueue is not None:
+        yield from kueue.refusals(expected.kueue, content.namespaces)
+    if expected.jobset and not content.jobset:
+        yield Refusal(
+            f"the cluster has no JobSet that serves {JOBSET_API}, which {expected.jobset} needs",
+            "Install or upgrade it first, or remove the key: then this stack installs it",
+            "gke-ai:queues.jobset",
+        )
+    for namespace in expected.namespaces:
+        if namespace.name not in content.namespaces:
+            yield Refusal(
+                f"the cluster has no namespace {namespace.name}, and this stack does not create it",
+                f"Create it: kubectl create namespace {namespace.name}. Or remove it here: then this stack creates it",
+                namespace.at("existingNamespaces"),
+            )
+    if kueue is not None and kueue.cluster_queues is not None:
+        for flavor in expected.flavors:
+            yield from _flavor(flavor, content.flavors)
+        for queue in expected.local_queues:
+            yield from _local_queue(queue, content.local_queues)
+    for priority in expected.priority_classes:
+        yield from _priority(priority, content.priority_classes)
+
+
+def _flavor(flavor: NamedFlavor, flavors: Mapping[str, Object]) -> Iterator[Refusal]:
+    found = flavors.get(flavor.name)
+    if found is None:
+        cause = f"the cluster has no flavor {flavor.name}, so its cluster queues would admit nothing"
+        yield Refusal(cause, _other(flavors, "name"), flavor.at("name"))
+        return
+    labels = mapping(found, "spec", "nodeLabels")
+    for pool, nodes in flavor.pools.items():
+        if not any(labels.items() <= node.items() for node in nodes):
+            lacking = {key: text for key, text in labels.items() if all(node.get(key) != text for node in nodes)}
+            yield Refusal(
+                f"flavor {flavor.name} of the cluster selects nodes with {_listed(lacking or labels)}, and those of "
+                f"pool {pool} have other labels: nothing would run there",
+                "Name a flavor that selects them, or remove mode and choose another name: then this stack creates it",
+                flavor.at("pools"),
+            )
+    others = {key: labels[key] for key, text in flavor.accelerator.items() if labels.get(key, text) != text}
+    if others:
+        yield Refusal(
+            f"flavor {flavor.name} of the cluster selects nodes with {_listed(others)}, and this stack expects "
+            f"{_listed({key: flavor.accelerator[key] for key in others})}",
+            "Write the accelerator of the flavor, or name another flavor",
+            flavor.at("name"),
+        )
+    tolerations = items(found, "spec", "tolerations")
+    for taint in items(found, "spec", "nodeTaints"):
+        key = taint.get("key")
+        tolerated = key in flavor.tolerated or any(other.get("key") in (None, "", key) for other in tolerations)
+        if taint.get("effect") in _KEPT_AWAY and not tolerated:
+            yield Refusal(
+                f"flavor {flavor.name} of the cluster has the taint {key}, which workloads of this stack do not "
+                "tolerate: Kueue would admit none of them there",
+                f"Add a toleration of {key} to the flavor, which Kueue gives to its workloads, or name another flavor",
+                flavor.at("name"),
+            )
+
+
+def _local_queue(queue: NamedQueue, queues: Mapping[tuple[str, str], Object]) -> Iterator[Refusal]:
+    found = queues.get((queue.namespace, queue.name))
+    if found is None:
+        here = [name for namespace, name in queues if namespace == queue.namespace]
+        cause = f"the cluster has no local queue {queue.name} in namespace {queue.namespace}: its workloads would wait "
+        yield Refusal(f"{cause}forever", _other(here, "name"), queue.at("name"))
+    elif (leads := value(found, "spec", "clusterQueue")) != queue.cluster_queue:
+        yield Refusal(
+            f"local queue {queue.name} in namespace {queue.namespace} leads to cluster queue {leads}, and not to "
+            f"{queue.cluster_queue}",
+            f"Write clusterQueue: {leads}, or name another local queue",
+            queue.at("clusterQueue"),
+        )
+
+
+def _priority(priority: NamedPriority, classes: Mapping[str, Object]) -> Iterator[Refusal]:
+    found = classes.get(priority.name)
+    if found is None:
+        own = [name for name in classes if not name.startswith("system-")]
+        cause = f"the cluster has no priority class {priority.name}, so it would refuse the pods"
+        yield Refusal(cause, _other(own, "name"), priority.at("name"))
+        return
+    for key, stated, theirs in (
+        ("value", priority.value, found.get("value", 0)),
+        ("preemption", priority.preemption, found.get("preemptionPolicy", "PreemptLowerPriority")),
+        ("globalDefault", priority.global_default, bool(found.get("globalDefault"))),
+    ):
+        if stated != theirs:
+            cause = f"priority class {priority.name} of the cluster has another {key}, so workloads would be ordered "
+            yield Refusal(f"{cause}otherwise", f"Write {key}: {_yaml(theirs)}", priority.at(key))
+
+
+def _other(names: Iterable[str], key: str) -> str:
+    """What to change if an object is not there."""
+    listed = ", ".join(sorted(names))
+    create = "Or remove mode: then this stack creates it" if listed else "Remove mode: then this stack creates it"
+    return f"Write as {key} one of {listed}. {create}" if listed else create
+
+
+def _listed(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={text}" for key, text in labels.items())
+
+
+def _yaml(stated: object) -> str:
+    return str(stated).lower() if isinstance(stated, bool) else str(stated)

@@ -1,0 +1,88 @@
+"""A rehearsal of a stack beside the Kueue of somebody else: what its scratch cluster gets before the base."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.forecast.rehearse import beside, plain
+from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.snapshot.format import Snapshot, build
+from gke_ai.terminal import Stop
+from tests.mistakes import base
+
+SCRATCH = Scratch(Path("/nowhere"))
+
+
+def config(folder: Path, **sections: Any) -> Path:
+    """The small stack with objects by name."""
+    values = base("existing_kueue", "by_name") | sections
+    file = folder / "base.yaml"
+    stated = {f"gke-ai:{key}": value for key, value in values.items()}
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": "my-project", **stated}}))
+    return file
+
+
+def named(name: str, namespace: str = "", **more: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "uid": name, "labels": {"kueue.x-k8s.io/managed": "true"}}
+    return {"metadata": metadata | ({"namespace": namespace} if namespace else {}), **more}
+
+
+def snapshot(**more: Any) -> Snapshot:
+    quota = [{"coveredResources": ["cpu"], "flavors": [{"name": "l4", "resources": []}]}]
+    objects = {
+        "ResourceFlavor": [named("l4", spec={"nodeLabels": {"team": "a"}}), named("other", spec={})],
+        "ClusterQueue": [
+            named("gpus", spec={"resourceGroups": quota}),
+            named("theirs", spec={"namespaceSelector": {}}, status={"pendingWorkloads": 1}),
+        ],
+        "LocalQueue": [named("lq", "llm", spec={"clusterQueue": "gpus"}), named("x", "y", spec={"clusterQueue": "z"})],
+    }
+    return build("prod", objects, datetime(2026, 11, 26, tzinfo=UTC), **more)
+
+
+def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_creates(tmp_path: Path) -> None:
+    stack = beside.others(config(tmp_path), snapshot())
+    assert stack is not None
+    created = beside.setup_of(SCRATCH, stack, None)["objects"]
+    assert [item["kind"] for item in created] == ["Namespace", "PriorityClass"], "without a snapshot"
+    objects = [*beside._objects(stack, snapshot())]
+    assert [(item["kind"], item["metadata"]["name"]) for item in objects] == [
+        ("Namespace", "llm"),
+        ("PriorityClass", "low"),
+        ("ResourceFlavor", "l4"),
+        ("ResourceFlavor", "other"),
+        ("ClusterQueue", "theirs"),  # `gpus` is of the stack
+        ("LocalQueue", "lq"),
+    ]
+    assert objects[2] == {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "l4", "labels": {"kueue.x-k8s.io/managed": "true"}},
+        "spec": {"nodeLabels": {"team": "a"}},
+    }
+
+
+def test_flavors_and_queues_of_others_need_a_snapshot(tmp_path: Path) -> None:
+    with pytest.raises(
+        Stop, match=r"a configuration does not say what they are\. Add the state of the cluster: --snap"
+    ):
+        beside.others(config(tmp_path), None)
+    queues = {**base("existing_kueue", "by_name")["queues"], "localQueues": [], "flavors": [], "clusterQueues": []}
+    assert beside.others(config(tmp_path, queues=queues, serving=[], training=[]), None) is not None
+
+
+def test_a_stack_that_expects_nothing_and_one_that_is_refused_get_nothing(tmp_path: Path) -> None:
+    good = base("configuration")
+    assert beside.others(config(tmp_path, cluster=good["cluster"], queues=good["queues"]), None) is None
+    assert beside.others(config(tmp_path, gpuPool=[]), None) is None
+
+
+def test_a_version_that_is_not_built_here_is_noted() -> None:
+    (note,) = beside.version_note(snapshot(kueueVersion="0.17.0"))
+    assert note.startswith("The cluster runs Kueue 0.17.0, and the rehearsal ")
+    assert beside.version_note(snapshot(kueueVersion=plain.KUEUE_VERSIONS[0])) == beside.version_note(None) == []
