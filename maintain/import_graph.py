@@ -21,7 +21,7 @@ LAYERS = (
         "forecast.snapshot",
         "forecast.when",
     ),
-    *("registered.policy", "registered.report"),
+    *("registered.gitops", "registered.policy", "registered.report"),
 )
 # Files that belong to no folder of a subject.
 APART = {*FORMER_NAMES, "gke_ai/__init__.py", "gke_ai/former_names.py"}

@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 
 from gke_ai.cli.group import gke_ai
-from gke_ai.cli.options import always_on_emulator, stack_options, target, with_stack, yes_option
+from gke_ai.cli.options import FILE, always_on_emulator, stack_options, target, with_stack, yes_option
 from gke_ai.emulation import on_emulator
 from gke_ai.ops.stack import Stack
 
 SECTION = "Deploy"
+# Of gke_ai/registered/gitops/tools.py, which the help does not import.
+TOOLS = ("argocd", "flux", "config-sync", "kubectl")
 
 
 @gke_ai.verb(
@@ -57,6 +59,31 @@ def preview_json(stack: str, config: Path | None) -> None:
     from gke_ai.ops import deploy
 
     deploy.preview_json(target(stack, config, emulator=True, deploying=True))
+
+
+@gke_ai.verb(
+    SECTION,
+    "render",
+    """
+gke-ai render clusters/prod --for argocd --stack prod
+gke-ai render clusters/dev --for flux --emulator
+""",
+)
+@click.argument("folder", type=FILE)
+@click.option("--for", "tool", type=click.Choice(TOOLS), required=True, help="the tool that applies the manifests")
+@with_stack(deploying=True)
+def render(stack: Stack, folder: Path, tool: str) -> None:
+    """Writes what a stack has in its cluster as manifests for Argo CD, Flux, Config Sync or kubectl.
+
+    FOLDER gets one file for each object and each chart, and a page that says how to apply them. Files of an earlier
+    render that are no longer wanted are removed, and no other file is touched. Changes nothing else.
+    """
+    from gke_ai.ops import deploy
+    from gke_ai.registered.gitops import command
+
+    if on_emulator():
+        deploy.ensure(stack)
+    command.render(stack, folder, tool)
 
 
 @gke_ai.verb(SECTION, "crds", "gke-ai crds --stack prod")

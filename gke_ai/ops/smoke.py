@@ -68,20 +68,11 @@ class Result:
 
 def smoke(stack: Stack) -> int:
     """Checks every server of `stack`. Returns the exit code."""
-    outputs = stack.outputs()
-    servers = outputs.get("servers") or []
-    if not servers:
+    console = new_console()
+    results = check_servers(stack, console)
+    if not results:
         print(f"{stack.name} has no servers: nothing to check.")
         return 0
-    api = stack.cluster(connections=max(engine.burst for engine in ENGINES.values()))
-    console = new_console()
-    results = [
-        check(api, stack, output, console, adapter)
-        for output in servers
-        if not requires_key(output, outputs)
-        for adapter in ["", *output.get("adapters", [])]
-    ]
-    results += [check_route(route, stack, console) for route in keyed_routes(outputs)]
     console.print()
     console.print(table(results))
     if any(result.good for result in results):
@@ -92,6 +83,22 @@ def smoke(stack: Stack) -> int:
     for line in failures(results):
         console.print(escape(line), soft_wrap=True)
     return 0 if all(result.passed for result in results) else 1
+
+
+def check_servers(stack: Stack, console: Console) -> list[Result]:
+    """Checks every server and every route with an API key. Returns nothing for a stack without servers."""
+    outputs = stack.outputs()
+    servers = outputs.get("servers") or []
+    if not servers:
+        return []
+    api = stack.cluster(connections=max(engine.burst for engine in ENGINES.values()))
+    results = [
+        check(api, stack, output, console, adapter)
+        for output in servers
+        if not requires_key(output, outputs)
+        for adapter in ["", *output.get("adapters", [])]
+    ]
+    return [*results, *(check_route(route, stack, console) for route in keyed_routes(outputs))]
 
 
 def check(api: ApiClient, stack: Stack, output: Mapping[str, Any], console: Console, adapter: str = "") -> Result:

@@ -51,11 +51,7 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `pulumi ARGUMENTS` on this stack. With `configured`, Pulumi reads the configuration file. With `quiet`,
         the output is captured. `stdin` is the standard input."""
-        command = ["pulumi", *arguments, "--stack", self.name]
-        if quiet or not sys.stdout.isatty():
-            command.append("--non-interactive")  # no redrawing display in a log
-        if configured and self.config_file:
-            command += ["--config-file", str(self.config_file)]
+        command = self.command(*arguments, configured=configured, quiet=quiet)
         try:
             return subprocess.run(command, cwd=ROOT, text=True, capture_output=quiet, input=stdin, check=False)
         except FileNotFoundError:
@@ -63,6 +59,15 @@ class Stack:
                 f"pulumi is not on PATH, so the state of {self.name} cannot be read. Install it: "
                 "https://www.pulumi.com/docs/install/. A cluster alone is read with --context."
             ) from None
+
+    def command(self, *arguments: str, configured: bool = False, quiet: bool = False) -> list[str]:
+        """Returns the command `pulumi ARGUMENTS` for this stack, as `pulumi` runs it."""
+        command = ["pulumi", *arguments, "--stack", self.name]
+        if quiet or not sys.stdout.isatty():
+            command.append("--non-interactive")  # no redrawing display in a log
+        if configured and self.config_file:
+            command += ["--config-file", str(self.config_file)]
+        return command
 
     def read(self, *arguments: str) -> Any:
         """Returns the JSON that `pulumi ARGUMENTS` prints. Stops with Pulumi's message if the command fails."""

@@ -128,6 +128,46 @@ def test_missing_tenant_is_reported_with_the_existing_ones(platform: Emulator) -
     assert "Traceback" not in output
 
 
+def test_manifests_that_kubectl_applies_leave_a_preview_nothing_to_do(platform: Emulator, tmp_path: Path) -> None:
+    """Every object but Secrets, queues and namespaces is deleted, and comes back from the folder alone."""
+    folder = tmp_path / "clusters" / "dev"
+    eventually(lambda: all_running(platform, "llm"), "the run has started")
+    written = platform.run("gke-ai", "render", str(folder), "--for", "kubectl", "--stack", platform.stack)
+    assert "kubectl -n llm create secret generic hf-secret --from-literal=hf_api_token=VALUE" in written
+    applied = [folder / stage for stage in ("10-namespaces", "20-base", "40-queues", "50-workloads")]
+    forced = ("--server-side", "--force-conflicts", "--recursive")
+    for stage in applied:  # fails where an object differs
+        platform.kubectl("diff", *forced, "-f", str(stage))
+
+    deleted = [stage for stage in sorted(folder.iterdir()) if stage.name[:2] in ("20", "50", "60")]
+    before = {(item["kind"], item["metadata"]["name"]): item["metadata"]["uid"] for item in live(platform, deleted)}
+    platform.kubectl("delete", "--recursive", *(word for stage in deleted for word in ("-f", str(stage))))
+    for stage in applied:
+        platform.kubectl("apply", *forced, "-f", str(stage))
+    platform.kubectl("create", "--recursive", "-f", str(folder / "60-runs"))
+    after = {(item["kind"], item["metadata"]["name"]): item["metadata"]["uid"] for item in live(platform, deleted)}
+    assert before.keys() == after.keys()
+    assert not {*before.values()} & {*after.values()}
+    platform.pulumi("refresh", "--yes", "--skip-preview")
+    assert platform.planned() == {}
+
+    running = eventually(lambda: all_running(platform, "llm"), "the server and the run start again")
+    for stage in applied:
+        platform.kubectl("apply", *forced, "-f", str(stage))
+    again = ("--kubeconfig", platform.kubeconfig(), "create", "--recursive", "-f", str(folder / "60-runs"))
+    assert "already exists" in platform.run("kubectl", *again, fails=True)
+    assert running == all_running(platform, "llm"), "a second application disturbs nothing"
+
+
+def live(emulator: Emulator, stages: list[Path]) -> list[dict[str, Any]]:
+    """The objects of the cluster that folders have."""
+    found = emulator.kubectl(
+        "get", "--recursive", *(word for stage in stages for word in ("-f", str(stage))), "-o", "json"
+    )
+    items: list[dict[str, Any]] = json.loads(found)["items"]
+    return items
+
+
 def test_token_of_secret_manager_replaces_the_one_of_the_program_and_disturbs_nothing(platform: Emulator) -> None:
     running = eventually(lambda: all_running(platform, "llm"), "the run has started")
     platform.run("existing", "secret", "hf-token", "--project", PROJECT)

@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "svg",
         "terminal",
     },
+    "registered.gitops": {"catalog", "kube", "ops", "registered", "registered.report", "terminal"},
     "forecast.rehearse": {
         *(
             "catalog",
@@ -64,10 +65,14 @@ MAY_IMPORT = {
         *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
         *("console", "kube", "ops", "settings", "terminal"),
     },
+    "trial": {
+        *("catalog", "console", "emulation", "kube", "ops", "registered", "registered.report", "settings", "terminal"),
+    },
     # The command, above everything: a verb imports what it runs.
     "cli": {
         *("catalog", "forecast", "forecast.compare", "forecast.rehearse", "forecast.simulate", "forecast.snapshot"),
-        *("emulation", "forecast.when", "kube", "ops", "registered.report", "terminal"),
+        *("emulation", "forecast.when", "kube", "ops", "registered", "registered.gitops", "registered.report"),
+        *("terminal", "trial"),
     },
     # Programs of users: Python programs that compose components, and a program of another team.
     "examples": {"components", "gke_ai_outputs", "settings"},

@@ -44,10 +44,7 @@ def compare(
     """Compares recorded resources with the cluster behind `call`, prints the result, and writes the calibration
     file."""
     relied_on = read_figures(named) if named else Calibration()
-    stack = recorded(resources)
-    live = take(stack, call)
-    checks = Verification(stack, live, relied_on).checks()
-    measured = measure(stack, live, resources, today or datetime.date.today())
+    checks, measured, _ = checked(resources, call, relied_on, today)
     console = new_console(LOG_WIDTH)
     for part in shown(checks, measured):
         console.print()
@@ -58,6 +55,16 @@ def compare(
         command = f"pulumi config set --stack {name} {CALIBRATION} {file.relative_to(ROOT)}"
         console.print(Text(f"→ commit it, and plan with it:  {command}"), soft_wrap=True)
     return 1 if any(check.state == FAIL for check in checks) else 0
+
+
+def checked(
+    resources: Sequence[Any], call: Call, relied_on: Calibration, today: Any = None
+) -> tuple[list[Check], Calibration, str]:
+    """Compares recorded resources with the cluster behind `call`. Returns results, measurements and its version."""
+    stack = recorded(resources)
+    live = take(stack, call)
+    measured = measure(stack, live, resources, today or datetime.date.today())
+    return Verification(stack, live, relied_on).checks(), measured, live.version
 
 
 def write(file: Path, measured: Calibration) -> str:

@@ -34,4 +34,5 @@ def resources(registered: Iterable[Registration]) -> Iterable[Resource]:
             registration.parent,
             registration.inputs,
             dependencies=registration.dependencies,
+            retained=registration.retained,
         )

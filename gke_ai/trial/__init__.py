@@ -1,0 +1,1 @@
+"""A trial of a system within a budget: deploys it, verifies and measures it, deletes it: `gke-ai trial`."""

@@ -1,0 +1,193 @@
+"""The manifests of each configuration equal what the program registers, for every tool, and hold no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.documents import Reader, read
+from gke_ai.cli.deploy import TOOLS as NAMES
+from gke_ai.registered.gitops.command import files
+from gke_ai.registered.gitops.objects import InCluster, Stage, in_cluster
+from gke_ai.registered.gitops.tools import TOOLS, Kubectl
+from maintain.pages.pictures.examples import resources
+from tests.graph.test_outputs import CONFIGURATIONS
+from tests.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
+
+OF_TOOLS = (
+    "argocd.argoproj.io/",
+    "client.lifecycle.config.k8s.io/",
+    "config.kubernetes.io/",
+    "kustomize.toolkit.fluxcd.io/",
+)
+CHARTS = ("Release", "helm.sh/v3")
+
+
+def tool(name: str, record: Record) -> Kubectl:
+    """A tool with what a program registered."""
+    return TOOLS[name]("test", "clusters/test", in_cluster(resources(record.resources.values()), "gke-ai up"))
+
+
+def written(name: str, record: Record) -> dict[str, list[dict[str, Any]]]:
+    """The documents of each file, as kubectl reads them."""
+    paths = [path for path, _ in files(tool(name, record))]
+    assert len(paths) == len(set(paths)), "two objects have one file"
+    return {path: read(text, Reader.KUBECTL) for path, text in files(tool(name, record)) if path.endswith(".yaml")}
+
+
+def without_tools(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An object without the annotations of tools."""
+    metadata = dict(item["metadata"])
+    kept = {key: text for key, text in metadata.pop("annotations", {}).items() if not key.startswith(OF_TOOLS)}
+    return {**item, "metadata": {**metadata, **({"annotations": kept} if kept else {})}}
+
+
+def key(item: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    """What an object is."""
+    metadata = item["metadata"]
+    return item["apiVersion"], item["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def by_key(items: list[dict[str, Any]]) -> dict[tuple[str, str, str, str], dict[str, Any]]:
+    """Objects by what they are, each once."""
+    found = {key(item): item for item in items}
+    assert len(found) == len(items)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_every_object_is_written_as_it_is_registered_and_no_other(path: str, name: str) -> None:
+    record = shared_record(configuration(path))
+    registered = [
+        dict(resource.inputs)
+        for resource in record.resources.values()
+        if resource.type.startswith("kubernetes:") and resource.inputs.get("kind") not in (None, "Secret")
+    ]
+    documents = written(name, record)
+    objects = [
+        without_tools(document)
+        for file, inside in documents.items()
+        if not file.startswith((Stage.CHARTS.value, "flux/"))
+        for document in inside
+    ]
+    assert by_key(objects) == by_key([without_tools(item) for item in registered])
+    assert [file for file, inside in documents.items() if len(inside) > 1 and Stage.CHARTS.value not in file] == []
+    texts = [text for _, text in files(tool(name, record))]
+    assert [text for text in texts if TOKEN in text or GATEWAY_KEY in text] == []
+
+
+def releases(name: str, documents: Mapping[str, list[dict[str, Any]]]) -> dict[str, tuple[str, str, Any]]:
+    """Address, version and values of each chart, by the name of its release, as a tool gets them."""
+    charts = {file: inside for file, inside in documents.items() if file.startswith(Stage.CHARTS.value)}
+    if name == "argocd":
+        sources = [inside[0]["spec"]["source"] for inside in charts.values()]
+        return {
+            source["helm"]["releaseName"]: (
+                f"oci://{source['repoURL']}/{source['chart']}",
+                source["targetRevision"],
+                source["helm"]["valuesObject"],
+            )
+            for source in sources
+        }
+    if name == "flux":
+        return {
+            release["spec"]["releaseName"]: (
+                source["spec"]["url"],
+                source["spec"]["ref"]["tag"],
+                release["spec"]["values"],
+            )
+            for source, release in charts.values()
+        }
+    helm = [inside[0]["spec"]["helm"] for inside in charts.values()]
+    return {part["releaseName"]: (f"{part['repo']}/{part['chart']}", part["version"], part["values"]) for part in helm}
+
+
+@pytest.mark.parametrize("name", ["argocd", "flux", "config-sync"])
+@pytest.mark.parametrize("path", ["Pulumi.prod.yaml", "examples/multislice-training.yaml"])
+def test_a_tool_installs_the_charts_that_the_program_installs(path: str, name: str) -> None:
+    record = shared_record(configuration(path))
+    registered = {
+        release.inputs["name"]: (release.inputs["chart"], release.inputs["version"], release.inputs["values"])
+        for release in record.all("Release")
+    }
+    assert len(registered) == 2
+    assert releases(name, written(name, record)) == registered
+
+
+def test_helm_gets_the_charts_in_the_order_of_the_folders() -> None:
+    record = shared_record(configuration("Pulumi.dev.yaml"))
+    (page,) = (text for path, text in files(tool("kubectl", record)) if path == "README.md")
+    commands = [line.split() for line in page.splitlines() if line.startswith(("kubectl a", "kubectl c", "helm"))]
+    assert [command[-1][:2] for command in commands] == ["10", "20", "30", "30", "40", "50", "60"]
+    for release in record.all("Release"):
+        (command,) = (words for words in commands if words[3] == release.inputs["name"])
+        assert command[4:9] == [
+            *(release.inputs["chart"], "--version", release.inputs["version"]),
+            *("--namespace", release.inputs["namespace"]),
+        ]
+        (content,) = written("kubectl", record)[command[-1]]
+        assert content == release.inputs["values"]
+
+
+@pytest.mark.parametrize("path", CONFIGURATIONS)
+def test_what_an_object_needs_is_in_an_earlier_folder(path: str) -> None:
+    content = tool("kubectl", shared_record(configuration(path))).content
+    stage = {(item.kind, item.namespace, item.name): [*Stage].index(item.stage) for item in content.objects}
+    for item in content.objects:
+        own = [*Stage].index(item.stage)
+        assert stage.get(("Namespace", "", item.namespace), -1) < own
+        if item.is_run:
+            assert all(stage[needed] < own for needed in item.needs if needed in stage)
+
+
+def annotated_with(name: str, kind: str, record: Record) -> dict[str, str]:
+    """The annotations of a tool on the only object of a kind."""
+    (item,) = (item for inside in written(name, record).values() for item in inside if item.get("kind") == kind)
+    found = item["metadata"].get("annotations", {})
+    return {key: text for key, text in found.items() if key.startswith(OF_TOOLS)}
+
+
+def test_runs_are_created_once_and_stay_when_they_leave_the_folder() -> None:
+    """A tool that applied a run again would suspend what Kueue has admitted."""
+    record = shared_record(configuration("Pulumi.dev.yaml"))
+    assert record.one("Job").retained
+    assert record.one("Job").inputs["spec"]["suspend"] is True
+    assert annotated_with("flux", "Job", record) == {
+        "kustomize.toolkit.fluxcd.io/ssa": "IfNotPresent",
+        "kustomize.toolkit.fluxcd.io/prune": "disabled",
+    }
+    assert annotated_with("config-sync", "Job", record) == {
+        "config.kubernetes.io/depends-on": "kueue.x-k8s.io/namespaces/llm/LocalQueue/team",
+        "client.lifecycle.config.k8s.io/mutation": "ignore",
+        "client.lifecycle.config.k8s.io/deletion": "detach",
+    }
+    assert annotated_with("argocd", "Job", record) == {
+        "argocd.argoproj.io/sync-wave": "5",
+        "argocd.argoproj.io/sync-options": "Prune=false",
+    }
+    (page,) = (text for path, text in files(tool("argocd", record)) if path == "README.md")
+    part = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    assert {entry["kind"] for entry in part["spec"]["ignoreDifferences"]} == {"Job", "JobSet"}
+    assert annotated_with("flux", "Deployment", record) == {}
+
+
+def test_flux_applies_each_stage_after_the_one_before() -> None:
+    documents = written("flux", shared_record(configuration("Pulumi.dev.yaml")))
+    stages = [inside[0] for path, inside in sorted(documents.items()) if path.startswith("flux/")]
+    assert [sync["spec"]["path"] for sync in stages] == [f"./clusters/test/{stage.value}" for stage in Stage]
+    names = [sync["metadata"]["name"] for sync in stages]
+    assert [sync["spec"].get("dependsOn", []) for sync in stages] == [[], *([{"name": name}] for name in names[:-1])]
+
+
+def test_a_missing_secret_is_listed_with_the_keys_that_pods_read() -> None:
+    content: InCluster = tool("kubectl", shared_record(configuration("Pulumi.dev.yaml"))).content
+    assert [secret.command for secret in content.secrets] == [
+        "kubectl -n llm create secret generic hf-secret --from-literal=hf_api_token=VALUE"
+    ]
+    record = shared_record(configuration("Pulumi.dev.yaml"))
+    (secret,) = record.all("Secret")
+    assert TOKEN in strings(secret.inputs), "the canary would have been seen"
