@@ -34,7 +34,7 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
 
     kueue = create_kueue(stack, cluster)
     namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets)
-    tenants = create_tenants(stack, cluster, namespaces)
+    tenants = create_tenants(stack, project, cluster, namespaces)
 
     downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)
     prerequisites = Prerequisites(pools, classes, namespaces, tenants, downloads)

@@ -11,6 +11,9 @@ from gke_ai.settings.model import Section
 
 T = TypeVar("T")
 
+# The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
+SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
+
 
 class Component(pulumi.ComponentResource):
     """A component of type `gke-ai:index:<Class>`.

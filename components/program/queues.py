@@ -21,6 +21,7 @@ from gke_ai.components.program.cluster import Apis, in_cluster
 from gke_ai.components.program.configuration import Secrets
 from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
 from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.published import publish
 from gke_ai.settings.stack import Queue, needs
 
 
@@ -138,7 +139,7 @@ def pod_security(tenant: model.Tenant) -> dict[str, str]:
 
 
 def create_tenants(
-    stack: ResolvedStack, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
+    stack: ResolvedStack, project: str, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
 ) -> dict[str, Tenant]:
     """The tenants by name, which is also the name of their namespace, with all that they may use."""
     return {
@@ -155,6 +156,7 @@ def create_tenants(
             guarded=space.guarded,
             grace_seconds=max(GRACE_SECONDS, space.grace_seconds),
             runs_jobsets=any(run.namespace == space.section.name for run in stack.jobsets),
+            published=publish(stack, space, project),
         )
         for space in stack.spaces
     }

@@ -13,6 +13,7 @@ from gke_ai.components.peers import api_server
 from gke_ai.components.peers import namespaces as pods_of
 from gke_ai.components.queues.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
 from gke_ai.settings import model
+from gke_ai.settings.published import ANNOTATION, CONFIG_MAP
 
 
 def group_of(api_version: str) -> str:
@@ -87,6 +88,8 @@ class Tenant(Component):
     network policies on Autopilot, with Dataplane V2, or with network policy turned on, but never for pods with the
     node's network.
 
+    A ConfigMap has what `gke-ai submit` checks a run by. Members may read it, and only the platform may write it.
+
     There is no LimitRange, because a workload that needs much would silently get a small default. With a quota of
     `requests.cpu`, the API server refuses a pod without that request and says why.
 
@@ -117,6 +120,7 @@ class Tenant(Component):
         guarded: Sequence[str] = (),
         grace_seconds: int = GRACE_SECONDS,
         runs_jobsets: bool = False,
+        published: str = "",
     ) -> None:
         """Create what the tenant has in its namespace, which must exist.
 
@@ -129,6 +133,8 @@ class Tenant(Component):
             grace_seconds: Longest time that its pods may take to end, in seconds.
             runs_jobsets: Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API
                 server counts them.
+            published: What `gke-ai submit` reads in the namespace, as `gke_ai.settings.published` writes it. Default:
+                nothing.
         """
         super().__init__(name, opts)
         tenant = args
@@ -158,6 +164,12 @@ class Tenant(Component):
             spec={"hard": {**OBJECTS, **quota_of_accelerators(accelerators or {}), **tenant.quota}},
             opts=inside,
         )
+        if published:
+            k8s.core.v1.ConfigMap(
+                f"{namespace}/{CONFIG_MAP}",
+                metadata={"name": CONFIG_MAP, "namespace": namespace, "annotations": {ANNOTATION: published}},
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[binding]),  # nobody else may write it
+            )
         networks = [
             k8s.networking.v1.NetworkPolicy(
                 f"{namespace}/{direction}",

@@ -23,6 +23,7 @@ from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERA
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.settings.published import CONFIG_MAP
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]
@@ -30,6 +31,7 @@ KINDS = [
     # Who deletes a pod may set another grace period.
     ("", "v1", "pods", [*WRITES, "DELETE"]),
     ("", "v1", "secrets", WRITES),
+    ("", "v1", "configmaps", [*WRITES, "DELETE"]),
     ("", "v1", "services", WRITES),
     ("batch", "v1", "jobs", WRITES),
     ("apps", "v1", "deployments", WRITES),
@@ -151,6 +153,9 @@ def validations(
     volumes = [*VOLUMES, *(["hostPath"] if host_paths else [])]
     names = {
         "tenant": tenant,
+        "published": CONFIG_MAP,
+        "of_platform": f'authorizer.group("networking.k8s.io").resource("networkpolicies").namespace("{tenant}")'
+        '.check("update").allowed()',
         "from_controller": FROM_CONTROLLER,
         "queue_label": QUEUE_LABEL,
         "queues_or_none": json.dumps(["", *queues]),
@@ -176,10 +181,12 @@ def validations(
         "secrets": json.dumps(SECRETS),
         "choice_of_secrets": choice(SECRETS),
     }
-    rules = [*_policy()["rules"], _policy()["of_deletions"]]
-    *of_writes, of_deletions = ({key: Template(text).substitute(names) for key, text in rule.items()} for rule in rules)
+    of_writes, of_all = (
+        [{key: Template(text).substitute(names) for key, text in rule.items()} for rule in _policy()[part]]
+        for part in ("rules", "of_deletions")
+    )
     passing = [{**rule, "expression": f"variables.deleting || ({rule['expression']})"} for rule in of_writes]
-    return [*passing, of_deletions]
+    return [*passing, *of_all]
 
 
 def choice(names: Sequence[str]) -> str:

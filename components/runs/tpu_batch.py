@@ -1,22 +1,12 @@
 """A batch Job on one TPU slice."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pulumi
 
-from gke_ai.components.runs.job import (
-    RunComponent,
-    SliceNodes,
-    metadata,
-    options,
-    pod_failure_policy,
-    queued_annotations,
-    restart_policy,
-    template_metadata,
-    tpu_pod,
-)
-from gke_ai.components.workload import SKIP_AWAIT
+from gke_ai.components.runs.job import RunComponent, options
+from gke_ai.manifests import tpu_batch
+from gke_ai.manifests.job import Place
 from gke_ai.settings.model import TpuBatch
 
 
@@ -70,23 +60,6 @@ class TpuBatchJob(RunComponent):
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
         """
         super().__init__(name, opts)
-        run = args
-        job = run.object_name
-        pod = tpu_pod(run, SliceNodes(chips_per_host, node_selector or {}, only_pools, queued_seconds))
-        spec: Any = {**pod_failure_policy(run, "Ignore"), "template": {**template_metadata(run), "spec": pod}}
-        services: list[pulumi.Resource] = []
-        if hosts > 1:
-            service, headless = self.create_service(run)
-            services.append(headless)
-            spec |= {"completions": hosts, "parallelism": hosts, "completionMode": "Indexed"}
-            pod |= {"subdomain": service, "restartPolicy": "Never"}
-        else:
-            pod["restartPolicy"] = restart_policy(run, "OnFailure")
-        if (failures := run.allowed_failures(hosts)) is not None:
-            spec["backoffLimit"] = failures
-        if run.queue is not None:
-            spec["suspend"] = True  # Kueue starts it
-
-        annotations = {**SKIP_AWAIT, **queued_annotations(queued_seconds)}
-        created = options(run, name, self, services, kubeconfig, last_in_queue)
-        self.create_job(metadata(run, job, annotations), spec, created)
+        place = Place(node_selector or {}, queued_seconds, hosts, chips_per_host, only_pools)
+        services = [self.create_service(args)] if hosts > 1 else []
+        self.create_job(tpu_batch.job(args, place), options(args, name, self, services, kubeconfig, last_in_queue))

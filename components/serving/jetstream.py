@@ -16,7 +16,7 @@ from gke_ai.catalog.engines import (
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
 from gke_ai.components.serving.server import ModelServer, add_probes, engine_of, scratch_mount
-from gke_ai.components.workload import resources, variables
+from gke_ai.manifests.workload import resources, variables
 from gke_ai.settings.model import JetStream
 
 

@@ -11,11 +11,11 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
-from gke_ai.components.base import Component
+from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.cluster_client import connection, in_thread, load_client
 from gke_ai.components.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.components.runs.job import SAME_RUN
-from gke_ai.components.workload import SKIP_AWAIT, variables
+from gke_ai.manifests.workload import variables
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.stack import Download
 

@@ -13,13 +13,12 @@ from gke_ai.catalog.engines import ENGINES, HTTP_PORT, Engine
 from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.model_cache import MOUNT_PATH
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.retry import kueue_hook
-from gke_ai.components.runs.job import fuse_annotations
 from gke_ai.components.serving.readiness import first_replica
-from gke_ai.components.workload import (
+from gke_ai.manifests.job import fuse_annotations
+from gke_ai.manifests.workload import (
     SHARED_MEMORY_MOUNT,
-    SKIP_AWAIT,
     environment,
     queue_label,
     resources,

@@ -40,16 +40,24 @@ gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no
 @option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
 @option("--namespace", default="", help="list only what is in this namespace, in full")
 @option("--queue", default="", help="list only workloads of this local queue, in full")
+@click.option("--watch", is_flag=True, help="redraw the status on one screen until Ctrl-C")
 @with_stack(context=True)
-def status(stack: Stack, everything: bool, namespace: str, queue: str) -> None:
+def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool) -> None:
     """Prints what runs, what waits and why."""
     from gke_ai.ops import status
 
-    status.show(stack, status.Selection(everything, namespace, queue))
+    (status.watch if watch else status.show)(stack, status.Selection(everything, namespace, queue))
 
 
-@gke_ai.verb(SECTION, "runs", "gke-ai runs --stack prod")
-@with_stack(context=True)
+@gke_ai.verb(
+    SECTION,
+    "runs",
+    """
+gke-ai runs --stack prod
+gke-ai runs --namespace team-a    # of a namespace of the kubeconfig's cluster
+""",
+)
+@with_stack(context=True, namespaced=True)
 def runs(stack: Stack) -> None:
     """Lists runs: their state, restarts and newest checkpoint."""
     from gke_ai.ops import runs
@@ -60,7 +68,7 @@ def runs(stack: Stack) -> None:
 @gke_ai.verb(SECTION, "logs", "gke-ai logs finetune-gemma --stack prod --lines 500")
 @click.argument("run", envvar=variable("run"))
 @option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
-@with_stack(context=True)
+@with_stack(context=True, namespaced=True)
 def logs(stack: Stack, run: str, lines: int) -> None:
     """Prints the logs of a run's pods, its restarts and its newest checkpoint."""
     from gke_ai.ops import logs

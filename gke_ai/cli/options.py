@@ -13,6 +13,7 @@ import click
 
 from gke_ai.cli import tools
 from gke_ai.emulation import RUN, on_emulator
+from gke_ai.kube.client import current_context
 from gke_ai.ops.stack import Context, Stack
 from gke_ai.terminal import Stop
 
@@ -86,18 +87,44 @@ def name_of(stack: str, config: Path | None) -> str:
     return stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
 
 
-def with_stack(deploying: bool = False, context: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a function its cluster alone, from `--context`, `--kubeconfig` and `--namespace`."""
+
+    @functools.wraps(function)
+    def run(context: str, kubeconfig: Path | None, namespace: str, **named: Any) -> Any:
+        return function(alone(context, kubeconfig, namespace), **named)
+
+    text = "context of the kubeconfig. Default: its current one"
+    return member_options(option("--context", default="", help=text)(run))
+
+
+def member_options(function: Function) -> Function:
+    """Adds `--kubeconfig` and `--namespace`, for a user with rights in a namespace alone."""
+    file = file_option("--kubeconfig", help="kubeconfig. Default: KUBECONFIG, or else ~/.kube/config")
+    text = "namespace of the runs. Default: that of the context"
+    return file(option("--namespace", default="", help=text)(function))
+
+
+def with_stack(
+    deploying: bool = False, context: bool = False, namespaced: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Gives a function its stack, from `--stack`, `--config` and `--emulator`, or with `context` from `--context`.
 
-    On the emulator, the stack is prepared. With `deploying`, it must have everything that it expects to exist.
+    On the emulator, the stack is prepared. With `deploying`, it must have everything that it expects to exist. With
+    `namespaced`, `--kubeconfig` and `--namespace` name a cluster alone too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def run(stack: str, config: Path | None, emulator: bool, context: str = "", **named: Any) -> Any:
+            if namespaced:
+                kubeconfig, namespace = named.pop("kubeconfig"), named.pop("namespace")
+                if kubeconfig or namespace:
+                    return function(alone(context, kubeconfig, namespace), **named)
             return function(target(stack, config, emulator, context, deploying), **named)
 
-        return stack_options(emulator_option(context_option(run) if context else run))
+        with_context = context_option(run) if context else run
+        return stack_options(emulator_option(member_options(with_context) if namespaced else with_context))
 
     return decorate
 
@@ -116,13 +143,19 @@ def target(stack: str, config: Path | None, emulator: bool, context: str = "", d
     return prepare(name, config, deploying)
 
 
-def alone(context: str) -> Context:
-    """Returns the cluster of a context. Refuses options of a stack beside it; their variables have no effect."""
+def alone(context: str, kubeconfig: Path | None = None, namespace: str | None = None) -> Context:
+    """Returns the cluster of a context. Refuses options of a stack beside it; their variables have no effect.
+
+    With a namespace, also an empty one, the default is the current context, and its namespace.
+    """
     verb = click.get_current_context()
     stated = [name for name in ("stack", "config", "emulator") if verb.get_parameter_source(name) == COMMAND_LINE]
     if stated:
         raise click.UsageError(f"--context reads a cluster alone, so --{stated[0]} has no effect. Leave it out.")
-    return Context(context)
+    if namespace is None:
+        return Context(context)
+    name, of_context = current_context(str(kubeconfig or ""), context)
+    return Context(name, kubeconfig=kubeconfig, namespace=namespace or of_context, is_stated=bool(namespace))
 
 
 def enter_emulator(name: str) -> None:

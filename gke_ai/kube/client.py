@@ -21,6 +21,7 @@ SECONDS = 30  # maximum time for a response of the cluster
 BUSY_RETRIES = 10  # as client-go, which kubectl uses
 WATCH_SECONDS = 600  # then the API server ends a watch
 NOT_INSTALLED = 404  # the status of a list if the cluster does not have the kind
+GET_CREDENTIALS = "gcloud container clusters get-credentials CLUSTER --location LOCATION"
 AGAIN_SECONDS = 0.5  # before a collection is listed again
 
 
@@ -50,14 +51,17 @@ def client_of(kubeconfig: str, connections: int) -> ApiClient:
     return connect(yaml.safe_load(kubeconfig), persist_config=False, client_configuration=_configuration(connections))
 
 
-def client_of_context(name: str, connections: int) -> ApiClient:
-    """Returns a Kubernetes client for a context of KUBECONFIG, or of ~/.kube/config. Stops if there is none."""
+def client_of_context(name: str, connections: int, kubeconfig: str = "") -> ApiClient:
+    """Returns a Kubernetes client for a context of a kubeconfig: by default KUBECONFIG, or else ~/.kube/config.
+
+    Stops if there is none.
+    """
     from kubernetes import config
 
     connect: Callable[..., ApiClient] = config.new_client_from_config
     try:
         return connect(
-            os.environ.get("KUBECONFIG") or "~/.kube/config",  # the library reads the variable at its import
+            kubeconfig or default_kubeconfig(),
             context=name,
             persist_config=False,
             client_configuration=_configuration(connections),
@@ -65,6 +69,28 @@ def client_of_context(name: str, connections: int) -> ApiClient:
     except config.ConfigException as error:
         listed = "kubectl config get-contexts"
         raise Stop(f"The kubeconfig has no usable context {name}: {error} List the contexts:  {listed}") from None
+
+
+def default_kubeconfig() -> str:
+    """Returns the kubeconfig that kubectl reads. The library reads the variable only at its import."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
+def current_context(kubeconfig: str = "", name: str = "") -> tuple[str, str]:
+    """Returns the current context of a kubeconfig, or the one with this name, and its namespace. Stops without one."""
+    from kubernetes import config
+
+    file = kubeconfig or default_kubeconfig()
+    listed: Callable[[str], Any] = config.list_kube_config_contexts
+    try:
+        contexts, active = listed(file)
+    except config.ConfigException as error:
+        raise Stop(f"The kubeconfig {file} has no usable context: {error} Get one:  {GET_CREDENTIALS}") from None
+    found = next((entry for entry in contexts if entry["name"] == name), None) if name else active
+    if found is None:
+        names = ", ".join(entry["name"] for entry in contexts)
+        raise Stop(f"The kubeconfig {file} has no context {name}. It has {names}")
+    return found["name"], str((found.get("context") or {}).get("namespace") or "")
 
 
 def _configuration(connections: int) -> Any:

@@ -165,7 +165,7 @@ def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]
 def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
     """Returns a client of the stack's cluster, and the runs."""
     api = stack.cluster()
-    items = {kind: list_objects(api, f"{base}/{plural}") for kind, (base, plural) in PATHS.items()}
+    items = {kind: list_objects(api, stack.collection(base, plural)) for kind, (base, plural) in PATHS.items()}
     return api, known_runs(stack, items)
 
 

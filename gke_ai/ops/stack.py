@@ -98,6 +98,10 @@ class Stack:
         """Whether only the cluster is known, and no state of Pulumi."""
         return False
 
+    def collection(self, base: str, plural: str) -> str:
+        """Returns the API path of a kind in all namespaces."""
+        return f"{base}/{plural}"
+
     @cached_property
     def resources(self) -> list[dict[str, Any]]:
         """Recorded resources, in the order of their creation."""
@@ -135,12 +139,20 @@ class Stack:
 class Context(Stack):
     """A cluster alone, by the name of a context of the kubeconfig. Nothing is known of what Pulumi created there."""
 
+    kubeconfig: Path | None = None
+    namespace: str = ""
+    """The only namespace that is read, for a user without rights in others. Default: all."""
+    is_stated: bool = False
+    """Whether the user states the namespace. Otherwise it is that of the context."""
+
     def next(self, verb: str) -> str:
-        return f"gke-ai {verb} --context {self.name}"
+        file = f" --kubeconfig {self.kubeconfig}" if self.kubeconfig else ""
+        return f"gke-ai {verb} --context {self.name}{file}" + (f" --namespace {self.namespace}" * bool(self.namespace))
 
     @property
     def kubectl(self) -> str:
-        return f"{kubectl()} --context {self.name}"
+        file = f" --kubeconfig {self.kubeconfig}" if self.kubeconfig else ""
+        return f"{kubectl()} --context {self.name}{file}"
 
     @property
     def is_alone(self) -> bool:
@@ -150,8 +162,11 @@ class Context(Stack):
     def resources(self) -> list[dict[str, Any]]:
         return []
 
+    def collection(self, base: str, plural: str) -> str:
+        return f"{base}/namespaces/{self.namespace}/{plural}" if self.namespace else f"{base}/{plural}"
+
     def api(self, connections: int = 4) -> ApiClient:
-        return client_of_context(self.name, connections)
+        return client_of_context(self.name, connections, str(self.kubeconfig or ""))
 
 
 def in_local_state(pattern: str) -> list[Path]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,6 +33,7 @@ from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
+from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -41,6 +44,7 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
 
@@ -103,6 +107,21 @@ def show(stack: Stack, selection: Selection = SUMMARY) -> None:
     for part in report(stack, take(stack, api), selection):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
+
+
+def watch(stack: Stack, selection: Selection = SUMMARY) -> None:
+    """Shows the status of `stack` on one screen, which is redrawn until Ctrl-C. Stops without a terminal."""
+    from rich.console import Group
+    from rich.live import Live
+
+    console = new_console()
+    if not console.is_terminal:
+        raise Stop("--watch redraws a screen, and the output is no terminal. Leave --watch out.")
+    api = stack.cluster()
+    with contextlib.suppress(KeyboardInterrupt), Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(Group(*report(stack, take(stack, api), selection)), refresh=True)
+            time.sleep(WATCH_SECONDS)
 
 
 def take(stack: Stack, api: ApiClient) -> ClusterObjects:

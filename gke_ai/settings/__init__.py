@@ -9,7 +9,7 @@ from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.problems import BadConfiguration, Problem
-from gke_ai.settings.reading import PREFIX, read
+from gke_ai.settings.reading import PREFIX, read, with_project
 from gke_ai.settings.rules import check
 from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
 from gke_ai.settings.rules.provider import project_problems, region_problems
@@ -45,7 +45,7 @@ def load(
     # Without a valid project, check names with a substitute.
     project_id = "project-id" if wrong_project else project
     secrets = {secret.key for secret in SECRETS}
-    sections = {key: _substitute(value, project_id) for key, value in values.items() if key not in secrets}
+    sections = {key: with_project(value, project_id) for key, value in values.items() if key not in secrets}
     settings, unresolved, problems = read(sections)
     measured, bad_calibration = _calibrated(settings)
     stack = ResolvedStack(settings, measured, unresolved)
@@ -94,16 +94,6 @@ def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool)
             "Run pulumi config set --secret gke-ai:hfToken, set the variable HF_TOKEN, or name a secret of Secret "
             "Manager in gke-ai:hfTokenSecret",
         )
-
-
-def _substitute(value: object, project: str) -> object:
-    if isinstance(value, str):
-        return value.replace("{project}", project)
-    if isinstance(value, list):
-        return [_substitute(item, project) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _substitute(item, project) for key, item in value.items()}
-    return value
 
 
 def _section_index(path: str, order: list[str]) -> int:

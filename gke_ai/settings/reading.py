@@ -54,6 +54,17 @@ def read(values: Mapping[str, object]) -> tuple[Settings, Unresolved, list[Probl
     return settings, Unresolved(frozenset(reader.unresolved), frozenset(reader.names)), reader.problems
 
 
+def with_project(value: object, project: str) -> object:
+    """A value of a configuration with the id of the project in place of `{project}`, at any depth."""
+    if isinstance(value, str):
+        return value.replace("{project}", project)
+    if isinstance(value, list):
+        return [with_project(item, project) for item in value]
+    if isinstance(value, Mapping):
+        return {key: with_project(item, project) for key, item in value.items()}
+    return value
+
+
 class _Reader:
     def __init__(self) -> None:
         self.problems: list[Problem] = []

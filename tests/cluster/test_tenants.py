@@ -7,8 +7,12 @@ what only Google enforces: roles on buckets, and network policies.
 from __future__ import annotations
 
 import base64
+import json
+import re
+import shlex
+import signal
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +23,10 @@ import yaml
 
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
+from gke_ai.settings.published import ANNOTATION, CONFIG_MAP
 from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, Found, eventually, gone
+from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
+from tests.cluster.test_flex_start import finish
 from tests.queueing_names import PARAMETER, names
 from tests.queueing_names import REFUSED as REFUSED_NAMES
 from tests.queueing_names import allowed as allowed_names
@@ -46,8 +52,8 @@ SECTIONS: Object = {
             "members": ["user:ada@example.com", "group:team-a@example.com"],
             "priorityClasses": ["low"],
             "buckets": ["team-a-models"],
-            # As many ConfigMaps as Kubernetes makes in every namespace, and as many JobSets as the tests.
-            "quota": {"configmaps": 1, "count/jobsets.jobset.x-k8s.io": 2},
+            # As many ConfigMaps as Kubernetes and the stack make in every namespace, and as many JobSets as the tests.
+            "quota": {"configmaps": 2, "count/jobsets.jobset.x-k8s.io": 2},
         },
         {"name": "team-b", "priorityClasses": ["low", "high"], "buckets": ["team-b-models"]},
     ],
@@ -807,6 +813,185 @@ def test_the_platform_is_held_to_the_same(shared: Emulator) -> None:
     asks = '{"spec": {"containers": [{"name": "x", "image": "x:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}'
     output = shared.run("kubectl", "--kubeconfig", shared.kubeconfig(), *command, asks, fails=True)
     assert NO_QUEUE in output
+
+
+# --- a member with a kubeconfig alone ---------------------------------------------------------------------------------
+
+PAGE = ROOT / "docs" / "for-people-who-train.md"
+_, SUBMIT, DESCRIBE, LOGS, CANCEL = [
+    shlex.split(line)
+    for line in re.findall(r"^(?:gcloud|gke-ai) .*$", PAGE.read_text().partition("## What submit")[0], re.M)
+]
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(shared: Emulator, team_a: Credential) -> Path:
+    """A kubeconfig with only a token of team A's deployer."""
+    content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
+    token = shared.kubectl("create", "token", "deployer", "-n", team_a.team).strip()
+    cluster = content["clusters"][0]["name"]
+    file = shared.state / "member-kubeconfig"
+    context = {"cluster": cluster, "user": "member"}
+    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
+    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+    return file
+
+
+@pytest.fixture
+def ask(shared: Emulator, kubeconfig: Path) -> Callable[..., str]:
+    """Runs a command of the page as the member."""
+
+    def run(command: list[str], *more: str, fails: bool = False) -> str:
+        options, dashes, program = " ".join(command).partition(" -- ")
+        words = [
+            *options.split(),
+            "--kubeconfig",
+            str(kubeconfig),
+            *more,
+            *(["--", *program.split()] if dashes else []),
+        ]
+        return shared.run(*words, fails=fails)
+
+    return run
+
+
+Ask = Callable[..., str]
+
+
+def run_in_file(shared: Emulator, **changed: Any) -> list[str]:
+    """The command of the page for a run in a file, with some keys changed."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.S)
+    file = shared.state / "run.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(text), **changed}))
+    return ["gke-ai", "submit", "--file", str(file), "--namespace", "team-a", "--detach"]
+
+
+def submitted(team: Credential, name: str) -> list[Object]:
+    """The JobSets of submitted runs that have this name."""
+    return [item for item in team.read("JobSet").content["items"] if item["metadata"]["name"].startswith(f"{name}-")]
+
+
+WRONG = {
+    "image": "Not An Image",
+    "priorityClass": "high",
+    "queue": "other",
+    "accelerator": "nvidia-l5",
+    "checkpoints": {"bucket": "team-b-models"},
+    "env": {"HF_TOKEN": "x"},
+    "gpus": 1,
+}
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_wrong_run_is_refused_with_every_mistake_and_nothing_is_created(
+    ask: Ask, shared: Emulator, team_a: Credential
+) -> None:
+    output = ask(run_in_file(shared, **WRONG), fails=True)
+    assert "Not checked: fit" not in output
+    for key, cause in (
+        ("priorityClass", "priority class high is not allowed for tenant team-a"),
+        ("queue", "local queue other does not exist"),
+        ("accelerator", "nvidia-l5"),
+        ("checkpoints.bucket", "bucket team-b-models does not exist"),
+        ("env.HF_TOKEN", "contains a token in plain text"),
+        ("gpus", "gpus is not a key"),
+    ):
+        assert re.search(rf"run.yaml: {re.escape(key)}: .*{re.escape(cause)}", output), (key, output)
+    assert '"Not An Image" is not the name of an image' in output
+    large = ask(run_in_file(shared, pods=4, terminationGracePeriodSeconds=9999), fails=True)
+    assert "pods: the 4 pods of training urgent together request 4 GPUs, and cluster queue team-a has at most" in large
+    late = ask(run_in_file(shared, terminationGracePeriodSeconds=9999), fails=True)
+    assert f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less" in late
+    assert submitted(team_a, "urgent") == []
+
+
+@pytest.mark.usefixtures("at_work")
+def test_without_what_the_stack_publishes_each_check_that_is_left_out_is_named(
+    ask: Ask, shared: Emulator, team_a: Credential
+) -> None:
+    published = json.loads(shared.kubectl("get", "configmap", CONFIG_MAP, "-n", "team-a", "-o", "json"))
+    shared.kubectl("delete", "configmap", CONFIG_MAP, "-n", "team-a")
+    try:
+        output = ask(run_in_file(shared, queue="other", image="Not An Image", pods=4), fails=True)
+    finally:
+        metadata = published["metadata"]
+        kept = {key: metadata[key] for key in ("name", "namespace", "annotations", "labels") if key in metadata}
+        restored = shared.state / "published.json"
+        restored.write_text(json.dumps({**published, "metadata": kept}))
+        shared.kubectl("create", "-f", str(restored))
+    assert f"namespace team-a has no ConfigMap {CONFIG_MAP}" in output
+    for check in ("fit on the machine", "quota", "pool", "priority class", "bucket"):
+        assert check in output
+    assert "namespace team-a has no local queue other. It has queue-of-team-a" in output
+    assert '"Not An Image" is not the name of an image' in output
+    assert submitted(team_a, "urgent") == []
+
+
+def test_only_the_platform_writes_what_the_stack_publishes(team_a: Credential) -> None:
+    path = f"{PLACES['ConfigMap'].format('team-a')}/{CONFIG_MAP}"
+    assert team_a.read("ConfigMap", CONFIG_MAP).status == 200
+    forged = {"name": CONFIG_MAP, "annotations": {ANNOTATION: "x"}}
+    changed: Object = {**plain("ConfigMap", CONFIG_MAP), "metadata": forged}
+    answers = [
+        team_a.change("ConfigMap", CONFIG_MAP, changed),
+        team_a.ask("PUT", path, changed),
+        team_a.delete("ConfigMap", CONFIG_MAP),
+        team_a.create(plain("ConfigMap", CONFIG_MAP), try_only=True),
+    ]
+    for answer in answers:
+        assert "only the platform may write it" in answer.message
+    assert team_a.ask("DELETE", PLACES["ConfigMap"].format("team-a")).status == 403  # of the collection
+    assert team_a.read("ConfigMap", CONFIG_MAP).status == 200
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_member_submits_a_run_that_is_preempted_and_resumes(ask: Ask, shared: Emulator, team_a: Credential) -> None:
+    (manifest,) = yaml.safe_load_all(ask(SUBMIT, "--dry-run"))
+    assert submitted(team_a, "first") == []
+    assert "is submitted to queue queue-of-team-a" in ask(SUBMIT)
+    (run,) = submitted(team_a, "first")
+    assert run["metadata"]["annotations"]["gke-ai/submitted"] == manifest["metadata"]["annotations"]["gke-ai/submitted"]
+    name = run["metadata"]["name"]
+    eventually(lambda: running(team_a, f"jobset.sigs.k8s.io/jobset-name={name}"), "the run runs")
+    assert "was submitted before" in ask(SUBMIT)
+    assert [item["metadata"]["uid"] for item in submitted(team_a, "first")] == [run["metadata"]["uid"]]
+    described = ask(DESCRIBE)
+    assert "Queue queue-of-team-a: admitted on flavor gpus" in described
+    assert "1 of 1 pods run on " in described
+    assert f"team-a/{name}" in ask(["gke-ai", "runs", "--namespace", "team-a"])
+    assert f"JobSet team-a/{name}: Started, 1 of 1 pods run, 0 restarts" in ask(LOGS)
+
+    team_a.delete("JobSet", "slices")  # of the quota of JobSets
+    ask(run_in_file(shared, resources={"cpu": 20, "memory": "8Gi"}))
+    eventually(lambda: "evicted: preempted" in ask(DESCRIBE), "the run is preempted")
+    assert re.search(r"place \d of \d in the queue", ask(DESCRIBE))
+    urgent = ["gke-ai", "cancel", "urgent", "--namespace", "team-a"]
+    assert "Canceled" in ask(urgent)
+    eventually(lambda: running(team_a, f"jobset.sigs.k8s.io/jobset-name={name}"), "the same run runs again")
+    assert [item["metadata"]["uid"] for item in submitted(team_a, "first")] == [run["metadata"]["uid"]]
+
+    finish(shared, f"{name}-worker-0", "team-a")
+    eventually(lambda: submitted(team_a, "first")[0]["status"].get("terminalState") == "Completed", "the run ends")
+    assert "Submit it once more with --again" in ask(SUBMIT, fails=True)
+    assert "is submitted" in ask(SUBMIT, "--again")
+    assert submitted(team_a, "first")[0]["metadata"]["uid"] != run["metadata"]["uid"]
+    assert "Canceled" in ask(CANCEL)
+    assert submitted(team_a, "first") == []
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_run_is_followed_until_ctrl_c(shared: Emulator, kubeconfig: Path, team_a: Credential) -> None:
+    command = [word for word in SUBMIT if word != "--detach"]
+    at = command.index("--")
+    process = shared.start(*command[:at], "--kubeconfig", str(kubeconfig), *command[at:])
+    assert process.stdout
+    lines = iter(process.stdout.readline, "")
+    assert any("1 of 1 pods run on" in line for line in lines)
+    process.send_signal(signal.SIGINT)
+    assert "Detached. The run goes on." in process.communicate()[0]
+    assert process.returncode == 0
+    assert len(submitted(team_a, "first")) == 1
+    shared.run(*CANCEL, "--kubeconfig", str(kubeconfig))
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------

@@ -89,8 +89,8 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     constraints = spec["matchConstraints"]
     assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     operations = {rule["resources"][0]: set(rule["operations"]) for rule in constraints["resourceRules"]}
-    # Deletions pass, but for the grace period of pods.
-    assert operations.pop("pods") == {"CREATE", "UPDATE", "DELETE"}
+    # Deletions pass, but for the grace period of pods, and of what the stack publishes.
+    assert operations.pop("pods") == operations.pop("configmaps") == {"CREATE", "UPDATE", "DELETE"}
     assert all(others == {"CREATE", "UPDATE"} for others in operations.values())
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
     assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}

@@ -15,7 +15,8 @@ from tests.repository import ROOT, tracked
 MAY_IMPORT = {
     "catalog": set[str](),
     "settings": {"catalog"},
-    "components": {"catalog", "kube", "settings"},
+    "manifests": {"catalog", "settings"},
+    "components": {"catalog", "kube", "manifests", "settings"},
     "gke_ai_outputs": set[str](),  # other teams install it alone
     "components.program": {"catalog", "components", "gke_ai_outputs", "settings"},
     "__main__": {"components.program", "settings"},
@@ -27,7 +28,7 @@ MAY_IMPORT = {
     # The folder of the Pulumi policy pack.
     "policy": {"registered.policy"},
     "registered.policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "console", "emulation", "kube", "registered", "settings", "terminal"},
+    "ops": {"catalog", "console", "emulation", "kube", "manifests", "registered", "settings", "terminal"},
     "svg": set[str](),
     "console": {"terminal"},
     "terminal": set[str](),

@@ -19,6 +19,7 @@ import pytest
 from rich.console import Console
 
 from emulator.cluster.api import kubeconfig
+from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.client import Answer, client_of, list_objects
 from gke_ai.ops import down, queues, recover, status
@@ -637,6 +638,29 @@ def test_an_unreachable_cluster_is_reported_at_once_with_the_cause(busy: str) ->
         with pytest.raises(Stop, match=rf"^The cluster does not answer \({cause}\)"):
             list_objects(client_of(kubeconfig(host, b"", {}), 1), "/api/v1/nodes")
     assert Busy.asked == []
+
+
+def test_a_watched_status_is_redrawn_on_one_screen_until_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, reads = io.StringIO(), iter(["first", "second"])
+
+    def take(*_: object) -> status.ClusterObjects:
+        if name := next(reads, ""):
+            return status.ClusterObjects(
+                nodes=[{"metadata": {"name": "n", "labels": {GKE_NODEPOOL: name}}, "status": {}}]
+            )
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status, "take", take)
+    monkeypatch.setattr(status, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(Stack, "cluster", lambda _: None)
+    with pytest.raises(Stop, match="the output is no terminal"):
+        status.watch(Stack("dev"))
+    monkeypatch.setattr(status, "new_console", lambda: Console(file=screen, force_terminal=True, width=100, height=40))
+    status.watch(Stack("dev"))
+    begin, end = "\x1b[?1049h", "\x1b[?1049l"  # of the alternate screen
+    drawn = screen.getvalue().partition(begin)[2].partition(end)[0]
+    assert drawn.index("first") < drawn.index("second")
+    assert screen.getvalue().endswith(f"\x1b[?25h{end}")
 
 
 def test_status_of_an_empty_cluster_has_next_steps() -> None:

@@ -30,9 +30,9 @@ from emulator.program import LocalProgram
 from gke_ai.catalog.model_cache import ACCOUNT
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.workload_identity import principal
-from gke_ai.components.runs.training_job import pod as run_pod
 from gke_ai.components.serving.model_download import FILES, PROGRAMS
 from gke_ai.components.serving.model_download import pod as download_pod
+from gke_ai.manifests.training_job import pod as run_pod
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.model.training import TrainingRun
 from gke_ai.settings.stack import Download

@@ -15,13 +15,13 @@ from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import label
 from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.run_file import SECTIONS, run_of
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
 from gke_ai.terminal import Stop
 
 KINDS = ("Job", "JobSet", "Workload")
-SECTIONS = ("training", "batch")
 
 
 def read_run(path: Path, stack: Stack, snapshot: Snapshot) -> Manifest:
@@ -94,7 +94,8 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> M
     file = stack.file
     config = read_configuration(file).get("config") or {}
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
-    section, item = _item(path, content, values)
+    pools = values.get("tpuPools") or []
+    section, item = run_of(path, content, {pool.get("name") for pool in pools if isinstance(pool, dict)})
     project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
     try:
         resolved = settings.load({**values, **{name: [] for name in SECTIONS}, section: [item]}, project, region=region)
@@ -124,19 +125,6 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> M
         },
         str(path),
     )
-
-
-def _item(path: Path, content: Mapping[str, Any], values: Mapping[str, Any]) -> tuple[str, object]:
-    """The section of a run, and the run: below the name of its section, or alone."""
-    named = {key.removeprefix(PREFIX): value for key, value in content.items() if isinstance(key, str)}
-    for section in SECTIONS:
-        if section in named:
-            items = named[section]
-            if len(named) > 1 or not isinstance(items, list) or len(items) != 1:
-                raise Stop(f"{path}: {section} is not a list with one run. Leave one entry.")
-            return section, items[0]
-    tpus = {pool.get("name") for pool in values.get("tpuPools") or [] if isinstance(pool, dict)}
-    return "batch" if "kind" not in content and content.get("pool") in tpus else "training", content
 
 
 def _full_name(item: Mapping[str, Any]) -> str:

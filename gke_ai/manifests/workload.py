@@ -1,16 +1,14 @@
 """What servers and runs share: resources, environment, queue label."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
-
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.settings.model import Workload
 
-# The kubernetes plugin would wait until a Job finishes and all replicas are available. The queue decides both.
-SKIP_AWAIT = {"pulumi.com/skipAwait": "true"}
 # With the API's field names, because a JobSet accepts no others.
 SHARED_MEMORY_MOUNT: Any = {"name": "dshm", "mountPath": "/dev/shm"}
 
@@ -34,14 +32,12 @@ def environment(workload: Workload, values: dict[str, str], token_variables: Seq
     return [*variables(values), *tokens, *variables(workload.env)]
 
 
-def variables(values: dict[str, str]) -> "list[k8s.core.v1.EnvVarArgsDict]":
+def variables(values: dict[str, str]) -> list[Any]:
     """Environment variables with plain values."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def resources(
-    workload: Workload, count: int, accelerator: str = NVIDIA_GPU
-) -> "k8s.core.v1.ResourceRequirementsArgsDict":
+def resources(workload: Workload, count: int, accelerator: str = NVIDIA_GPU) -> Any:
     """Equal requests and limits of the container: accelerators can't be shared, and Autopilot bills requests."""
     requests = {
         "cpu": workload.resources.cpu,

@@ -1,0 +1,1 @@
+"""`gke-ai submit`: a run from a kubeconfig alone, checked before anything is created, and then followed."""

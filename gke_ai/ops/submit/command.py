@@ -1,0 +1,143 @@
+"""`gke-ai submit`, `cancel` and `describe`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import yaml
+
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import PROJECT_VERSION
+from gke_ai.kube.objects import Object, annotation, label
+from gke_ai.ops import runs
+from gke_ai.ops.runs import Run
+from gke_ai.ops.stack import Context
+from gke_ai.ops.submit import follow
+from gke_ai.ops.submit.checks import Checked, check
+from gke_ai.ops.submit.manifest import Manifest
+from gke_ai.ops.submit.member import SUBMITTED, Member, title
+from gke_ai.ops.submit.request import Request
+from gke_ai.settings.published import Published
+from gke_ai.terminal import Stop, printable
+
+REFUSED = 3  # exit code of a run that is refused
+OF_STACK = "fit on the machine, quota, pool, priority class, bucket"
+
+
+@dataclass(frozen=True)
+class How:
+    """How a run is submitted."""
+
+    again: bool = False
+    """Delete a run of the same name that has ended."""
+    dry_run: bool = False
+    detach: bool = False
+
+
+def submit(context: Context, request: Request | Manifest, how: How) -> int:
+    """Checks a run, creates it and follows it. Returns the exit code.
+
+    Args:
+        context: The cluster, with a namespace.
+        request: The run.
+        how: How it is submitted.
+    """
+    stated = request.stated_namespace
+    if context.is_stated and stated and stated != context.namespace:
+        raise Stop(f"The run is in namespace {stated}, and --namespace is {context.namespace}. Leave one of them out.")
+    where = stated or context.namespace
+    if not where:
+        raise Stop("No namespace is stated, and the context has none. Set --namespace.")
+    member = Member(context.cluster(), where)
+    published = member.published()
+    known = published if isinstance(published, Published) else None
+    checked = check(member, known, request)
+    left_out = [*([f"{OF_STACK} ({published})"] if isinstance(published, str) else []), *checked.left_out]
+    if known and known.version != PROJECT_VERSION:
+        _tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")
+    for text in left_out:
+        _tell(f"Not checked: {text}.")
+    problems = [*checked.problems, *_name_problem(checked, how)]
+    if problems:
+        _tell("The run is refused, and nothing was created:")
+        for problem in problems:
+            _tell(f"  - {problem}")
+        return REFUSED
+    if how.dry_run:
+        print(yaml.safe_dump_all([dict(item) for item in checked.objects], sort_keys=False), end="")
+        return 0
+    return _send(context, member, checked, how)
+
+
+def _name_problem(checked: Checked, how: How) -> list[str]:
+    """Why an existing object of the same name is in the way."""
+    found = checked.existing
+    if found is None:
+        return []
+    run = run_of(found)
+    own = bool(checked.objects) and annotation(found, SUBMITTED) == annotation(checked.objects[-1], SUBMITTED)
+    if not run.end:
+        if own and not how.again:
+            return []  # a submission whose answer was lost
+        return [f"the {title(found)} exists and has not ended ({run.state}). Cancel it, or choose another name"]
+    if how.again:
+        return []
+    return [f"the {title(found)} has ended ({run.end}). Submit it once more with --again, or choose another name"]
+
+
+def run_of(item: Object) -> Run:
+    """The run of a Job or JobSet."""
+    return Run(item["metadata"]["name"], item["metadata"]["namespace"], item["kind"], item=item)
+
+
+def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
+    *others, run = checked.objects
+    found = checked.existing
+    if found is not None and how.again:
+        for old in (found, *filter(None, map(member.existing, others))):
+            member.delete(old)
+    for item in others:
+        member.create(item)
+    created = member.create(run)
+    for item in others:
+        member.owned_by(item, created)
+    queue = label(run, QUEUE_LABEL)
+    there = found is not None and not how.again
+    _show(f"{title(run)} {'was submitted before' if there else 'is submitted'}{f' to queue {queue}' if queue else ''}.")
+    own = Context(context.name, kubeconfig=context.kubeconfig, namespace=member.namespace)
+    name = run["metadata"]["name"]
+    if how.detach:
+        _show(f"Look at it:  {own.next(f'describe {name}')}")
+        return 0
+    try:
+        return follow.follow(member.api, run_of(created), _show)
+    except KeyboardInterrupt:
+        _show(f"\nDetached. The run goes on. Look at it:  {own.next(f'describe {name}')}")
+        return 0
+
+
+def cancel(context: Context, name: str) -> None:
+    """Deletes the Job or JobSet of a run that waits or runs. Its checkpoints stay."""
+    api, known = runs.read(context)
+    run = runs.find(context, known, name)
+    if run.end:
+        raise Stop(f"The run {run} has ended already ({run.end}).")
+    assert run.item is not None
+    Member(api, run.namespace).delete({**run.item, "kind": run.kind})
+    print(f"Canceled: the {run.kind} {run} is deleted. Its checkpoints stay.")
+
+
+def describe(context: Context, name: str) -> None:
+    """Prints what is known of a run: its queue and place there, its pods and nodes, and its first log line."""
+    api, known = runs.read(context)
+    for line in follow.describe(api, runs.find(context, known, name)):
+        _show(line)
+
+
+def _show(text: str) -> None:
+    print(printable(text), flush=True)
+
+
+def _tell(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

@@ -1,0 +1,160 @@
+"""Follows a run: its place in the queue, why it waits, its pods and nodes, and its first log line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gke_ai.catalog import fuse
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.client import list_objects, request, send
+from gke_ai.kube.objects import Object, label
+from gke_ai.kube.pods import ended
+from gke_ai.kube.values import items
+from gke_ai.ops.runs import Run
+from gke_ai.ops.workloads import EVICTED, WAITING, state_of
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+PAUSE = 1.0
+FIRST_LINE = {"limitBytes": "4096"}
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A run at one moment."""
+
+    run: Run
+    workload: Object | None
+    pods: list[Object] = field(default_factory=list)
+    position: str = ""
+
+    @property
+    def queue(self) -> str:
+        """Its local queue; empty without one."""
+        return label(self.run.item, QUEUE_LABEL) if self.run.item else ""
+
+    @property
+    def state(self) -> str:
+        """What Kueue says of the run, or that it has no queue."""
+        if not self.queue:
+            return "It has no queue."
+        if self.workload is None:
+            return f"Queue {self.queue}: Kueue has not seen the run yet."
+        state, why = state_of(self.workload, {})
+        reason = f", {why.rstrip('.')}" if why else ""
+        return f"Queue {self.queue}: {self._flavored(state)}{reason}{self.position}."
+
+    def _flavored(self, state: str) -> str:
+        assigned = items(self.workload, "status", "admission", "podSetAssignments")
+        flavors = dict.fromkeys(flavor for pod_set in assigned for flavor in (pod_set.get("flavors") or {}).values())
+        return f"{state.lower()} on flavor {', '.join(flavors)}" if flavors else state.lower()
+
+    @property
+    def progress(self) -> str:
+        """Its pods, with their nodes or with what they wait for; empty without pods."""
+        if not self.pods:
+            return ""
+        running = sum(pod.get("status", {}).get("phase") == "Running" for pod in self.pods)
+        text = f"{running} of {self.run.wanted_pods} pods run"
+        nodes = sorted({pod["spec"]["nodeName"] for pod in self.pods if pod["spec"].get("nodeName")})
+        if running == self.run.wanted_pods:
+            return f"{text} on {', '.join(nodes)}."
+        why = dict.fromkeys(reason for pod in self.pods for reason in _waits(pod))
+        return f"{text}: {'; '.join(why) or 'the others start'}."
+
+
+def _waits(pod: Object) -> Iterator[str]:
+    """What a pod waits for: a node, or an image."""
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            yield str(condition.get("message", condition.get("reason", "")))
+    for container in status.get("containerStatuses") or []:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "PodInitializing"):
+            yield f"{waiting['reason']} {waiting.get('message', container.get('image', ''))}".strip()
+
+
+def observe(api: ApiClient, run: Run) -> Observation:
+    """Reads a run with its Workload and its pods."""
+    answer = request(api, "GET", run.path)
+    run = Run(run.name, run.namespace, run.kind, item=answer.body if answer.code == 200 else None)
+    if run.item is None:
+        return Observation(run, None)
+    uid = run.item["metadata"]["uid"]
+    workloads = list_objects(api, f"/apis/{KUEUE_API}/namespaces/{run.namespace}/workloads")
+    owned = (
+        item for item in workloads if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", []))
+    )
+    workload = next(owned, None)
+    pods = list_objects(api, f"/api/v1/namespaces/{run.namespace}/pods", labelSelector=run.selector)
+    position = _position(api, workload) if workload else ""
+    return Observation(run, workload, [pod for pod in pods if not ended(pod)], position)
+
+
+def _position(api: ApiClient, workload: Object) -> str:
+    """The place of a waiting Workload in its queue, as the end of a sentence."""
+    if not state_of(workload, {})[0].startswith((WAITING, EVICTED)):
+        return ""
+    metadata, queue = workload["metadata"], workload["spec"].get("queueName", "")
+    path = f"{VISIBILITY}/namespaces/{metadata['namespace']}/localqueues/{queue}/pendingworkloads"
+    answer = request(api, "GET", path)
+    if answer.code >= 400:
+        return f"; its place in the queue is not known (HTTP {answer.code})"
+    pending = answer.body.get("items") or []
+    own = next((item for item in pending if item["metadata"]["name"] == metadata["name"]), None)
+    return f"; place {int(own.get('positionInLocalQueue') or 0) + 1} of {len(pending)} in the queue" if own else ""
+
+
+def first_line(api: ApiClient, pods: list[Object]) -> str:
+    """The first log line of the first pod that runs, with its name; empty while there is none."""
+    for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
+        if pod.get("status", {}).get("phase") != "Running":
+            continue
+        name, path = pod["metadata"]["name"], f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
+        for container in pod["spec"]["containers"]:
+            if container["name"] == fuse.SIDECAR:
+                continue
+            answer = send(api, "GET", f"{path}/{name}/log", {"container": container["name"], **FIRST_LINE})
+            if answer.code == 200 and (line := str(answer.body).partition("\n")[0].strip()):
+                return f"First log line of {name}: {line}"
+    return ""
+
+
+def follow(api: ApiClient, run: Run, show: Callable[[str], object]) -> int:
+    """Shows what changes until the run has ended. Returns the exit code: 0 if it completed."""
+    shown: set[str] = set()
+    latest: dict[str, str] = {}
+    while True:
+        seen = observe(api, run)
+        if seen.run.item is None:
+            show(f"The {run.kind} {run} is gone.")
+            return 1
+        if seen.run.end:
+            show(f"{seen.run.end}: {run}.")
+            return 0 if seen.run.end == "Completed" else 1
+        for kind, text in (("state", seen.state), ("progress", seen.progress)):
+            if text and latest.get(kind) != text:
+                latest[kind] = text
+                show(text)
+        if "log" not in shown and (line := first_line(api, seen.pods)):
+            shown.add("log")
+            show(line)
+        time.sleep(PAUSE)
+
+
+def describe(api: ApiClient, run: Run) -> Iterator[str]:
+    """Yields what is known of a run, one fact a line."""
+    seen = observe(api, run)
+    if seen.run.item is None:
+        yield f"The {run.kind} {run} is gone."
+        return
+    yield f"{run.kind} {run}: {seen.run.state}, {seen.run.restarts} restarts"
+    if not seen.run.end:
+        yield from filter(None, (seen.state, seen.progress, first_line(api, seen.pods)))

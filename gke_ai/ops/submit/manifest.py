@@ -1,0 +1,130 @@
+"""Reads the manifest of a Job or a JobSet, and checks it by what the stack published."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from gke_ai.catalog.documents import Reader
+from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.kube.objects import Object, label
+from gke_ai.kube.pods import requests, templates
+from gke_ai.kube.values import items, mapping
+from gke_ai.ops.configuration_file import read_documents
+from gke_ai.settings.published import Published
+from gke_ai.terminal import Stop
+
+# Kinds that submit creates, with their API version.
+KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API}
+# Kinds of controllers that this project does not set up. Kueue queues them only if its configuration names them.
+OTHERS = {"TrainJob": "trainer.kubeflow.org", "RayJob": "ray.io", "RayCluster": "ray.io"}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest of a Job or a JobSet in a file."""
+
+    file: Path
+    content: dict[str, Any]
+
+    @property
+    def stated_namespace(self) -> str:
+        """The namespace in the manifest; empty if it states none."""
+        return str(self.content["metadata"].get("namespace") or "")
+
+    def inside(self, namespace: str) -> dict[str, Any]:
+        """Returns the object in a namespace."""
+        return {**self.content, "metadata": {**self.content["metadata"], "namespace": namespace}}
+
+    def problems(self, published: Published | None) -> Iterator[str]:
+        """Yields what is wrong with the manifest: requests, queue, quota and priority."""
+        yield from problems_of(self.file, self.content, published)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Returns the Job or JobSet of a file. Stops if the file has anything else."""
+    documents = [item for item in read_documents(path, Reader.KUBECTL) if item is not None]
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        raise Stop(f"{path} has {len(documents)} objects. Write the manifest of one Job or JobSet.")
+    (item,) = documents
+    kind, version = str(item.get("kind")), str(item.get("apiVersion"))
+    if kind in OTHERS and version.startswith(f"{OTHERS[kind]}/"):
+        raise Stop(
+            f"{path}: submit creates no {kind}, because this project installs no controller for it and its Kueue does "
+            "not queue it. Write a JobSet, or apply it with kubectl."
+        )
+    if KINDS.get(kind) != version:
+        known = " or ".join(f"{kind} ({version})" for kind, version in KINDS.items())
+        raise Stop(f"{path} is a {kind} ({version}). Write a {known}.")
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise Stop(f"{path}: metadata.name is missing. By a name, a repeated submission finds its own run. Add it.")
+    return Manifest(path, item)
+
+
+def problems_of(path: Path, item: Object, published: Published | None) -> Iterator[str]:
+    """Yields what is wrong with a manifest: requests, queue, quota and priority."""
+    queue = label(item, QUEUE_LABEL)
+    if not queue:
+        yield f"{path}: metadata.labels has no {QUEUE_LABEL}, so Kueue does not manage the run. Add it."
+    for template in templates(item["kind"], item):
+        spec = mapping(template, "spec")
+        for container in items(spec, "containers"):
+            resources = {**mapping(container, "resources", "limits"), **mapping(container, "resources", "requests")}
+            if missing := [name for name in ("cpu", "memory") if resources.get(name) is None]:
+                yield (
+                    f"{path}: container {container.get('name')} requests no {' and no '.join(missing)}. Nodes would be "
+                    "shared without limits, and quota would not count it. Set resources.requests."
+                )
+    if published is not None:
+        yield from _against(path, item, queue, published.sections)
+
+
+def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) -> Iterator[str]:
+    queues, (tenant,) = sections["queues"], sections["tenants"]
+    allowed = tenant.get("priorityClasses", [])
+    default = [entry["name"] for entry in queues["priorityClasses"] if entry.get("globalDefault")]
+    for template in templates(item["kind"], item):
+        name = mapping(template, "spec").get("priorityClassName")
+        if name and name not in (*allowed, *default):
+            names = ", ".join(allowed) or "no class"
+            yield f"{path}: tenant {tenant['name']} may not use priority class {name}. It may use {names}."
+            break
+    local = {entry["name"]: entry["clusterQueue"] for entry in queues["localQueues"]}
+    if queue not in local:
+        return  # the cluster says whether it exists
+    total = total_requests(item)
+    cluster_queue = next((entry for entry in queues["clusterQueues"] if entry["name"] == local[queue]), None)
+    if cluster_queue is None:
+        return
+    limits: dict[str, Fraction] = {}
+    for flavor in cluster_queue["flavors"]:  # Kueue chooses a flavor for each set of pods
+        for resource, amount in flavor["quota"].items():
+            limits[resource] = limits.get(resource, Fraction(0)) + parse_quantity(amount)
+    for resource, amount in total.items():
+        if resource not in limits:
+            text = f"queue {queue} has no quota for {resource}, which the run requests"
+        elif amount > limits[resource]:
+            most = readable(resource, limits[resource])
+            text = f"the run requests {readable(resource, amount)} of {resource} in all, and queue {queue} has {most}"
+        else:
+            continue
+        yield f"{path}: {text}. Kueue would never admit it. Request less."
+
+
+def total_requests(item: Object) -> dict[str, Fraction]:
+    """What all pods of a Job or a JobSet that run together request, by resource."""
+    jobs = items(item, "spec", "replicatedJobs")
+    specs = [(int(job.get("replicas", 1)), mapping(job, "template", "spec")) for job in jobs]
+    total: Counter[str] = Counter()
+    for replicas, spec in specs or [(1, mapping(item, "spec"))]:
+        pods = replicas * int(spec.get("parallelism", 1))
+        for resource, amount in requests(mapping(spec, "template", "spec")).items():
+            total[resource] += amount * pods
+    return dict(total)

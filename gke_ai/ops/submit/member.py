@@ -1,0 +1,161 @@
+"""What a member of a tenant reads and writes in its namespace, one request each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.client import Answer, request, send
+from gke_ai.kube.objects import Object, annotation
+from gke_ai.ops.runs import PATHS
+from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published
+from gke_ai.terminal import Stop
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# On each submitted object: the hash of its content, by which a repeated submission knows its own.
+SUBMITTED = "gke-ai/submitted"
+PLACES: Mapping[str, tuple[str, str]] = {**PATHS, "Service": ("/api/v1", "services")}
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+# Pauses between tries after a lost connection, in seconds.
+PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+GONE_SECONDS = 60.0
+
+
+def marked(item: Object) -> dict[str, Any]:
+    """Returns an object with the hash of its content."""
+    digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = item["metadata"]
+    return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), SUBMITTED: digest}}}
+
+
+def collection(item: Object) -> str:
+    """The API path of the objects of its kind in its namespace."""
+    base, plural = PLACES[item["kind"]]
+    return f"{base}/namespaces/{item['metadata']['namespace']}/{plural}"
+
+
+def path_of(item: Object) -> str:
+    """The API path of an object."""
+    return f"{collection(item)}/{item['metadata']['name']}"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A user's client of one namespace."""
+
+    api: ApiClient
+    namespace: str
+
+    def get(self, path: str) -> Answer:
+        """Reads a path of the API."""
+        return request(self.api, "GET", path)
+
+    def published(self) -> Published | str:
+        """Returns what the stack published here, or why it is not known."""
+        answer = self.get(f"/api/v1/namespaces/{self.namespace}/configmaps/{CONFIG_MAP}")
+        if answer.code == 200 and (text := annotation(answer.body, ANNOTATION)):
+            return Published.parse(text)
+        return f"namespace {self.namespace} has no ConfigMap {CONFIG_MAP}" if answer.code == 404 else answer.reason
+
+    def may_create(self, item: Object) -> str:
+        """Returns why the user may not create an object; empty if it may."""
+        base, plural = PLACES[item["kind"]]
+        group = base.split("/")[2] if base.startswith("/apis/") else ""
+        attributes = {"namespace": self.namespace, "verb": "create", "group": group, "resource": plural}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = request(self.api, "POST", REVIEWS, body=body)
+        if answer.code >= 400 or answer.body["status"].get("allowed"):
+            return ""
+        return (
+            f"you may not create {plural} in namespace {self.namespace}. Ask the platform team to add you to the "
+            "members of the tenant"
+        )
+
+    def queue_problem(self, queue: str) -> str:
+        """Returns why a local queue can't be used; empty if it exists, or if the user may not read it."""
+        path = f"/apis/{KUEUE_API}/namespaces/{self.namespace}/localqueues"
+        if self.get(f"{path}/{queue}").code != 404:
+            return ""
+        listed = self.get(path)
+        names = [item["metadata"]["name"] for item in listed.body.get("items", [])] if listed.code == 200 else []
+        return f"namespace {self.namespace} has no local queue {queue}. It has {', '.join(names) or 'none'}"
+
+    def existing(self, item: Object) -> Object | None:
+        """Returns the object with this name, or None."""
+        answer = self.get(path_of(item))
+        found: Object | None = answer.body if answer.code == 200 else None
+        return found
+
+    def refusal(self, item: Object) -> str:
+        """Returns why the cluster would refuse an object; empty if it would create it. Nothing is created."""
+        answer = request(self.api, "POST", collection(item), {"dryRun": "All", "fieldValidation": "Strict"}, item)
+        return answer.reason if answer.code >= 400 and answer.code != 409 else ""
+
+    def create(self, item: Object) -> Object:
+        """Creates an object once, also over a connection that breaks. Stops if the cluster refuses it.
+
+        If no answer comes, the object may exist or not: the next try finds it by its name and the hash of its content.
+        """
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        for pause in (*PAUSES, 0.0):
+            answer = send(self.api, "POST", collection(item), {"fieldValidation": "Strict"}, item, headers)
+            if answer.code == 201:
+                created: Object = json.loads(answer.body)
+                return created
+            if answer.code == 409 and (found := self.existing(item)) is not None:
+                if annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
+                    return found
+                raise Stop(f"The {title(item)} exists already, with another content. Choose another name.")
+            if answer.code:
+                raise Stop(f"The cluster refuses the {title(item)}: {_message(answer)}")
+            time.sleep(pause)
+        raise Stop(
+            f"The cluster does not answer ({answer.error}). The {title(item)} may exist: submit it again, and it is "
+            "created only if it does not."
+        )
+
+    def owned_by(self, item: Object, owner: Object) -> None:
+        """Lets the cluster delete an object with its owner."""
+        reference = {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+        }
+        change = {"metadata": {"ownerReferences": [reference]}}
+        request(self.api, "PATCH", path_of(item), body=change, content_type="application/merge-patch+json")
+
+    def delete(self, item: Object) -> None:
+        """Deletes exactly this object with its pods, and waits until it is gone."""
+        options = {"propagationPolicy": "Foreground", "preconditions": {"uid": item["metadata"]["uid"]}}
+        answer = request(self.api, "DELETE", path_of(item), body=options)
+        if answer.code not in (200, 202, 404):
+            raise Stop(f"The cluster refuses to delete the {title(item)}: {answer.reason}")
+        end = time.monotonic() + GONE_SECONDS
+        while (found := self.existing(item)) and found["metadata"]["uid"] == item["metadata"]["uid"]:
+            if time.monotonic() > end:
+                raise Stop(f"The {title(item)} is still ending after {GONE_SECONDS:.0f} s. Submit it again later.")
+            time.sleep(0.5)
+
+
+def title(item: Object) -> str:
+    """The kind, namespace and name of an object."""
+    return f"{item['kind']} {item['metadata']['namespace']}/{item['metadata']['name']}"
+
+
+def _message(answer: Answer) -> str:
+    try:
+        return str(json.loads(answer.body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason

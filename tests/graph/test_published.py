@@ -1,0 +1,169 @@
+"""What a stack publishes to a tenant, and that a run placed by it is the object that the program registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published, place, publish
+from gke_ai.settings.reading import PREFIX
+from tests.recorder import PROJECT, Registration, configuration, load_stack, shared_record
+
+SECTIONS = ("training", "batch")
+# Every kind of run: on a pool, on Autopilot, on one TPU slice of one or several hosts, on several slices.
+EXAMPLES = (
+    "Pulumi.dev.yaml",
+    *(f"examples/{name}.yaml" for name in ("training-job", "mixed-training-inference-autopilot")),
+    *(f"examples/{name}.yaml" for name in ("flex-start-tpu", "flex-start-tpu-autopilot")),
+    *(f"examples/{name}.yaml" for name in ("multislice-training", "multislice-training-autopilot")),
+)
+
+
+def queues_for(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Queues with a flavor for the slice of each run."""
+    flavors = [
+        {"name": f"slice-{index}", **({"pools": [run["pool"]]} if "pool" in run else {"tpu": run.get("tpu")})}
+        for index, run in enumerate(runs)
+    ]
+    quotas = [{"flavor": flavor["name"], "quota": {"google.com/tpu": "64"}} for flavor in flavors]
+    return {
+        "flavors": flavors,
+        "clusterQueues": [{"name": "cq", "flavors": quotas}],
+        "localQueues": [{"name": "lq", "clusterQueue": "cq"}],
+    }
+
+
+def with_tenant(example: str) -> dict[str, Any]:
+    """The configuration of an example, with its runs and their queues in the namespace of a tenant."""
+    values = configuration(example)
+    runs = [run for name in SECTIONS for run in values.get(f"{PREFIX}{name}", [])]
+    queues = values.setdefault(f"{PREFIX}queues", queues_for(runs))
+    for item in (*runs, *queues.get("localQueues", [])):
+        item["namespace"] = "team"
+    for run in runs:
+        run.setdefault("queue", "lq")
+    names = [item["name"] for item in queues.get("priorityClasses", [])]
+    servers = values.pop(f"{PREFIX}serving", [])
+    for bucket in values.get(f"{PREFIX}buckets", []):
+        bucket["grants"] = [{**grant, "namespace": "team"} for grant in bucket.get("grants", [])]
+    assert runs or servers
+    values.pop(f"{PREFIX}autoscaling", None)
+    cluster = values[f"{PREFIX}cluster"]
+    if cluster.get("mode") == "existing":  # this one enforces no network policies
+        values[f"{PREFIX}cluster"] = {"mode": cluster["existingMode"], "location": cluster["location"]}
+    return {**values, f"{PREFIX}tenants": [{"name": "team", "priorityClasses": names, "podSecurity": "privileged"}]}
+
+
+def published(values: dict[str, Any], tenant: str) -> Published:
+    stack = load_stack(values)
+    (space,) = (space for space in stack.spaces if space.section.name == tenant)
+    return Published.parse(publish(stack, space, PROJECT))
+
+
+def registered(resource: Registration) -> dict[str, Any]:
+    """A registered object without what only Pulumi reads."""
+    metadata = dict(resource.inputs["metadata"])
+    annotations = {key: text for key, text in metadata.get("annotations", {}).items() if not key.startswith("pulumi.")}
+    return {**resource.inputs, "metadata": {**metadata, "annotations": annotations}}
+
+
+def submitted(item: dict[str, Any]) -> dict[str, Any]:
+    return {**item, "metadata": {"annotations": {}, **item["metadata"]}}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_submitted_run_is_the_object_that_the_program_registers(example: str) -> None:
+    values = with_tenant(example)
+    record, own = shared_record(values), published(values, "team")
+    compared = 0
+    for section in SECTIONS:
+        for run in values.get(f"{PREFIX}{section}", []):
+            placed, problems = place(own, section, run)
+            assert placed
+            assert problems == []
+            for item in objects_of(placed.section, place_of(placed)):
+                resource = record.one(item["kind"], item["metadata"]["name"])
+                assert submitted(item) == registered(resource)
+                compared += 1
+    assert compared
+
+
+TRAINING = "examples/training-job.yaml"
+TENANT = {"name": "team-a", "members": ["user:ada@example.com"], "priorityClasses": ["training"]}
+
+
+def two_teams() -> dict[str, Any]:
+    """A stack with two teams, each with a queue of its own in one cohort."""
+    values = configuration(TRAINING)
+    queues = values[f"{PREFIX}queues"]
+    queue = queues["clusterQueues"][0]
+    quota = {"cpu": "8", "memory": "32Gi", "ephemeral-storage": "100Gi", "nvidia.com/gpu": "1"}
+    for team in ("team-a", "team-b"):
+        own = {"name": team, "cohort": "all", "flavors": [{"flavor": queue["flavors"][0]["flavor"], "quota": quota}]}
+        queues["clusterQueues"].append(own)
+        queues["localQueues"].append({"name": "queue", "namespace": team, "clusterQueue": team})
+    return {**values, f"{PREFIX}tenants": [TENANT, {"name": "team-b"}]}
+
+
+RUN: dict[str, Any] = {
+    "kind": "job",
+    "name": "first",
+    "namespace": "team-a",
+    "image": "i:1",
+    "queue": "queue",
+    "pool": "gpupool",
+    "resources": {"cpu": 4, "memory": "16Gi"},
+}
+
+
+def test_a_tenant_gets_its_own_queues_with_what_they_may_borrow_and_no_names_of_others() -> None:
+    sections = published(two_teams(), "team-a").sections
+    (queue,) = sections["queues"]["clusterQueues"]
+    assert (queue["name"], queue["flavors"][0]["quota"]["nvidia.com/gpu"]) == ("team-a", "2")
+    assert [item["namespace"] for item in sections["queues"]["localQueues"]] == ["team-a"]
+    assert "team-b" not in yaml.safe_dump(dict(sections))
+    assert "ada" not in yaml.safe_dump(dict(sections))
+
+
+def test_the_program_publishes_it_after_the_policy_that_guards_it() -> None:
+    record = shared_record(two_teams())
+    (own,) = (item for item in record.all("ConfigMap") if item.inputs["metadata"].get("namespace") == "team-a")
+    assert own.object_name == CONFIG_MAP
+    assert Published.parse(own.inputs["metadata"]["annotations"][ANNOTATION]).sections["tenants"] == [
+        {"name": "team-a", "priorityClasses": ["training"]}
+    ]
+    assert "ValidatingAdmissionPolicyBinding tenant-team-a" in record.waits_for(own)
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "cause"),
+    [
+        ({"gpusPerPod": 9}, "gpusPerPod", "a node of pool gpupool (g2-standard-24) has 2 GPUs for pods"),
+        ({"pods": 3}, "pods", "together request 3 GPUs, and cluster queue team-a has at most 2 GPUs"),
+        ({"queue": "other"}, "queue", "local queue other does not exist"),
+        ({"priorityClass": "high"}, "priorityClass", "priority class high does not exist"),
+        ({"priorityClass": "serving"}, "priorityClass", "priority class serving is not allowed for tenant team-a"),
+        ({"checkpoints": {"bucket": "saved"}}, "checkpoints.bucket", "bucket saved does not exist"),
+        ({"pool": "gpus"}, "pool", "pool gpus does not exist"),
+        ({"serviceAccount": "deployer"}, "serviceAccount", "no pod may run as it"),
+        ({"image": ""}, "image", "image is empty"),
+        ({"gpus": 1}, "gpus", "gpus is not a key of a training job"),
+    ],
+)
+def test_a_run_that_the_program_would_refuse_is_refused(change: dict[str, Any], path: str, cause: str) -> None:
+    _, problems = place(published(two_teams(), "team-a"), "training", {**RUN, **change})
+    causes = [problem.cause for problem in problems if problem.path == f"gke-ai:training[0].{path}"]
+    assert any(cause in text for text in causes), problems
+
+
+def test_without_it_a_run_names_its_accelerator_and_the_flavor_chooses_the_nodes() -> None:
+    _, (problem,) = place(None, "training", RUN)
+    assert "the stack publishes nothing to this namespace" in problem.cause
+    run = {key: value for key, value in RUN.items() if key != "pool"} | {"accelerator": "nvidia-l4"}
+    placed, problems = place(None, "training", run)
+    assert (placed and placed.node_selector, problems) == ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, [])
+    _, (problem,) = place(None, "training", {**run, "sharedMemory": "99Gi"})
+    assert "counts toward the memory of the container" in problem.cause

@@ -1,0 +1,327 @@
+"""`gke-ai submit` without a cluster: options, manifests, and a connection that breaks on the way."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.cli.verbs import gke_ai
+from gke_ai.kube.client import client_of
+from gke_ai.ops.runs import Run
+from gke_ai.ops.submit import member
+from gke_ai.ops.submit.follow import Observation
+from gke_ai.ops.submit.image import ImageCheck
+from gke_ai.ops.submit.manifest import problems_of, read_manifest
+from gke_ai.ops.submit.member import Member, marked
+from gke_ai.ops.submit.refused import REFUSED
+from gke_ai.ops.submit.request import Options, Request
+from gke_ai.settings.calibration import Calibration
+from gke_ai.settings.published import Published
+from gke_ai.terminal import Stop
+from tests.repository import ROOT
+
+Object = dict[str, Any]
+
+QUOTA = {"cpu": "8", "nvidia.com/gpu": "2"}
+# What the stack of one team with one queue publishes.
+PUBLISHED = Published(
+    {
+        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24"}],
+        "tpuPools": [{"name": "slice"}],
+        "queues": {
+            "flavors": [{"name": "l4", "pools": ["gpus"]}],
+            "clusterQueues": [{"name": "cq", "flavors": [{"flavor": "l4", "quota": QUOTA}]}],
+            "localQueues": [{"name": "lq", "namespace": "team-a", "clusterQueue": "cq"}],
+            "priorityClasses": [{"name": "low", "value": 1}, {"name": "high", "value": 2}],
+        },
+        "tenants": [{"name": "team-a", "priorityClasses": ["low"]}],
+    },
+    Calibration(),
+    "my-project",
+    "0.4.0",
+)
+
+
+def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace() -> None:
+    options = Options(
+        "first",
+        "i:1",
+        ("python", "train.py"),
+        {"gpusPerPod": 2, "maxRestarts": 0},
+        cpu="4",
+        env=("A=b=c",),
+        mounts=("gs://data;/data;ro",),
+        checkpoints="gs://saved/a/b",
+    )
+    assert Request(options=options).run(PUBLISHED, "team-a") == (
+        "training",
+        {
+            "kind": "job",
+            "name": "first",
+            "namespace": "team-a",
+            "image": "i:1",
+            "command": ["python", "train.py"],
+            "gpusPerPod": 2,
+            "maxRestarts": 0,
+            "resources": {"cpu": "4"},
+            "env": {"A": "b=c"},
+            "volumes": [{"bucket": "data", "mountPath": "/data", "readOnly": True}],
+            "checkpoints": {"bucket": "saved", "path": "a/b"},
+            "serviceAccount": "workload",
+            "queue": "lq",
+            "pool": "gpus",
+        },
+    )
+    _, stated = Request(options=Options("x", "i", (), {"accelerator": "nvidia-l4", "queue": "q"})).run(PUBLISHED, "a")
+    assert ("pool" in stated, stated["queue"]) == (False, "q")
+    assert "queue" not in Request(options=Options("x", "i")).run(None, "team-a")[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options("x", "i", env=("A",)), "--env A has no value"),
+        (Options("x", "i", mounts=("data",)), "is not BUCKET;PATH"),
+        (Options("x", "i", mounts=("data;/d;rx",)), "is not BUCKET;PATH"),
+    ],
+)
+def test_a_text_that_no_key_takes_is_refused(options: Options, message: str) -> None:
+    with pytest.raises(Stop, match=message):
+        options.item(None)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_option_of_gcluster_without_a_key_is_refused_by_name_with_its_reason(name: str) -> None:
+    for value in ([], ["x"]):
+        result = CliRunner().invoke(gke_ai, ["submit", "first", "--image", "i:1", name, *value])
+        assert result.exit_code == 2
+        assert f"{name} is an option of gcluster job submit" in result.output
+        assert REFUSED[name] in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "State the run once"),
+        (["first", "--file", "x"], "State the run once"),
+        (["first"], "--image is missing"),
+        (["--file", "x", "--gpus", "2"], "the file says what the run is"),
+    ],
+)
+def test_a_run_is_stated_once(arguments: list[str], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(kubeconfig("http://127.0.0.1:1"))
+    result = CliRunner().invoke(gke_ai, ["submit", "--kubeconfig", str(file), *arguments])
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Object:
+    container = {"name": "main", "image": "i:1", "resources": {"requests": requests}}
+    template = {"spec": {"containers": [container], "restartPolicy": "Never", **spec}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "mine", "labels": {QUEUE_LABEL: queue} if queue else {}},
+        "spec": {"parallelism": pods, "template": template},
+    }
+
+
+GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (job({**GOOD, "memory": "1Gi"}, queue=""), "has no kueue.x-k8s.io/queue-name"),
+        (job(GOOD), "container main requests no memory"),
+        (job({"memory": "1Gi", "nvidia.com/gpu": "1"}), "container main requests no cpu"),
+        (job({**GOOD, "memory": "1Gi"}), "queue lq has no quota for memory"),
+        (job(GOOD, pods=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
+        (job(GOOD, priorityClassName="high"), "tenant team-a may not use priority class high. It may use low"),
+    ],
+)
+def test_a_manifest_is_checked_by_what_the_stack_publishes(item: Object, problem: str) -> None:
+    assert [text for text in problems_of(Path("job.yaml"), item, PUBLISHED) if problem in text]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({**job(GOOD), "kind": "RayJob", "apiVersion": "ray.io/v1"}, "submit creates no RayJob"),
+        (
+            {**job(GOOD), "kind": "TrainJob", "apiVersion": "trainer.kubeflow.org/v1alpha1"},
+            "submit creates no TrainJob",
+        ),
+        ({**job(GOOD), "kind": "Deployment", "apiVersion": "apps/v1"}, "is a Deployment"),
+        ({**job(GOOD), "metadata": {"generateName": "x-"}}, "metadata.name is missing"),
+        ([1, 2], "has 1 objects"),
+    ],
+)
+def test_a_manifest_of_another_kind_or_without_a_name_is_refused(content: object, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(Stop, match=problem):
+        read_manifest(file)
+
+
+def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> None:
+    problems, left_out = ImageCheck(["Not An Image", "127.0.0.1:1/a/b:c"]).result()
+    assert problems == ['"Not An Image" is not the name of an image. Write REGISTRY/PATH:TAG']
+    assert left_out == ["image 127.0.0.1:1/a/b:c (its registry does not answer)"]
+
+
+# --- a connection that breaks -----------------------------------------------------------------------------------------
+
+
+class Cluster:
+    """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
+
+    def __init__(self, breaks: list[str]) -> None:
+        self.objects: dict[str, Object] = {}
+        self.created = 0
+        self.breaks = breaks
+
+    def answer(self, method: str, path: str, body: Object) -> tuple[int, Object] | None:
+        if method == "GET":
+            found = self.objects.get(path)
+            return (200, found) if found else (404, {"message": "not found"})
+        name = f"{path}/{body['metadata']['name']}"
+        lost = self.breaks.pop(0) if self.breaks else ""
+        if lost == "before":
+            return None
+        if name in self.objects:
+            return 409, {"message": "already exists"}
+        self.objects[name] = body
+        self.created += 1
+        return None if lost == "after" else (201, body)
+
+
+def kubeconfig(server: str) -> str:
+    entry = {"name": "ml", "cluster": {"server": server}}
+    context = {"name": "ml", "context": {"cluster": "ml", "user": "me", "namespace": "team-a"}}
+    users = [{"name": "me", "user": {"token": "t"}}]
+    return yaml.safe_dump({"clusters": [entry], "contexts": [context], "users": users, "current-context": "ml"})
+
+
+@contextmanager
+def serve(cluster: Cluster) -> Iterator[Member]:
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(size)) if size else {}
+            answer = cluster.answer(self.command, self.path.partition("?")[0], body)
+            if answer is None:
+                self.close_connection = True
+                return
+            text = json.dumps(answer[1]).encode()
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = _serve
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield Member(client_of(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), 1), "team-a")
+        server.shutdown()
+
+
+NAMED = {**job(GOOD), "metadata": {"name": "mine", "namespace": "team-a"}}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member, "PAUSES", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("breaks", [[], ["before"], ["after"], ["before", "after"], ["after", "before", "before"]])
+def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str]) -> None:
+    cluster = Cluster(breaks)
+    with serve(cluster) as user:
+        assert user.create(marked(NAMED))["metadata"]["name"] == "mine"
+        assert user.create(marked(NAMED))["metadata"]["name"] == "mine"  # the whole command again
+    assert cluster.created == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_connection_that_stays_lost_leaves_none_and_says_what_to_do() -> None:
+    cluster = Cluster(["before"] * 4)
+    with serve(cluster) as user, pytest.raises(Stop, match="submit it again, and it is created only if it does not"):
+        user.create(marked(NAMED))
+    assert cluster.created == 0
+
+
+def test_another_run_of_the_same_name_is_not_taken_for_ones_own() -> None:
+    with serve(Cluster([])) as user:
+        user.create(marked(NAMED))
+        with pytest.raises(Stop, match="exists already, with another content"):
+            user.create(marked({**NAMED, "spec": {}}))
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+RUN = Run("mine", "team-a", "Job", item={"metadata": {"labels": {QUEUE_LABEL: "lq"}}, "spec": {"parallelism": 2}})
+
+
+def workload(*conditions: Object, **status: Any) -> Object:
+    return {"metadata": {"name": "job-mine"}, "spec": {}, "status": {"conditions": list(conditions), **status}}
+
+
+WAITS = {"type": "QuotaReserved", "status": "False", "message": "insufficient unused quota."}
+ADMITTED = {"type": "Admitted", "status": "True"}
+ASSIGNED = {"podSetAssignments": [{"flavors": {"cpu": "l4", "nvidia.com/gpu": "l4"}}]}
+
+
+@pytest.mark.parametrize(
+    ("found", "position", "state"),
+    [
+        (None, "", "Queue lq: Kueue has not seen the run yet."),
+        (workload(WAITS), "; place 1 of 3", "Queue lq: waiting, insufficient unused quota; place 1 of 3."),
+        (workload(ADMITTED, admission=ASSIGNED), "", "Queue lq: admitted on flavor l4."),
+    ],
+)
+def test_the_state_of_a_run_is_one_sentence(found: Object | None, position: str, state: str) -> None:
+    assert Observation(RUN, found, [], position).state == state
+
+
+def pod(phase: str, node: str = "", **status: Any) -> Object:
+    return {"metadata": {"name": node}, "spec": {"nodeName": node}, "status": {"phase": phase, **status}}
+
+
+def test_pods_are_counted_with_their_nodes_or_with_what_they_wait_for() -> None:
+    def progress(*pods: Object) -> str:
+        return Observation(RUN, None, list(pods)).progress
+
+    assert progress() == ""
+    assert progress(pod("Running", "b"), pod("Running", "a")) == "2 of 2 pods run on a, b."
+    waiting = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
+    assert (
+        progress(pod("Running", "a"), pod("Pending", "b", **waiting)) == "1 of 2 pods run: ErrImagePull no such image."
+    )
+    unscheduled = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}
+    assert progress(pod("Pending", **unscheduled)) == "0 of 2 pods run: 0/3 nodes are available."
+
+
+def test_submit_loads_nothing_of_pulumi() -> None:
+    program = (
+        "import sys, gke_ai.cli.verbs, gke_ai.ops.submit.command\nprint([m for m in sys.modules if 'pulumi' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
