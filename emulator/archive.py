@@ -24,12 +24,11 @@ import zlib
 from pathlib import Path
 
 from emulator.go_build import exclusive
-from emulator.paths import CACHE, ROOT
+from emulator.paths import CACHE, LOCK, ROOT
 from emulator.progress import Progress, Step, Stop
 from emulator.toolchain import TOOLS, Module
 
 PINS = ROOT / "emulator" / "archives.json"
-LOCK = ROOT / "requirements.lock"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 FORM = re.compile(r"((?:https?|file)://\S*/([^/\s]+))#sha256=([0-9a-f]{64})")
 TIMEOUT_SECONDS = 30  # without a byte

@@ -32,6 +32,7 @@ from emulator.gcp_plugin.store import Store
 from emulator.plugin import Refused
 from gke_ai.catalog.workload_identity import pool_name
 from gke_ai.catalog.zones import region_of
+from gke_ai.emulation import COMMAND
 
 # Keys that a configuration may leave to its user. On the emulator any value works.
 DEFAULTS = {"gcp:project": "emulator-project", "gcp:region": "us-central1"}
@@ -129,7 +130,7 @@ def _missing_account(config: Mapping[str, Any]) -> str | None:
     try:
         require_account(Store(), email)
     except Refused:
-        return shlex.join(["emulator/run", "existing", "account", email])
+        return shlex.join([COMMAND, "existing", "account", email])
     return None
 
 
@@ -146,7 +147,7 @@ def _missing_secret(config: Mapping[str, Any]) -> str | None:
 
 def _command(verb: str, name: str, project: str, *options: str) -> str:
     in_project = ["--project", project] if project != DEFAULTS["gcp:project"] else []
-    return shlex.join(["emulator/run", "existing", verb, name, *options, *in_project])
+    return shlex.join([COMMAND, "existing", verb, name, *options, *in_project])
 
 
 def _missing_cluster(config: Mapping[str, Any]) -> str | None:

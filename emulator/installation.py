@@ -26,11 +26,11 @@ from functools import partial
 from pathlib import Path
 
 from emulator import archive
-from emulator.archive import LOCK
 from emulator.go_build import exclusive, go_version, install
-from emulator.paths import CACHE
+from emulator.paths import CACHE, LOCK
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
 from emulator.toolchain import BY_NAME, EARLIER, KUBERNETES, TOOLS, Module, Tool
+from gke_ai.emulation import INSTALLED
 
 # Plugins in emulator/bin, each with the Python package whose version it reports.
 PLUGINS = {
@@ -177,7 +177,9 @@ def build_missing(
 
 # --------------------------------------------------------------------------------------------------- Python environment
 def environment_folder() -> Path:
-    """Folder of the environment for this lock file and this Python."""
+    """Folder of the environment for this lock file and this Python. If the emulator is installed: where it is."""
+    if INSTALLED:
+        return Path(sys.prefix)
     key = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode() + LOCK.read_bytes())
     return CACHE / "venv" / key.hexdigest()[:16]
 
@@ -185,9 +187,10 @@ def environment_folder() -> Path:
 def complete_marker(environment: Path) -> Path:
     """File that is written last.
 
-    A virtual environment contains its own path, so it can't be renamed into place.
+    A virtual environment contains its own path, so it can't be renamed into place. If the emulator is installed, so is
+    its environment.
     """
-    return environment / "finished"
+    return environment if INSTALLED else environment / "finished"
 
 
 def partial_marker(environment: Path) -> Path:
@@ -260,10 +263,10 @@ def locked(packages: Iterable[str]) -> str:
 # ---------------------------------------------------------------------------------------------------------------- ready
 def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> None:
     """Writes the shell fragment that `emulator/run` reads: where everything is, and whether it still exists."""
-    python = environment / "bin" / "python"
+    python = Path(sys.executable) if INSTALLED else environment / "bin" / "python"
     shims = write_shims(CACHE / "shims" / ready.name, [program for tool in TOOLS for program in tool.packages])
     # After the environment, which has them once they are installed.
-    later = write_shims(CACHE / "shims" / ready.name / DEVELOPMENT, PROGRAMS)
+    later = write_shims(CACHE / "shims" / ready.name / DEVELOPMENT, () if INSTALLED else PROGRAMS)
     search = [*(folder / "bin" for folder in folders.values()), shims, environment / "bin", later]
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]

@@ -10,14 +10,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-"""Root folder of the project."""
+from gke_ai.emulation import INSTALLED, PACKAGES
+
+ROOT = PACKAGES
+"""Root folder of the checkout, or where pip installs packages."""
+
+LOCK = ROOT / "emulator" / "requirements.lock"
+"""Every Python package that the program, the emulator and the tests use, with its hashes."""
 
 _user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 CACHE = Path(os.environ.get("GKE_AI_CACHE") or _user_cache / "gke-ai").absolute()
 """Tools and Python environments, named by a hash. All checkouts and states of this user share them."""
 
-STATE = Path(os.environ.get("GKE_AI_STATE") or ROOT / ".local").absolute()
+STATE = Path(os.environ.get("GKE_AI_STATE") or (Path.cwd() if INSTALLED else ROOT) / ".local").absolute()
 """Everything that belongs to one emulated cloud. While nothing of it runs, deleting the folder deletes the cloud."""
 
 CLOUD = STATE / "cloud"

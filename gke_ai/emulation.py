@@ -1,16 +1,21 @@
 """What the package knows of the emulator: its command, whether this process runs under it, and the marks that it sets.
 
-The emulator imports these names from here. The package imports nothing of the emulator, which is part of a checkout
-only: it runs its command.
+The emulator imports these names from here. The package imports nothing of the emulator: it runs its command. The folder
+`emulator` lies beside `gke_ai` in a checkout, and where pip has installed `gke-ai[emulator]`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-RUN = CHECKOUT / "emulator" / "run"
+# The folder with `gke_ai` and `emulator`: a checkout, or where pip installs packages.
+PACKAGES = Path(__file__).resolve().parent.parent
+INSTALLED = not (PACKAGES / "pyproject.toml").is_file()
+RUN = PACKAGES / "emulator" / "run"
+# The command of the emulator, as a person types it.
+COMMAND = "gke-ai-emulator" if INSTALLED else "emulator/run"
 # Annotations. On a node or a pod: for how long KWOK waits before it makes it ready (emulator/cluster/stages.yaml).
 READY_AFTER = "emulator.gke-ai/ready-after"
 # On an idle node that the autoscaler deletes unless a pod comes. GKE's sets a taint for it.
@@ -25,3 +30,10 @@ PASSES_TIME = (WAITS, SOAKS)
 def on_emulator() -> bool:
     """Whether this process runs under emulator/run."""
     return "GKE_AI_STATE" in os.environ
+
+
+def enter(*command: str) -> None:
+    """Replaces this process by a command under emulator/run: `--tools NAMES gke-ai status`."""
+    if INSTALLED:  # its packages are those of the emulator; a checkout has an environment of its own
+        os.environ["GKE_AI_INTERPRETER"] = sys.executable
+    os.execv(RUN, [str(RUN), *command])

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STACKS = ("Pulumi.prod.yaml", "Pulumi.dev.yaml")
 # The environments as the repository ships them. Users edit those at the root, and tests must hold for them, too.
 ENVIRONMENTS = ROOT / "tests" / "environments"
-# What the package `gke_ai` has from the root.
-LINKS = ("gke_ai/__main__.py", "gke_ai/components")
+# What the packages `gke_ai` and `emulator` have from the root.
+LINKS = ("gke_ai/__main__.py", "gke_ai/components", "emulator/requirements.lock")
 
 
 def tracked(pattern: str, root: Path = ROOT) -> list[Path]:

@@ -14,6 +14,7 @@ from typing import Any
 from emulator.cluster.local_spec import LOOPBACK, NotStarted, Paths
 from emulator.program import ANY_ARGUMENTS, LocalProgram
 from gke_ai.catalog import checkpoints
+from gke_ai.emulation import COMMAND
 
 Object = dict[str, Any]
 CONFIG_ERROR = "CreateContainerConfigError"
@@ -44,7 +45,7 @@ def arguments(spec: Object, program: LocalProgram) -> list[str]:
     raise NotStarted(
         "CreateContainerError",
         f"the command {stated} is not one that you named for {program.image}, and the emulator runs no other. "
-        f"If you trust it: emulator/run program add {program.image} {program.folder} -- COMMAND, "
+        f"If you trust it: {COMMAND} program add {program.image} {program.folder} -- COMMAND, "
         f"with `{ANY_ARGUMENTS}` after a command that may have any arguments",
     )
 
@@ -86,7 +87,7 @@ def check_variables(environment: Iterable[str], program: LocalProgram) -> None:
         raise NotStarted(
             CONFIG_ERROR,
             f"the pod sets the variable {name}, which may change what runs on this machine. "
-            f"If it is harmless, add it to your command: emulator/run program add … --env {name}",
+            f"If it is harmless, add it to your command: {COMMAND} program add … --env {name}",
         )
 
 

@@ -156,3 +156,16 @@ def test_a_user_without_a_home_is_told_to_set_one(path: Path) -> None:
         1,
         "HOME is not set, and user 1234 has none in the user database. Set HOME to a folder that you may write to.\n",
     )
+
+
+def test_an_installed_emulator_is_run_by_the_command_that_names_its_python(tmp_path: Path) -> None:
+    packages = tmp_path / "site-packages"
+    for name in ("run", "requirements.lock"):
+        (packages / "emulator").mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "emulator" / name, packages / "emulator" / name)
+    done = run("true", run=packages / "emulator" / "run", GKE_AI_CACHE=tmp_path / "cache", GKE_AI_INTERPRETER="")
+    assert done.returncode != 0
+    assert "Run gke-ai-emulator in place of" in done.stderr
+    named = python(tmp_path / "python", "3.12.1")
+    done = run("true", run=packages / "emulator" / "run", GKE_AI_CACHE=tmp_path / "cache", GKE_AI_INTERPRETER=named)
+    assert done.stderr.endswith("set up by 3.12.1\n")

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
+from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import tools
-from gke_ai.emulation import RUN, on_emulator
+from gke_ai.emulation import INSTALLED, RUN, enter, on_emulator
 from gke_ai.kube.client import current_context
 from gke_ai.ops.stack import Context, Stack
 from gke_ai.terminal import Stop
@@ -162,13 +163,18 @@ def enter_emulator(name: str) -> None:
     """Runs this command again under `emulator/run`, with the tools of its verb, unless it runs there already."""
     if on_emulator():
         return
-    if not RUN.is_file():
-        raise Stop("The emulator is part of a checkout, and not of the package. Run this in a checkout.")
+    from importlib.metadata import version
+
+    if INSTALLED and not (RUN.is_file() and version("gke-ai-emulator") == PROJECT_VERSION):
+        raise Stop(
+            f"The emulator of gke-ai {PROJECT_VERSION} is not installed. "
+            f"Install it:  pip install 'gke-ai[emulator]=={PROJECT_VERSION}'"
+        )
     verb = click.get_current_context()
     stated = {variable(option): str(value) for option, value in verb.params.items() if value}
     needed = ",".join(tools.needed(str(verb.info_name), {variable("stack"): name, **stated}))
     os.environ["GKE_AI_PURPOSE"] = f"stack {name}"
-    os.execv(RUN, [str(RUN), "--tools", needed, "gke-ai", *sys.argv[1:]])
+    enter("--tools", needed, "gke-ai", *sys.argv[1:])
 
 
 json_option = file_option("--json", help="file for the result as JSON")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gke_ai.cli import deploy, trial, look, train, foresee, facts  # isort: skip
+from gke_ai.cli import repository, deploy, trial, look, train, foresee, facts  # isort: skip
 from gke_ai.cli.group import gke_ai
 
-SECTIONS = (deploy, trial, look, train, foresee, facts)
+SECTIONS = (repository, deploy, trial, look, train, foresee, facts)
 
 __all__ = ["SECTIONS", "gke_ai"]

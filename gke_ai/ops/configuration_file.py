@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gke_ai import settings
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 from gke_ai.ops.stack import ROOT
 from gke_ai.registered import prices
-from gke_ai.settings import calibration
+from gke_ai.settings import ResolvedStack, calibration
 from gke_ai.settings.calibration import Calibration
+from gke_ai.settings.reading import PREFIX
+from gke_ai.settings.secrets import API_KEY, HF_TOKEN
 from gke_ai.terminal import Stop
 
 CALIBRATION = "gke-ai:calibration"
@@ -32,6 +37,32 @@ def read_documents(path: Path, reader: Reader) -> list[Any]:
         return read_file(path, reader)
     except InvalidDocument as invalid:
         raise Stop(f"{path} {invalid}") from None
+
+
+def resolve(config: Mapping[str, Any]) -> ResolvedStack:
+    """Returns the stack that the keys of a configuration describe. Raises BadConfiguration with every mistake.
+
+    A missing token is none: the stack may get it later.
+    """
+    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
+    return settings.load(
+        values,
+        str(config.get("gcp:project") or ""),
+        token_given=True,
+        region=str(config.get("gcp:region") or ""),
+        token_problems=[
+            *settings.token_problems(*_secret(values, HF_TOKEN.key), os.environ.get(HF_TOKEN.variable)),
+            *settings.api_key_problems(*_secret(values, API_KEY.key), os.environ.get(API_KEY.variable)),
+        ],
+    )
+
+
+def _secret(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
+    """Returns a secret in the file, or its ciphertext, and whether Pulumi encrypted it."""
+    stated = values.get(key)
+    if isinstance(stated, Mapping) and "secure" in stated:
+        return "".join(str(stated["secure"]).split()), True
+    return (None if stated is None else str(stated)), False
 
 
 def calibration_file(path: Path) -> Path | None:

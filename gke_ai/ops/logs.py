@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
-from gke_ai.emulation import on_emulator
+from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object
 from gke_ai.ops import runs
@@ -64,7 +64,7 @@ def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Ite
 def of_deleted_pods(found: Run) -> str:
     """Where the logs of deleted pods are."""
     if on_emulator():
-        return f"Logs of deleted pods:  emulator/run logs {found.name} -n {found.namespace}"
+        return f"Logs of deleted pods:  {COMMAND} logs {found.name} -n {found.namespace}"
     # https://docs.cloud.google.com/logging/docs/view/logging-query-language
     query = f'resource.labels.namespace_name="{found.namespace}" resource.labels.pod_name:"{found.name}"'
     return f"Logs of deleted pods:  gcloud logging read 'resource.type=\"k8s_container\" {query}'"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from gke_ai.emulation import CHECKOUT, on_emulator
+from gke_ai.emulation import COMMAND, INSTALLED, PACKAGES, on_emulator
 from gke_ai.kube.client import client_of, client_of_context
 from gke_ai.registered.types import NAMESPACE, PROVIDER, STACK
 from gke_ai.terminal import Stop
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 # The project: the checkout, or for an installed package the folder in which its command runs.
-ROOT = CHECKOUT if (CHECKOUT / "Pulumi.yaml").exists() else Path.cwd()
+ROOT = Path.cwd() if INSTALLED else PACKAGES
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Stack:
     config_file: Path | None = None
 
     def next(self, verb: str) -> str:
-        """Returns the command that a user should run next: on the emulator, the alias of make."""
-        return f"make {verb} STACK={self.name}" if on_emulator() else f"gke-ai {verb} --stack {self.name}"
+        """Returns the command that a user should run next: on the emulator of a checkout, the alias of make."""
+        if on_emulator() and not INSTALLED:
+            return f"make {verb} STACK={self.name}"
+        return f"gke-ai {verb}{' --emulator' if on_emulator() else ''} --stack {self.name}"
 
     @property
     def kubectl(self) -> str:
@@ -192,4 +194,4 @@ def is_json(file: Path) -> bool:
 
 def kubectl() -> str:
     """Returns the kubectl command for a user."""
-    return "emulator/run kubectl" if on_emulator() else "kubectl"
+    return f"{COMMAND} kubectl" if on_emulator() else "kubectl"

@@ -17,7 +17,7 @@ from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.console import new_console, new_table
-from gke_ai.emulation import on_emulator
+from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
@@ -337,7 +337,7 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{replicas + 1}"
     if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
-        yield "show and change the available capacity:  emulator/run capacity"
+        yield f"show and change the available capacity:  {COMMAND} capacity"
     if not stack.is_alone and any(not row[1].startswith("0 ") for row in server_rows(snapshot)):
         yield f"send requests to the servers:  {stack.next('smoke')}"
     yield f"show the status again:  {stack.next('status')}"

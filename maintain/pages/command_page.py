@@ -15,17 +15,18 @@ HEAD = """<!-- Written by `make docs` from the command's help. -->
 One command for stacks on Google Cloud, stacks on the emulator, and clusters that have no stack.
 
 ```
+pip install 'gke-ai[emulator]'            # by its version: docs/own-repository.md
 pipx install .                            # from a checkout. Needs neither Go nor Pulumi
 emulator/run gke-ai status --stack dev    # in a checkout, without an installation: on the emulator
 python -m gke_ai.cli status --stack prod  # in an environment with the packages of requirements-program.lock
 ```
 
 - On Google Cloud, a verb works on a stack of Pulumi: `--stack prod`, with the backend in which you are logged in.
-  With `--emulator`, it works on the emulator of the checkout. The make targets are these verbs on the emulator: `make
-  rehearse STACK=prod BASE=a.yaml` is `gke-ai rehearse --emulator --stack prod --base a.yaml`.
+  With `--emulator`, it works on the emulator of this machine. The make targets are these verbs on the emulator of the
+  checkout: `make rehearse STACK=prod BASE=a.yaml` is `gke-ai rehearse --emulator --stack prod --base a.yaml`.
 - With `--context`, a verb reads a cluster of your kubeconfig alone. It needs no Pulumi, and knows nothing of a stack.
-- `rehearse`, `simulate` and `when` use a temporary emulator, so they need a checkout. Other verbs run from an
-  installed package, in the folder with `Pulumi.yaml`.
+- `rehearse`, `simulate` and `when` use a temporary emulator, so they need a checkout, or the extra `gke-ai[emulator]`.
+  An installed package works for the current folder, which has `Pulumi.yaml`.
 - Each option can also be set by a variable: `GKE_AI_STACK` for `--stack`.
 - A shell completes verbs and options after `eval "$(_GKE_AI_COMPLETE=bash_source gke-ai)"`; for other shells,
   `zsh_source` or `fish_source`.
@@ -33,7 +34,7 @@ python -m gke_ai.cli status --stack prod  # in an environment with the packages 
 | exit code | meaning |
 | --- | --- |
 | 0 | done, whatever a rehearsal or a question found |
-| 1 | not possible, interrupted, or something is missing or fails: `doctor`, `verify`, `smoke`, `report` |
+| 1 | not possible, interrupted, or something is missing or fails: `doctor`, `verify`, `smoke`, `report`, `upgrade` |
 | 2 | the command is written wrong |
 | 3 | a rule, a policy or the cluster refuses the change that is rehearsed, or the run that is asked about |
 """

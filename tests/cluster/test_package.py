@@ -1,15 +1,26 @@
-"""Only here: Pulumi's YAML language host reads the package's schema and runs its components."""
+"""Only here: the installed wheels work in a repository of their own, and Pulumi's YAML host runs the components."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import sysconfig
+import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from emulator.paths import CACHE
+from gke_ai.catalog.versions import PROJECT_VERSION
+from tests.cluster import conftest
 from tests.cluster.emulator import ROOT, Emulator
+from tests.repository import copy_to
 
 PROGRAM = ROOT / "examples" / "consumer-yaml"
 
@@ -77,3 +88,104 @@ def test_program_in_yaml_deploys_and_is_deleted(emulator: Emulator) -> None:
     program.pulumi("preview", "--expect-no-changes")
     program.pulumi("destroy", "--yes", "--skip-preview")
     assert not list((emulator.state / "clusters").glob("*"))
+
+
+# -------------------------------------------------------------------------------------------- a repository of one's own
+@dataclass(frozen=True)
+class OwnRepository:
+    """A folder for a repository, with a Python environment in which the wheels are installed and no checkout near."""
+
+    folder: Path
+    environment: Path
+    wheels: Path
+
+    def run(self, *command: str) -> str:
+        """Runs a command of the environment in the repository, and prints how long it took."""
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=without_checkout(self.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        print(f"{time.monotonic() - began:.0f} s: {' '.join(command)}")
+        assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def pip(self, *words: str) -> str:
+        """Installs with the pip of the tests, from no package index."""
+        return self.run(sys.executable, "-P", "-m", "pip", "--python", self.python, "install", "--no-index", *words)
+
+    @property
+    def python(self) -> str:
+        """The Python of the environment."""
+        return str(self.environment / "bin" / "python")
+
+
+def without_checkout(environment: Path) -> dict[str, str]:
+    """The variables of a shell in which an environment is active, as they were outside emulator/run."""
+    ours = ("GKE_AI_", "PULUMI_", "PYTHON", "KUBECONFIG", "SSL_CERT_FILE", "HF_TOKEN", "GATEWAY_API_KEY")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    others = [folder for folder in folders if not (folder.is_relative_to(ROOT) or folder.is_relative_to(CACHE))]
+    # The last one has the programs of the packages that are not installed again.
+    path = [environment / "bin", *others, Path(sys.executable).parent]
+    person = {f"GIT_{role}_{what}": "a@example.com" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return kept | person | {"PATH": os.pathsep.join(map(str, path)), "GKE_AI_CACHE": str(CACHE)}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRepository]:
+    """A new repository by the wheels of a copy of this checkout. Their dependencies are those of the tests."""
+    parent = tmp_path_factory.mktemp("own")
+    own = OwnRepository(parent / "repository", parent / "venv", parent / "wheels")
+    own.folder.mkdir()
+    source = copy_to(parent / "source")
+    pip = (sys.executable, "-P", "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation")
+    own.run(*pip, "--wheel-dir", str(own.wheels), str(source), str(source / "emulator"))
+    shutil.rmtree(source)
+    own.run(sys.executable, "-m", "venv", "--without-pip", str(own.environment))
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(own.environment)}))
+    (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
+    own.pip("--no-compile", "--find-links", str(own.wheels), f"gke-ai[emulator]=={PROJECT_VERSION}")
+    own.run("gke-ai", "init", "--project", "my-project")
+    yield own
+    emulator = Emulator(own.folder / ".local")
+    for cluster in (emulator.state / "clusters").glob("*"):
+        emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
+
+
+def test_a_repository_of_ones_own_has_a_preview_without_a_checkout(own: OwnRepository) -> None:
+    printed = own.run("gke-ai", "preview", "--emulator")
+    assert "to create" in printed
+    assert "Policy Packs run:" in printed
+    assert (own.folder / ".local" / "backend").is_dir()
+    assert "Client Version" in own.run("gke-ai-emulator", "kubectl", "version", "--client")
+
+
+@pytest.mark.nightly
+def test_a_repository_of_ones_own_is_deployed_rehearsed_and_deleted(own: OwnRepository) -> None:
+    shutil.copytree(own.wheels, own.folder / "wheels", dirs_exist_ok=True)
+    own.pip("--requirement", "requirements-emulator.txt")
+    state = own.folder / ".local"
+    state.mkdir(mode=0o700, exist_ok=True)
+    for opened in conftest._spares:
+        (state / "spare").symlink_to(opened)
+    own.run("git", "init", "--quiet", "--initial-branch", "main")
+    own.run("git", "add", ".")
+    assert ".local" not in own.run("git", "status", "--short")
+    own.run("git", "commit", "--quiet", "--message", "Begin")
+    assert "→ show the status again:  gke-ai status --emulator --stack dev" in own.run("gke-ai", "up", "--emulator")
+    assert "unchanged" in own.run("gke-ai", "preview", "--emulator").rpartition("Resources:")[2]
+    file = own.folder / "Pulumi.dev.yaml"
+    before = file.read_text()
+    file.write_text(before.replace("maxNodes: 2", "maxNodes: 1"))
+    assert file.read_text() != before
+    own.run("gke-ai", "rehearse", "--minutes", "5", "--json", "rehearsal.json")
+    assert json.loads((own.folder / "rehearsal.json").read_text())
+    assert "dev is deleted." in own.run("gke-ai", "down", "--emulator")
+    assert list((state / "clusters").glob("*")) == []

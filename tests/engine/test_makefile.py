@@ -126,7 +126,16 @@ def test_a_variable_that_a_target_documents_is_an_option_of_its_verb() -> None:
 
 
 def test_every_verb_for_the_emulator_has_a_target() -> None:
-    of_google_or_a_file = {"capacity", "compare", "doctor", "model", "trace-generate", "trace-import"}
+    of_google_or_a_file = {
+        "capacity",
+        "compare",
+        "doctor",
+        "init",
+        "model",
+        "trace-generate",
+        "trace-import",
+        "upgrade",
+    }
     assert {*VERBS} == {*gke_ai.commands} - of_google_or_a_file
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -100,7 +101,9 @@ def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Pat
     ):
         for file in (*tracked(f"{folder}/**/*.py"), *tracked(f"{folder}/**/*.yaml")):
             expected.add(f"{name}/{file.relative_to(ROOT / folder)}")
+    expected |= {str(file.relative_to(ROOT)) for file in tracked("gke_ai/**/*.template")}
     assert names == expected
+    assert "gke_ai/ops/repository/template/.github/workflows/preview.yml.template" in names
 
 
 def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
@@ -108,9 +111,23 @@ def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
     source = copy_to(tmp_path / "source") / "emulator"
     subprocess.run([*command, "--wheel-dir", str(tmp_path), str(source)], env=without_checkout(), check=True)
     (wheel,) = tmp_path.glob("*.whl")
-    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = [file for kind in ("py", "yaml") for file in tracked(f"emulator/**/*.{kind}")]
-    assert names == {str(file.relative_to(ROOT)) for file in files if file.parts[len(ROOT.parts) + 1] != "tests"}
+    assert wheel.name == f"gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
+    content = zipfile.ZipFile(wheel)
+    names = {name for name in content.namelist() if ".dist-info/" not in name}
+    files = [file.relative_to(ROOT) for file in tracked("emulator/**")]
+    left_out = {"emulator/README.md", "emulator/pyproject.toml", "emulator/requirements.txt"}
+    assert names == {str(file) for file in files if file.parts[1] != "tests"} - left_out | {
+        "emulator/requirements.lock"
+    }
+    assert content.read("emulator/requirements.lock") == (ROOT / "requirements.lock").read_bytes()
+    programs = {str(file) for file in files if os.access(ROOT / file, os.X_OK)}
+    assert "emulator/run" in programs
+    assert {info.filename for info in content.infolist() if info.external_attr >> 16 & 0o100} == programs
+
+
+def test_the_extra_is_the_emulator_of_the_same_version() -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert stated == {"emulator": [f"gke-ai-emulator=={PROJECT_VERSION}"]}
 
 
 def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(installed: Path, tmp_path: Path) -> None:
@@ -154,9 +171,10 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
     assert "prod has no cluster yet. Next: gke-ai up --stack prod" in gke_ai("status", "--stack", "prod").stderr
     assert (tmp_path / "folder").read_text() == f"{tmp_path}\n"
     refused = gke_ai("up", "--emulator")
-    assert (refused.returncode, refused.stderr.partition(".")[0]) == (
+    assert (refused.returncode, refused.stderr) == (
         1,
-        "The emulator is part of a checkout, and not of the package",
+        f"The emulator of gke-ai {PROJECT_VERSION} is not installed. "
+        f"Install it:  pip install 'gke-ai[emulator]=={PROJECT_VERSION}'\n",
     )
 
 

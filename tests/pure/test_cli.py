@@ -16,6 +16,7 @@ import click
 import pytest
 
 from gke_ai import former_names
+from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import options
 from gke_ai.cli.verbs import gke_ai as every_verb
 from gke_ai.ops import deploy, status
@@ -151,9 +152,14 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
 
 
 @pytest.mark.usefixtures("google")
-def test_without_a_checkout_there_is_no_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(options, "RUN", tmp_path / "run")
-    with pytest.raises(Stop, match="The emulator is part of a checkout"):
+@pytest.mark.parametrize(("run", "version"), [("nowhere", PROJECT_VERSION), ("run", "0.3.0")])
+def test_an_installed_emulator_has_the_version_of_the_command(
+    run: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(options, "INSTALLED", True)
+    monkeypatch.setattr(options, "RUN", ROOT / "emulator" / run)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
+    with pytest.raises(Stop, match=rf"Install it:  pip install 'gke-ai\[emulator\]=={PROJECT_VERSION}'"):
         gke_ai("up", "--emulator")
 
 

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from gke_ai.emulation import PACKAGES
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -22,14 +23,13 @@ BASE_SETTLES = 90.0
 # What decides the state after a deployment, besides the configuration.
 SOURCES = (
     *(
-        "__main__.py",
-        "requirements.lock",
         "gke_ai/catalog",
         "gke_ai/kube",
+        "gke_ai/manifests",
         "gke_ai/settings",
         "gke_ai/console.py",
         "gke_ai/terminal.py",
-        "components",
+        "gke_ai/components",
         "gke_ai_outputs",
     ),
     *("emulator", "gke_ai/ops", "gke_ai/forecast/snapshot"),
@@ -58,12 +58,13 @@ def key(stack: str, config: Path, beside: str = "") -> str:
     `beside` is what its cluster has before it, as text.
     """
     measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{beside}".encode())
+    program = (ROOT / "__main__.py").read_text()
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{beside}{program}".encode())
     for source in SOURCES:
-        path = ROOT / source
+        path = PACKAGES / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.is_file() and "tests" not in file.parts and "__pycache__" not in file.parts:
-                digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+                digest.update(f"{file.relative_to(PACKAGES)}\n".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
 
 

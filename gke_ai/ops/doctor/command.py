@@ -7,7 +7,7 @@ provider also uses. It changes nothing. Every request goes through `call`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai import settings
 from gke_ai.console import new_console
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_configuration, resolve
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
 from gke_ai.ops.doctor.images import ImageChecks
@@ -27,7 +26,7 @@ from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
-from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
+from gke_ai.settings.secrets import SECRETS
 from gke_ai.terminal import Stop
 
 PREFIX = "gke-ai:"
@@ -97,31 +96,14 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
         raise Stop(f"There is no configuration {file}. Set one: --config examples/mixed-training-inference.yaml")
     config: dict[str, Any] = read_configuration(file).get("config") or {}
     project = str(config.get("gcp:project") or "")
-    values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     try:
-        # A missing token is a finding, not an error of the configuration.
-        loaded = settings.load(
-            values,
-            project,
-            token_given=True,
-            region=str(config.get("gcp:region") or ""),
-            token_problems=[
-                *settings.token_problems(*secret_of(values, HF_TOKEN.key), os.environ.get(HF_TOKEN.variable)),
-                *settings.api_key_problems(*secret_of(values, API_KEY.key), os.environ.get(API_KEY.variable)),
-            ],
-        )
+        resolved = resolve(config)
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
-    token_given, key_given = (secret.key in values or bool(os.environ.get(secret.variable)) for secret in SECRETS)
-    return Doctor(stack, project, loaded, token_given, call, key_given)
-
-
-def secret_of(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
-    """Returns a secret in the file, or its ciphertext, and whether Pulumi encrypted it."""
-    stated = values.get(key)
-    if isinstance(stated, Mapping) and "secure" in stated:
-        return "".join(str(stated["secure"]).split()), True
-    return (None if stated is None else str(stated)), False
+    token_given, key_given = (
+        f"{PREFIX}{secret.key}" in config or bool(os.environ.get(secret.variable)) for secret in SECRETS
+    )
+    return Doctor(stack, project, resolved, token_given, call, key_given)
 
 
 def report_findings(findings: Sequence[Finding], next_step: str) -> int:

@@ -26,7 +26,7 @@ COMMENT_LIMIT = 65_536
 SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `gke-ai report --limit 0` shows all._"
 
 
-SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `make rehearse` prints them._"
+SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `gke-ai rehearse` prints them._"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Verbs of a repository of one's own, which depends on this package."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from gke_ai.cli.group import gke_ai
+from gke_ai.cli.options import FILE, option
+from gke_ai.ops.repository.answers import QUESTIONS, Answers, Question
+
+SECTION = "A repository of your own"
+
+
+def questions(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds an option for each question."""
+    for question in reversed(QUESTIONS):
+        default = f". Default: {question.default}" if question.default else ""
+        function = option(f"--{question.name}", default="", help=f"{question.text}{default}")(function)
+    return function
+
+
+@gke_ai.verb(
+    SECTION,
+    "init",
+    """
+gke-ai init my-stack                                            # asks on the terminal
+gke-ai init my-stack --project my-project --machine g2-standard-48 --team vision
+""",
+)
+@click.argument("folder", type=FILE, default=".")
+@questions
+def init(folder: Path, **stated: str) -> None:
+    """Writes a repository with a first stack, which depends on this package by its version.
+
+    FOLDER is the repository. Default: the current folder. Options answer the questions; on a terminal, the others are
+    asked. Writes nothing if one of its files exists.
+    """
+    from gke_ai.ops.repository.create import init
+
+    init(folder, Answers(**{question.name: answer(question, stated[question.name]) for question in QUESTIONS}))
+
+
+def answer(question: Question, stated: str) -> str:
+    """Returns the stated answer, or else that of the terminal, or the default."""
+    if stated:
+        return stated
+    if sys.stdin.isatty():
+        text = question.text[0].upper() + question.text[1:]
+        return str(click.prompt(text, default=question.default or None, err=True))
+    if not question.default:
+        raise click.UsageError(f"Without a terminal, --{question.name} is needed: the {question.text}.")
+    return question.default
+
+
+@gke_ai.verb(SECTION, "upgrade", "gke-ai upgrade --write")
+@click.argument("folder", type=FILE, default=".")
+@click.option("--write", "writes", is_flag=True, help="write the files that nobody has changed")
+def upgrade(folder: Path, writes: bool) -> None:
+    """Says what the installed version changes in a repository of `init`: versions, files, and keys that it refuses."""
+    from gke_ai.ops.repository.upgrade import upgrade
+
+    sys.exit(upgrade(folder, writes))

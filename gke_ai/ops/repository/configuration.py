@@ -1,0 +1,65 @@
+"""The first configuration of a repository."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import yaml
+
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.documents import InvalidDocument, Reader, read
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.ops.configuration_file import resolve
+from gke_ai.ops.repository.answers import NEW, Answers
+from gke_ai.settings import BadConfiguration
+from gke_ai.terminal import Stop
+
+NEW_CLUSTER = "ai-dev"
+_HEAD = """\
+# The stack dev: a cluster, a pool of GPUs that is empty until a workload needs it, and a queue for the first team.
+# Every key: docs/settings of gke-ai. A team's members: gke-ai:tenants[0].members, such as group:research@example.com.
+"""
+
+
+def configuration(answers: Answers) -> dict[str, object]:
+    """Returns the keys of a configuration with a cluster, a pool, and a queue for a team."""
+    # The first mode in which Google offers the machine. The reader refuses a machine that is not in the catalog.
+    machine = MACHINES.get(answers.machine)
+    mode = next(mode for mode in MODES if machine is None or mode in machine.modes)
+    is_new = answers.cluster == NEW
+    cluster = {"name": NEW_CLUSTER, "mode": "standard"} if is_new else {"name": answers.cluster, "mode": "existing"}
+    return {
+        "gcp:project": answers.project,
+        "gcp:region": answers.region,
+        "gke-ai:policies": "advisory",
+        "gke-ai:cluster": {**cluster, "location": answers.region},
+        "gke-ai:gpuPools": [
+            {
+                "name": "gpus",
+                "machineType": answers.machine,
+                "capacity": {"mode": mode},
+                "autoscaling": {"minNodes": 0, "maxNodes": 2},
+            }
+        ],
+        "gke-ai:queues": {
+            "flavors": [{"name": "gpus", "pools": ["gpus"]}],
+            "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "gpus", "quota": "derive"}]}],
+            "localQueues": [{"name": "gpus", "namespace": answers.team, "clusterQueue": "gpus"}],
+            "priorityClasses": [{"name": "training", "value": 20}, {"name": "serving", "value": 30}],
+        },
+        "gke-ai:tenants": [{"name": answers.team, "priorityClasses": ["training"]}],
+    }
+
+
+def written(config: Mapping[str, object]) -> str:
+    """Returns the text of a configuration file. Stops if its reader refuses it, with every mistake."""
+    text = _HEAD + yaml.safe_dump({"config": dict(config)}, sort_keys=False, default_flow_style=None, width=120)
+    try:
+        (content,) = read(text, Reader.PULUMI)
+        resolve(content["config"])
+    except InvalidDocument as invalid:
+        raise Stop(f"The answers make a file that {invalid} Nothing was written.") from None
+    except BadConfiguration as bad:
+        problems = "\n".join(f"  - {problem}" for problem in bad.problems)
+        raise Stop(f"The answers make no valid configuration, so nothing was written:\n{problems}") from None
+    return text

@@ -1,0 +1,64 @@
+"""`gke-ai init`: writes a repository that depends on this package."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gke_ai.emulation import RUN
+from gke_ai.ops.repository import configuration, template
+from gke_ai.ops.repository.answers import Answers
+from gke_ai.terminal import Stop
+
+STACK = "dev"
+
+
+def init(folder: Path, answers: Answers) -> None:
+    """Writes a repository with a stack from answers, and prints the next steps."""
+    write(folder, configuration.configuration(answers))
+    print(f"Written: {folder}\nNext:")
+    for step in next_steps(folder):
+        print(f"  {step}")
+
+
+def write(folder: Path, config: Mapping[str, object]) -> None:
+    """Writes a repository with this configuration. Refuses an invalid one, and a folder that has one of the files."""
+    written = template.files([STACK])
+    texts = {
+        **written,
+        f"Pulumi.{STACK}.yaml": configuration.written(config),
+        template.RECORD: template.Record.of(written).text(),
+    }
+    if there := sorted(name for name in texts if is_taken(folder, name)):
+        raise Stop(f"{folder} has {', '.join(there)}. Nothing was written. Name an empty folder, or move these files.")
+    try:
+        for name, text in texts.items():
+            file = folder / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x") as opened:
+                opened.write(text)
+    except OSError as error:
+        raise Stop(
+            f"{error.filename} can't be written: {error.strerror}. Name a folder that you may write to."
+        ) from None
+
+
+def is_taken(folder: Path, name: str) -> bool:
+    """Whether a file, or something that is no folder on the way to it, exists."""
+    file = folder / name
+    above = [parent for parent in file.parents if parent.is_relative_to(folder)]
+    return os.path.lexists(file) or any(os.path.lexists(parent) and not parent.is_dir() for parent in above)
+
+
+def next_steps(folder: Path) -> Iterator[str]:
+    """Yields the commands that follow."""
+    if folder != Path.cwd():
+        yield f"cd {shlex.quote(str(folder))}"
+    yield "git init --initial-branch main && git add . && git commit --message 'Begin with gke-ai init'"
+    if not RUN.is_file():
+        yield "python -m pip install --requirement requirements-emulator.txt    # the emulator"
+    yield f"gke-ai up --emulator --stack {STACK}    # this machine, without a cloud account"
+    yield f"gke-ai rehearse --stack {STACK}         # after an edit of Pulumi.{STACK}.yaml: what it does in the queue"
+    yield f"gke-ai doctor --stack {STACK}           # what is missing for Google Cloud"

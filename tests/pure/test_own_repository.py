@@ -1,0 +1,278 @@
+"""A repository of one's own: `init` writes it or refuses, and `upgrade` says what a version changes in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from gke_ai.catalog.versions import KUEUE_VERSION, PROJECT_VERSION
+from gke_ai.ops.configuration_file import read_configuration, resolve
+from gke_ai.ops.repository import template, upgrade
+from gke_ai.ops.repository.template import RECORD, digest
+from gke_ai.terminal import Stop
+from tests.commands import gke_ai
+
+FILES = {*template.files(["dev"]), "Pulumi.dev.yaml", RECORD}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A new repository."""
+    folder = tmp_path / "own"
+    gke_ai("init", folder, "--project", "my-project")
+    return folder
+
+
+def written(folder: Path) -> dict[str, str]:
+    """Every file of a folder."""
+    return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
+
+
+def recorded(folder: Path, **texts: str) -> None:
+    """Changes the record of a repository: an earlier version wrote these texts, and deployed an earlier Kueue."""
+    record = json.loads((folder / RECORD).read_text())
+    record["versions"] |= {"gke-ai": "0.3.0", "Kueue": "0.16.2"}
+    record["files"] |= {name: digest(text) for name, text in texts.items()}
+    (folder / RECORD).write_text(json.dumps(record))
+
+
+# ---------------------------------------------------------------------------------------------------------------- init
+def test_a_repository_depends_on_the_package_by_its_version(repository: Path) -> None:
+    texts = written(repository)
+    assert texts.keys() == FILES
+    assert f"\ngke-ai=={PROJECT_VERSION}\n" in texts["requirements.txt"]
+    assert texts["requirements-emulator.txt"] == "-r requirements.txt\ngke-ai[emulator]\n"
+    assert len(texts["__main__.py"].splitlines()) == 3
+    assert [name for name, text in texts.items() if "@@" in text] == []
+
+
+def test_the_answers_are_a_configuration(tmp_path: Path) -> None:
+    place = ("--project", "my-project", "--region", "europe-west4", "--cluster", "shared")
+    gke_ai("init", tmp_path / "own", *place, "--machine", "a3-highgpu-1g", "--team", "vision")
+    stack = resolve(read_configuration(tmp_path / "own" / "Pulumi.dev.yaml")["config"])
+    cluster, (pool,), (tenant,) = stack.settings.cluster, stack.settings.gpu_pools, stack.settings.tenants
+    assert (cluster.name, cluster.mode, cluster.location) == ("shared", "existing", "europe-west4")
+    # Google does not offer this machine on demand.
+    assert (pool.machine_type, pool.capacity.mode, tenant.name) == ("a3-highgpu-1g", "spot", "vision")
+    assert stack.settings.queues is not None
+    assert [(queue.namespace, queue.cluster_queue) for queue in stack.settings.queues.local_queues] == [
+        ("vision", "gpus")
+    ]
+
+
+def test_questions_are_asked_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def prompt(text: str, default: str | None, **_: object) -> str:
+        asked.append(text)
+        return default or "my-project"
+
+    monkeypatch.setattr(click, "prompt", prompt)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    gke_ai("init", tmp_path / "own", "--team", "vision")
+    assert [text.partition(" ")[0] for text in asked] == ["Id", "Region", "New,", "Machine"]
+    assert yaml.safe_load((tmp_path / "own" / "Pulumi.dev.yaml").read_text())["config"]["gcp:project"] == "my-project"
+
+
+def test_without_a_terminal_an_option_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match="--project is needed"):
+        gke_ai("init", tmp_path)
+    assert written(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "path"),
+    [
+        ("project", "$(touch marker)", "gcp:project"),
+        ("project", "x: {a: b}", "gcp:project"),
+        ("region", "../..", "gcp:region"),
+        ("cluster", "a\nb: c", "gke-ai:cluster.name"),
+        ("machine", "a100", "gke-ai:gpuPools[0].machineType"),
+        ("machine", "ct5lp-hightpu-4t", "gke-ai:gpuPools[0].machineType"),
+        ("team", "kube-system", "gke-ai:tenants[0].name"),
+        ("team", "1e3", "gke-ai:tenants[0].name"),
+        ("team", "a" * 64, "gke-ai:tenants[0].name"),
+        ("team", "\x1b[2J", "gke-ai:tenants[0].name"),
+        ("team", "${{ secrets.TOKEN }}", "gke-ai:tenants[0].name"),
+    ],
+)
+def test_a_hostile_answer_is_refused_before_anything_is_written(
+    option: str, value: str, path: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Stop) as refused:
+        gke_ai("init", tmp_path / "own", "--project", "my-project", f"--{option}={value}")
+    assert f"- {path}: " in str(refused.value)
+    assert written(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "named"),
+    [
+        (lambda folder: (folder / "__main__.py").write_text("mine"), "__main__.py"),
+        (lambda folder: (folder / "policy").write_text("mine"), "policy/PulumiPolicy.yaml, policy/__main__.py"),
+        (lambda folder: (folder / ".gitignore").symlink_to("nowhere"), ".gitignore"),
+    ],
+)
+def test_no_file_is_overwritten(prepare: Callable[[Path], object], named: str, tmp_path: Path) -> None:
+    prepare(tmp_path)
+    before = written(tmp_path)
+    with pytest.raises(Stop, match=f"has {named}[.] Nothing was written"):
+        gke_ai("init", tmp_path, "--project", "my-project")
+    assert written(tmp_path) == before
+
+
+def test_all_files_that_exist_are_named_at_once(repository: Path) -> None:
+    before = written(repository)
+    with pytest.raises(Stop) as refused:
+        gke_ai("init", repository, "--project", "my-project")
+    assert [name for name in FILES if name not in str(refused.value)] == []
+    assert written(repository) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(Stop, match="own can't be written: Permission denied"):
+        gke_ai("init", tmp_path / "own", "--project", "my-project")
+
+
+# ------------------------------------------------------------------------------------------------------------- upgrade
+def test_a_new_repository_has_nothing_to_upgrade(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = written(repository)
+    capsys.readouterr()
+    assert gke_ai("upgrade", repository, "--write") == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"gke-ai {PROJECT_VERSION}"
+    assert written(repository) == before
+
+
+def test_a_file_that_nobody_changed_is_shown_and_then_written(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new, earlier = (repository / "requirements.txt").read_text(), "gke-ai==0.3.0\n"
+    (repository / "requirements.txt").write_text(earlier)
+    recorded(repository, **{"requirements.txt": earlier})
+    assert gke_ai("upgrade", repository) == 0
+    printed = capsys.readouterr().out
+    assert f"gke-ai 0.3.0 → {PROJECT_VERSION}\nKueue 0.16.2 → {KUEUE_VERSION}\n" in printed
+    assert "requirements.txt: this version writes it.\n--- a/requirements.txt" in printed
+    assert "\n-gke-ai==0.3.0\n+# The version" in printed
+    assert (repository / "requirements.txt").read_text() == earlier
+    assert gke_ai("upgrade", repository, "--write") == 0
+    assert (repository / "requirements.txt").read_text() == new
+    capsys.readouterr()
+    gke_ai("upgrade", repository)
+    assert "→" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", ["mine\n", None, "LINK"])
+def test_a_changed_file_is_never_written(
+    change: str | None, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = repository / ".gitignore"
+    file.unlink()
+    if change == "LINK":
+        (repository / "other").write_text("earlier\n")
+        file.symlink_to("other")
+    elif change:
+        file.write_text(change)
+    recorded(repository, **{".gitignore": "earlier\n"})
+    before = written(repository)
+    assert gke_ai("upgrade", repository, "--write") == 1
+    assert ".gitignore: you changed it, so it stays as it is." in capsys.readouterr().out
+    after = written(repository)
+    assert after.pop(RECORD) != before.pop(RECORD)
+    assert after == before
+
+
+def test_a_change_of_a_file_that_the_version_leaves_alone_is_not_reported(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / ".gitignore").write_text("mine\n")
+    (repository / "policy" / "__main__.py").unlink()
+    recorded(repository)
+    assert gke_ai("upgrade", repository, "--write") == 0
+    printed = capsys.readouterr().out
+    assert ".gitignore" not in printed
+    assert "policy" not in printed
+
+
+def test_lines_that_end_as_on_windows_are_no_change(repository: Path) -> None:
+    earlier = "gke-ai==0.3.0\n"
+    (repository / "requirements.txt").write_bytes(b"gke-ai==0.3.0\r\n")
+    recorded(repository, **{"requirements.txt": earlier})
+    (difference,) = upgrade.differences(repository, template.Record.read(repository), template.files(["dev"]))
+    assert difference.kind is upgrade.Kind.WRITTEN
+
+
+def test_a_file_that_a_version_adds_is_written_and_one_that_it_drops_is_named(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(repository, **{"former.py": "x", "../outside": "x"})
+    record = json.loads((repository / RECORD).read_text())
+    del record["files"]["policy/__main__.py"]
+    (repository / RECORD).write_text(json.dumps(record))
+    (repository / "policy" / "__main__.py").unlink()
+    for name in ("former.py", "../outside"):
+        (repository / name).write_text("x")
+    assert gke_ai("upgrade", repository, "--write") == 1
+    printed = capsys.readouterr().out
+    assert "former.py: this version has it no more. Delete it." in printed
+    assert "outside" not in printed
+    assert (repository / "policy" / "__main__.py").exists()
+
+
+def test_another_stack_comes_into_the_workflows(repository: Path) -> None:
+    (repository / "Pulumi.prod.yaml").write_text((repository / "Pulumi.dev.yaml").read_text())
+    assert gke_ai("upgrade", repository, "--write") == 0
+    deploy, preview, drift = (
+        yaml.safe_load((repository / f".github/workflows/{name}.yml").read_text())
+        for name in ("deploy", "preview", "drift")
+    )
+    assert [(name, job.get("needs")) for name, job in deploy["jobs"].items()] == [("dev", None), ("prod", "dev")]
+    assert preview["jobs"]["preview"]["strategy"]["matrix"]["stack"] == ["dev", "prod"]
+    assert drift["jobs"]["look"]["strategy"]["matrix"]["stack"] == ["dev", "prod"]
+
+
+def test_a_stack_that_is_no_name_of_a_job_is_refused(repository: Path) -> None:
+    (repository / "Pulumi.$(x).yaml").write_text("config: {}\n")
+    with pytest.raises(Stop, match="names a stack that no workflow can have as a job"):
+        gke_ai("upgrade", repository)
+
+
+def test_keys_that_were_renamed_are_named_with_the_new_ones(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = repository / "Pulumi.dev.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["config"]["gke-ai:gpuPools"][0]["createFirst"] = True
+    file.write_text(yaml.safe_dump(content))
+    before = written(repository)
+    assert gke_ai("upgrade", repository, "--write") == 1
+    printed = capsys.readouterr().out
+    assert "Pulumi.dev.yaml: gke-ai:gpuPools[0].createFirst: createFirst was renamed." in printed
+    assert "Write createBeforeDelete instead." in printed
+    assert written(repository) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "is not a repository of gke-ai init"),
+        ("{}", "is damaged"),
+        ('{"versions": {"gke-ai": 1}, "files": {}}', "is damaged"),
+        ("[", "is not valid YAML"),
+    ],
+)
+def test_a_missing_or_damaged_record_is_refused(text: str | None, says: str, repository: Path) -> None:
+    (repository / RECORD).unlink()
+    if text:
+        (repository / RECORD).write_text(text)
+    with pytest.raises(Stop, match=says):
+        gke_ai("upgrade", repository, "--write")
