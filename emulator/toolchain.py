@@ -117,7 +117,8 @@ class Tool:
 
     @property
     def title(self) -> str:
-        return f"{self.name} {self.version.removeprefix('v')}"
+        version = self.version.removeprefix("v")
+        return f"{self.name.removesuffix(f'-{version}')} {version}"
 
     def programs(self, folder: Path) -> list[Path]:
         """Paths of the tool's programs in the module's folder."""
@@ -160,7 +161,10 @@ PULUMI = Module(
         ),
     ),
 )
-EARLIER = Module("previous", stamps=VISIBILITY, ships=CHARTS)
+# Earlier releases, each pinned with the libraries of its time. Kueue's charts of a version are in its module's folder.
+KUEUE_0_16 = Module("kueue-0.16", stamps=VISIBILITY, ships=CHARTS)
+KUEUE_0_18 = Module("kueue-0.18", stamps=VISIBILITY, ships=CHARTS[:1])
+EARLIER = (KUEUE_0_16, KUEUE_0_18)
 # The endpoint picker of the Gateway API Inference Extension, and its router by the model of a request:
 # https://gateway-api-inference-extension.sigs.k8s.io
 INFERENCE_EXTENSION = Module("endpoint-picker")
@@ -212,7 +216,7 @@ TOOLS = (
         "kueue-simulation",
         KUBERNETES,
         "sigs.k8s.io/kueue",
-        {"kueue-v0.18.4-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
+        {"kueue-v0.19.1-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
         seconds=40,
         edit=Edit(
             "sigs.k8s.io/kueue",
@@ -275,13 +279,23 @@ TOOLS = (
         seconds=15,
         version_arguments={"actionlint": ("-version",)},
     ),
-    # Earlier releases, from which a test and `make rehearse UPGRADE=…` upgrade.
+    # Earlier releases: a rehearsal runs the cluster's own, and `make rehearse UPGRADE=…` and tests upgrade from them.
     Tool(
-        "previous",
-        EARLIER,
+        "kueue-0.16.2",
+        KUEUE_0_16,
         "sigs.k8s.io/kueue",
-        {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue", "jobset-v0.11.1": "sigs.k8s.io/jobset"},
-        seconds=160,
+        {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue"},
+        seconds=155,
+    ),
+    Tool("jobset-0.11.1", KUEUE_0_16, "sigs.k8s.io/jobset", {"jobset-v0.11.1": "sigs.k8s.io/jobset"}, seconds=60),
+    Tool(
+        "kueue-0.18.4",
+        KUEUE_0_18,
+        "sigs.k8s.io/kueue",
+        {"kueue-v0.18.4": "sigs.k8s.io/kueue/cmd/kueue"},
+        seconds=155,
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
+# Tools that no test of `make test` needs: earlier releases.
+NIGHTLY = frozenset(tool.name for tool in TOOLS if tool.module in EARLIER)

@@ -31,11 +31,12 @@ PARTS: Mapping[str, Part] = {
     "changes": Part(nightly("rehearsed_changes"), "worksteal"),
     "forecasts": Part(
         (
-            *nightly("forecasts_and_outcomes", "queue_upgrade", "rehearse_upgrades", "snapshot", "worked_cases"),
-            *cluster("kueue_tables", "manifests", "rehearse", "when"),
+            *nightly("forecasts_and_outcomes", "rehearse_upgrades", "snapshot", "worked_cases"),
+            *cluster("manifests", "rehearse", "when"),
             "tests/pure/test_hostile_input.py",
         )
     ),
+    "releases": Part((*nightly("kueue_releases", "queue_upgrade"), *cluster("kueue_tables"))),
     "rollouts": Part(cluster("canary", "environments", "model_cache", "pool_change", "training_job")),
     "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "verify", "vllm_autoscaling")),
     "emulator": Part(("emulator/tests/test_spare.py", "emulator/tests/test_upgrade.py")),

@@ -13,8 +13,9 @@ from gke_ai.components.queues.tenant_policy import ANNOTATIONS, LABELS
 
 # Folders of the sources with names that the managers read or write, by Go module.
 FOLDERS = {"sigs.k8s.io/kueue": ("apis", "pkg"), "sigs.k8s.io/jobset": ("api", "pkg")}
-# A name of either, in Go's quotes.
-_NAME = re.compile(r'["`]([\w.-]*(?:kueue|jobset)[\w.-]*/[\w.-]*)["`]')
+# A name of either, in Go's quotes. Kubernetes accepts none that begins or ends with another sign than a letter or a
+# digit, such as the value `_UNTRACKED_VALUE_` of a metric's label.
+_NAME = re.compile(r'["`]([\w.-]*(?:kueue|jobset)[\w.-]*/(?:[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)?)["`]')
 # The prefix of parameters of a ProvisioningRequest, which Kueue completes.
 PARAMETER = "provreq.kueue.x-k8s.io/"
 

@@ -1,4 +1,4 @@
-"""Builds timelines of clusters for tests, object by object, in the words of Kueue 0.18."""
+"""Builds timelines of clusters for tests, object by object, in the words of Kueue."""
 
 from __future__ import annotations
 

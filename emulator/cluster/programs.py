@@ -27,6 +27,7 @@ from emulator.program import has_name
 from emulator.stubs.load import TOKEN_SECONDS_VARIABLE
 from emulator.stubs.node import CHIPS_FILE
 from gke_ai.catalog.engines import ENGINES, Engine
+from gke_ai.catalog.kueue import WITHOUT_VISIBILITY
 from gke_ai.catalog.nodes import GKE_TPU_ACCELERATOR
 from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS
 
@@ -104,8 +105,8 @@ def _manage(container: Container, program: str, settings: Object) -> list[str]:
 async def _kueue(container: Container) -> list[str]:
     """https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/"""
     settings = _manager(container)
-    if container.tag.startswith("v0.16."):
-        # In v0.16 the visibility API needs a pod's environment for authorization, and its address can't be set.
+    if container.tag.startswith(f"v{'.'.join(map(str, WITHOUT_VISIBILITY))}."):
+        # There, the visibility API needs a pod's environment for authorization, and its address can't be set.
         settings.setdefault("featureGates", {})["VisibilityOnDemand"] = False
     else:
         visibility = settings.setdefault("visibilityServer", {})

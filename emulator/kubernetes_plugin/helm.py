@@ -20,11 +20,15 @@ from emulator.kubernetes_plugin.api import Cluster
 from emulator.kubernetes_plugin.kubeconfig import Kubeconfig
 from emulator.kubernetes_plugin.objects import Object, metadata
 from emulator.plugin import ENDS_WITH_PARENT, Refused
+from emulator.toolchain import NIGHTLY
 
 DEFAULT_TIMEOUT_SECONDS = 300
-# Folders of charts: those of the pinned releases, and those of earlier releases, which may not be built.
 CHARTS, EARLIER_CHARTS = "GKE_AI_CHARTS", "GKE_AI_EARLIER_CHARTS"
-"""Variable with the folder that replaces the registries: the chart `oci://…/NAME` is its folder NAME."""
+"""Variables with the folders that replace the registries: the chart `oci://…/NAME` is their folder NAME.
+
+The first has the charts of the pinned releases. The second names a folder for each earlier release, with colons between
+them; one that isn't built doesn't exist.
+"""
 SUPPORTED = {
     "atomic",
     "chart",
@@ -90,9 +94,9 @@ def chart(reference: str, version: str | None) -> Chart:
                 f"{reference}: the emulator has no registry; set {CHARTS} to a folder that contains the chart"
             )
         folder = Path(charts) / reference.rpartition("/")[2]
-        earlier = Path(os.environ.get(EARLIER_CHARTS, "")) / folder.name
-        if version and _version(earlier) == version.removeprefix("v"):
-            folder = earlier
+        earlier = (Path(other) / folder.name for other in os.environ.get(EARLIER_CHARTS, "").split(os.pathsep))
+        wanted = (version or "").removeprefix("v")
+        folder = next((other for other in earlier if wanted and _version(other) == wanted), folder)
     else:
         folder = Path(reference)
     try:
@@ -102,9 +106,10 @@ def chart(reference: str, version: str | None) -> Chart:
     record = folder / ".version"
     recorded = record.read_text().strip() if record.exists() else str(described["version"])
     if version is not None and version.removeprefix("v") != recorded.removeprefix("v"):
+        tools = ", ".join(sorted(tool for tool in NIGHTLY if tool.startswith(f"{described['name']}-")))
         raise Refused(
-            f"chart {reference}: version {version} is requested, but the folder has version {recorded}. "
-            "To build the earlier releases that the emulator knows: emulator/run --tools previous true"
+            f"chart {reference}: version {version} is requested, but the folder has version {recorded}. Of earlier "
+            f"releases the emulator can build {tools or 'none'}: emulator/run --tools NAME true"
         )
     return Chart(folder, str(described["name"]), recorded)
 

@@ -32,13 +32,16 @@ def test_folder_of_the_chart_is_printed(
 def test_the_chart_of_an_earlier_version_is_found_beside_the_pinned_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    earlier = tmp_path / "earlier" / "thing"
-    earlier.mkdir(parents=True)
-    (earlier / "Chart.yaml").write_text("name: thing\nversion: 1.0.0\n")
-    monkeypatch.setenv("GKE_AI_EARLIER_CHARTS", str(earlier.parent))
-    monkeypatch.setattr("sys.argv", ["chart", REFERENCE, "v1.0.0"])
-    chart.main()
-    assert capsys.readouterr().out == f"{earlier}\n"
+    earlier = {version: tmp_path / version / "thing" for version in ("1.0.0", "1.1.0")}
+    for version, folder in earlier.items():
+        folder.mkdir(parents=True)
+        (folder / "Chart.yaml").write_text(f"name: thing\nversion: {version}\n")
+    folders = [*(str(folder.parent) for folder in earlier.values()), str(tmp_path / "not-built")]
+    monkeypatch.setenv("GKE_AI_EARLIER_CHARTS", ":".join(folders))
+    for version, folder in earlier.items():
+        monkeypatch.setattr("sys.argv", ["chart", REFERENCE, f"v{version}"])
+        chart.main()
+        assert capsys.readouterr().out == f"{folder}\n"
 
 
 def test_version_that_the_emulator_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

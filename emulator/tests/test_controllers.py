@@ -252,7 +252,9 @@ def test_a_controller_reads_no_configuration_outside_its_volumes(
 
 def test_kueue_runs_no_credential_plugin_of_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "tool", str)
-    server = container(tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:v0.18.4", "args": ["--config=/k"]})
+    server = container(
+        tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}", "args": ["--config=/k"]}
+    )
     server.sandbox.mounts.append("/k")
     provider = {"name": "p", "execConfig": {"command": "/bin/sh", "args": ["-c", "id"]}}
     settings = {"multiKueue": {"clusterProfile": {"credentialsProviders": [provider]}}, "namespace": "k"}

@@ -26,8 +26,8 @@ from emulator.go_build import go_version
 from emulator.installation import GROUPS, selected
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
-from emulator.toolchain import BY_NAME, TOOLS, Edit, Module, Shipped, Tool
-from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION
+from emulator.toolchain import BY_NAME, NIGHTLY, TOOLS, Edit, Module, Shipped, Tool
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 
 RUN = str(ROOT / "emulator" / "run")
 REAL_GO = shutil.which("go") or "go"
@@ -148,12 +148,13 @@ def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
 
 def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
     """The emulator finds the program of an image by its tag, and the chart by its version."""
-    previous = BY_NAME["previous"]
-    assert set(previous.packages) == {f"kueue-v{EARLIER_KUEUE_VERSION}", f"jobset-v{EARLIER_JOBSET_VERSION}"}
-    pins = (previous.module.source / "go.mod").read_text()
-    for program in previous.packages:
-        name, _, version = program.partition("-")
-        assert f"sigs.k8s.io/{name} {version} " in pins
+    earlier = {f"kueue-{version}" for version in EARLIER_KUEUE_VERSIONS} | {f"jobset-{EARLIER_JOBSET_VERSION}"}
+    assert earlier == NIGHTLY
+    for tool in map(BY_NAME.__getitem__, earlier):
+        name, _, version = tool.name.partition("-")
+        assert [*tool.packages] == [f"{name}-v{version}"]
+        assert tool.version == f"v{version}"
+        assert tool.title == f"{name} {version}"
 
 
 def test_an_edited_program_is_named_by_the_version_that_go_pins() -> None:

@@ -1,10 +1,13 @@
-"""What Kueue's configuration says, and what a stack asks of a Kueue that it does not install."""
+"""What Kueue's configuration says, its releases, and what a stack asks of a Kueue that it does not install."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_VERSION
 
 # The kinds that this program lets Kueue queue, by their names in its configuration. It ignores a kind until its CRD is
 # installed.
@@ -22,9 +25,36 @@ FRAMEWORKS: Mapping[str, str] = MappingProxyType(
 LIMIT_BY_DEFAULT, DEFAULT_LIMIT_SECONDS, NO_LIMIT = (0, 19), 1800.0, "DisableWaitForPodsReady"
 
 
+# Releases that the emulator has, oldest first. The last one is the pinned one.
+RELEASES = (*EARLIER_KUEUE_VERSIONS, KUEUE_VERSION)
+# The emulator turns the visibility API of this version off: it needs a pod's environment.
+WITHOUT_VISIBILITY = (0, 16)
+
+
+def minor(version: str) -> tuple[int, int]:
+    """Returns the minor version of a version: 0.19 of 0.19.1."""
+    major, number = version.split(".")[:2]
+    return int(major), int(number)
+
+
+def nearest(version: str) -> str | None:
+    """Returns the release that the emulator runs for a version: one of its minor version, else the nearest lower one.
+
+    None if the version is older than all of them, or no version.
+    """
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        return None
+    return next((release for release in reversed(RELEASES) if minor(release) <= minor(version)), None)
+
+
+def tool(release: str) -> str:
+    """Returns the emulator's tool that has a release."""
+    return "kueue" if release == KUEUE_VERSION else f"kueue-{release}"
+
+
 def limits_by_default(version: str) -> bool:
     """Whether a version of Kueue has a limit for pods to be ready that nobody states."""
-    return tuple(map(int, version.split(".")[:2])) >= LIMIT_BY_DEFAULT
+    return minor(version) >= LIMIT_BY_DEFAULT
 
 
 @dataclass(frozen=True)

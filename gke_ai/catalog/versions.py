@@ -7,7 +7,7 @@ PROJECT_VERSION = "0.4.0"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
-KUEUE_VERSION = "0.18.4"
+KUEUE_VERSION = "0.19.1"
 # The released chart uses this image; the chart in the source repository uses a staging image.
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"
@@ -37,8 +37,9 @@ JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
 JOBSET_VERSION = "0.12.0"
 JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
 JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
-# The earlier releases from which upgrades are tested and rehearsed. The emulator builds them: emulator/toolchain.py.
-EARLIER_KUEUE_VERSION, EARLIER_JOBSET_VERSION = "0.16.2", "0.11.1"
+# Earlier releases, oldest first: those of clusters that are rehearsed, and from which upgrades are tested and
+# rehearsed. The emulator builds one when it is named: emulator/toolchain.py.
+EARLIER_KUEUE_VERSIONS, EARLIER_JOBSET_VERSION = ("0.16.2", "0.18.4"), "0.11.1"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
 COMPUTE_CLASS_API = "cloud.google.com/v1"

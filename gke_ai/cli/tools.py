@@ -25,20 +25,31 @@ NEEDED_FOR = {
 }
 # A rehearsal of manifests runs no Pulumi.
 CLUSTER = ["kubernetes", "etcd", "kwok", "helm", "kueue", "jobset"]
+# The version of Kueue that a snapshot or a configuration names. JSON and YAML write it alike but for quotes.
+KUEUE_VERSION = re.compile(r"""^\s*["']?kueueVersion["']?:\s*["']?(\d+\.\d+\.\d+)""", re.M)
 
 
 def needed(verb: str, options: Mapping[str, str]) -> list[str]:
     """Returns the tools for a verb, from the variables of its options."""
+    from gke_ai.catalog.kueue import tool
+    from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
+
     if verb == "simulate":
         return ["stack", "helm", "kueue-simulation"]
+    snapshot = Path(options.get("GKE_AI_SNAPSHOT", ""))
+    own = of_release(snapshot.read_text(errors="replace")) if snapshot.is_file() else []
     if verb == "when":
-        return [*CLUSTER, "stack", *(["kueue-simulation"] if options.get("GKE_AI_INTERVAL") else [])]
+        return [*CLUSTER, "stack", *(["kueue-simulation"] if options.get("GKE_AI_INTERVAL") else []), *own]
     if verb == "rehearse" and options.get("GKE_AI_MANIFESTS"):
-        return CLUSTER
+        return [*CLUSTER, *own]
     file = Path(options.get("GKE_AI_CONFIG") or f"Pulumi.{options.get('GKE_AI_STACK') or 'dev'}.yaml")
-    upgrade = options.get("GKE_AI_UPGRADE", "")
-    of_upgrade = ["previous"] if verb == "rehearse" and upgrade and not upgrade.startswith("pool/") else []
-    return [*needed_tools(file.read_text() if file.is_file() else ""), *of_upgrade]
+    stated = file.read_text() if file.is_file() else ""
+    upgraded = options.get("GKE_AI_UPGRADE", "").split(",") if verb == "rehearse" else []
+    own = (own if verb == "rehearse" else []) or of_release(stated)
+    if "kueue" in upgraded and not own:
+        own = [tool(EARLIER_KUEUE_VERSIONS[-1])]
+    of_jobset = [f"jobset-{EARLIER_JOBSET_VERSION}"] if "jobset" in upgraded else []
+    return [*needed_tools(stated), *own, *of_jobset]
 
 
 def needed_tools(configuration: str) -> list[str]:
@@ -47,5 +58,16 @@ def needed_tools(configuration: str) -> list[str]:
     return ["stack", *sorted(found)]
 
 
+def of_release(text: str) -> list[str]:
+    """Returns the tool with the release of Kueue for the version that a text names, unless it is the pinned release."""
+    from gke_ai.catalog.kueue import nearest, tool
+    from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
+
+    version = KUEUE_VERSION.search(text)
+    release = nearest(version[1]) if version else None
+    return [tool(release)] if release in EARLIER_KUEUE_VERSIONS else []
+
+
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # a script finds its own folder alone
     print(",".join(needed(sys.argv[1], os.environ)))

@@ -151,6 +151,36 @@ def holders(
     yield from sorted(found, key=lambda run: (*(-amount for _, amount in sorted(run.requests.items())), run.name))
 
 
+def in_order(workloads: Iterable[Object], local_queues: Iterable[Object], queue: str) -> Iterator[tuple[str, str]]:
+    """Yields the waiting Workloads of a cluster queue in Kueue's order, by namespace and name.
+
+    https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/pkg/workload/workload.go, GetQueueOrderTimestamp
+    """
+    sources = {
+        (item["metadata"]["namespace"], item["metadata"]["name"])
+        for item in local_queues
+        if item["spec"]["clusterQueue"] == queue
+    }
+    queued = [
+        item
+        for item in workloads
+        if (item["metadata"]["namespace"], item["spec"].get("queueName")) in sources
+        and item["spec"].get("active", True)
+        and not holds(item, "QuotaReserved")
+        and not holds(item, "Finished")
+    ]
+    for item in sorted(queued, key=_turn):
+        yield item["metadata"]["namespace"], item["metadata"]["name"]
+
+
+def _turn(item: Object) -> tuple[int, str, str]:
+    """The higher priority first, then the older one. Who was evicted for these reasons queues again from then on."""
+    evicted = condition(item, "Evicted")
+    again = evicted.get("status") == "True" and evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck")
+    since = evicted["lastTransitionTime"] if again else item["metadata"]["creationTimestamp"]
+    return -int(item["spec"].get("priority") or 0), str(since), str(item["metadata"]["uid"])
+
+
 def waiting(item: Object, queue: str) -> Run:
     """Returns a waiting run with the requests that Kueue counts."""
     return _run(item, queue, requested(item))

@@ -22,7 +22,7 @@ def is_server(controller: Mapping[str, Any]) -> bool:
 def released_conditions(workload: Mapping[str, Any], reason: str, message: str, now: str) -> list[Mapping[str, Any]]:
     """The conditions of an evicted Workload without its quota, as Kueue's own job controllers write them.
 
-    https://github.com/kubernetes-sigs/kueue/blob/v0.18.4/pkg/controller/jobframework/reconciler.go
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobframework/reconciler.go
     """
     requeued = "True" if reason in ("Preempted", "NodeFailures") else "False"
     new = {

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.kueue import FRAMEWORKS
+from gke_ai.catalog.versions import KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.forecast.forecast import read as read_forecast
 from gke_ai.kube.client import client_of
@@ -22,7 +23,7 @@ from tests.cluster.test_mixed import admitted
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 CLUSTER = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
-VERSION, NAMESPACE, RELEASE = "0.18.4", "queueing", "batch"
+NAMESPACE, RELEASE = "queueing", "batch"
 KUEUES = "resourceflavors,clusterqueues,localqueues,priorityclasses,namespaces"
 # What the owner of the Kueue has in the cluster: a flavor with quota, a team's namespace and its queue, a class.
 OWNERS = """
@@ -62,25 +63,24 @@ value: 30
 """
 
 
-def settings(*frameworks: str, seconds: int) -> dict[str, Any]:
+def settings(*frameworks: str, seconds: int, release: str = KUEUE_VERSION) -> dict[str, Any]:
     """Values of Kueue's chart of an owner with habits of their own, as in the manifests of Kueue."""
-    manager = manager_configuration(["llm"], False, seconds) | {
+    manager = manager_configuration(["llm"], False, seconds, release) | {
         "manageJobsWithoutQueueName": True,
         "managedJobsNamespaceSelector": {"matchLabels": {"team": "research"}},
         "integrations": {"frameworks": [*frameworks]},
         "featureGates": {"VisibilityOnDemand": False},
     }
-    return chart_values(VERSION, 1, manager)
+    return chart_values(release, 1, manager)
 
 
-def install(emulator: Emulator, values: dict[str, Any]) -> None:
+def install(emulator: Emulator, values: dict[str, Any], release: str = KUEUE_VERSION) -> None:
     """Installs or changes the Kueue of the cluster, as its owner does."""
+    chart = emulator.run("chart", KUEUE_CHART, release).strip()
     file = emulator.state / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     kubeconfig = emulator.kubeconfig()
-    command = (
-        f"helm upgrade --install {RELEASE} $GKE_AI_CHARTS/kueue -n {NAMESPACE} --create-namespace -f {file} --wait"
-    )
+    command = f"helm upgrade --install {RELEASE} {chart} -n {NAMESPACE} --create-namespace -f {file} --wait"
     emulator.run("sh", "-c", f"KUBECONFIG={kubeconfig} {command}")
 
 
@@ -145,7 +145,7 @@ def rehearse(emulator: Emulator) -> None:
     output = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
     text = output[output.index("{") :]
     taken, file, out = json.loads(text), emulator.state / "snapshot.json", emulator.state / "out.json"
-    assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (VERSION, True)
+    assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (KUEUE_VERSION, True)
     file.write_text(text)
     base = config(emulator)
     content = yaml.safe_load(base.read_text())
@@ -166,7 +166,7 @@ def test_a_preview_refuses_what_it_lacks_and_what_the_kueue_can_not_do(shared: E
     file = shared.state / "refused.yaml"
     file.write_text(yaml.safe_dump(content))
     output = shared.make("preview", file, fails=True)
-    place = f"gke-ai:queues.kueue: Kueue {VERSION} in namespace {NAMESPACE}"
+    place = f"gke-ai:queues.kueue: Kueue {KUEUE_VERSION} in namespace {NAMESPACE}"
     assert f"{place} does not queue pod" in output
     assert f"{place} evicts workloads whose pods are not ready 300 s after admission" in output
     assert "gke-ai:queues.localQueues[0].name: the cluster has no local queue team in namespace llm" in output

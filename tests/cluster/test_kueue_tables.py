@@ -1,37 +1,40 @@
 """Only here: the real Kueue decides as the tables of its own tests say, and a restored copy as the original.
 
-`make test` runs the cases that agreement.yaml names, `make test-nightly` all of them. Print every difference:
+`make test` runs the cases of the pinned release that agreement.yaml names, `make test-nightly` all cases of each
+release that the emulator has, against that release. Print every difference:
 
     emulator/run pytest -s -m nightly tests/cluster/test_kueue_tables.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+from gke_ai.catalog.kueue import RELEASES
+from gke_ai.catalog.versions import KUEUE_VERSION
 from tests.cluster.conftest import fresh
 from tests.rehearsal import places
 from tests.rehearsal.tables import clusters
 from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed, report
-from tests.rehearsal.tables.cases import cases
+from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.clusters import Result
 
 QUICK: list[str] = listed()["quick"]
 
 
-def run(titles: set[str]) -> list[Result]:
-    """What Kueue decides about cases in an original and in a copy."""
+def run(chosen: Sequence[TableCase], release: str = KUEUE_VERSION) -> list[Result]:
+    """What a release of Kueue decides about cases in an original and in a copy."""
     with fresh() as first, fresh() as second:
-        original, copy = places.create([first, second])
-        return list(clusters.run(original, copy, [case for case in cases() if case.title in titles], print))
+        original, copy = places.create([first, second], release=release)
+        return list(clusters.run(original, copy, chosen, print))
 
 
 @pytest.fixture(scope="module")
 def results() -> Mapping[str, Result]:
     """The cases of `make test`, by title."""
-    return {result.case.title: result for result in run(set(QUICK))}
+    return {result.case.title: result for result in run([case for case in cases() if case.title in QUICK])}
 
 
 @pytest.mark.parametrize("title", QUICK)
@@ -45,8 +48,10 @@ def test_a_copy_decides_as_its_original(title: str, results: Mapping[str, Result
 
 
 @pytest.mark.nightly
-def test_every_case_is_as_in_its_table_or_a_listed_exception_and_every_copy_is_as_its_original() -> None:
-    found = run({case.title for case in cases() if not case.reason})
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_case_is_as_in_its_table_or_a_listed_exception_and_every_copy_is_as_its_original(release: str) -> None:
+    found = run([case for case in cases(release) if not case.reason], release)
     print(report(found))
-    assert {result.case.title for result in found if any(differences(result))} == set(exceptions()), report(found)
+    differing = {result.case.title for result in found if any(differences(result))}
+    assert differing == set(exceptions(release)), report(found)
     assert [result.case.title for result in found if any(copy_differences(result))] == [], report(found)

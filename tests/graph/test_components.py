@@ -399,9 +399,9 @@ def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -
     assert waiting["timeout"] == "1800s"
     assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
     assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
-    off = configured(build(KueueStack, {"namespaces": []}))
+    off = configured(build(KueueStack, {"namespaces": []}, kueue_version="0.18.4"))
     assert {"waitForPodsReady", "featureGates"}.isdisjoint(off)
-    off = configured(build(KueueStack, {"namespaces": []}, kueue_version="0.19.1"))
+    off = configured(build(KueueStack, {"namespaces": []}))
     assert "waitForPodsReady" not in off
     assert off["featureGates"] == {"DisableWaitForPodsReady": True}, "0.19 has a limit by default"
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from emulator.paths import ROOT
-from gke_ai.cli.tools import needed, needed_tools
+from gke_ai.catalog.versions import KUEUE_VERSION
+from gke_ai.cli.tools import CLUSTER, needed, needed_tools
+from gke_ai.forecast.snapshot.format import Snapshot
 from tests import repository
 from tests.graph.test_outputs import CONFIGURATIONS
 from tests.recorder import configuration, shared_record
+from tests.snapshots import TAKEN
 
 
 def images(value: object) -> set[str]:
@@ -51,7 +56,9 @@ def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
 @pytest.mark.parametrize(
     ("verb", "options", "tools"),
     [
-        ("rehearse", {"UPGRADE": "kueue"}, "stack,previous"),
+        ("rehearse", {"UPGRADE": "kueue"}, "stack,kueue-0.18.4"),
+        ("rehearse", {"UPGRADE": "kueue,jobset"}, "stack,kueue-0.18.4,jobset-0.11.1"),
+        ("rehearse", {"UPGRADE": "jobset"}, "stack,jobset-0.11.1"),
         ("rehearse", {"UPGRADE": "pool/a"}, "stack"),
         ("rehearse", {"MANIFESTS": "x"}, "kubernetes,etcd,kwok,helm,kueue,jobset"),
         ("simulate", {}, "stack,helm,kueue-simulation"),
@@ -62,3 +69,21 @@ def test_a_missing_configuration_needs_the_tools_of_every_stack() -> None:
 def test_what_runs_on_a_temporary_emulator_names_its_tools(verb: str, options: dict[str, str], tools: str) -> None:
     stated = {"GKE_AI_STACK": "nowhere", **{f"GKE_AI_{name}": value for name, value in options.items()}}
     assert ",".join(needed(verb, stated)) == tools
+
+
+@pytest.mark.parametrize(
+    ("version", "tools"), [("0.16.2", "kueue-0.16.2"), ("0.18.6", "kueue-0.18.4"), (KUEUE_VERSION, ""), ("0.20.0", "")]
+)
+def test_an_earlier_release_of_kueue_is_built_if_a_snapshot_or_a_configuration_names_it(
+    version: str, tools: str, tmp_path: Path
+) -> None:
+    named = [tools] if tools else []
+    file = tmp_path / "snapshot.json"
+    file.write_text(Snapshot(takenAt=TAKEN, stack="prod", kueueVersion=version, objects={}).to_json())
+    of_snapshot = {"GKE_AI_STACK": "nowhere", "GKE_AI_SNAPSHOT": str(file)}
+    assert needed("rehearse", of_snapshot) == ["stack", *named]
+    assert needed("rehearse", {**of_snapshot, "GKE_AI_MANIFESTS": "x"}) == [*CLUSTER, *named]
+    assert needed("when", of_snapshot) == [*CLUSTER, "stack", *named]
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"config": {"gke-ai:queues": {"kueueVersion": version}}}))
+    assert needed("up", {"GKE_AI_CONFIG": str(config)}) == ["stack", "helm", "kueue", *named]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.forecast import read
 from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
@@ -31,11 +31,17 @@ def queues(**versions: str) -> dict[str, Any]:
     return {"queues": {**stated, "localQueues": [*stated["localQueues"], local], **versions}, "batch": [job]}
 
 
+@pytest.fixture(scope="module", params=EARLIER_KUEUE_VERSIONS)
+def earlier(request: pytest.FixtureRequest) -> str:
+    """The release of Kueue that is upgraded."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def full() -> Iterator[Emulator]:
+def full(earlier: str) -> Iterator[Emulator]:
     """The deployed earlier versions: the first JobSet has the whole quota, and two JobSets and a Job wait."""
     with fresh() as emulator:
-        versions = {"kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": EARLIER_JOBSET_VERSION}
+        versions = {"kueueVersion": earlier, "jobsetVersion": EARLIER_JOBSET_VERSION}
         config = emulator.configure(EXAMPLE, **queues(**versions))
         up = ("gke-ai", "up", "--stack", emulator.stack, "--config", str(config))
         emulator.run("--tools", "all", *up)  # builds the programs and the charts of then
@@ -68,7 +74,7 @@ def crd(emulator: Emulator) -> str:
     return emulator.kubectl("get", "crd", "jobsets.jobset.x-k8s.io", "-o", "json")
 
 
-def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator) -> None:
+def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulator, earlier: str) -> None:
     """The next test does what this one rehearses."""
     eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
     printed = full.make("snapshot")
@@ -87,7 +93,7 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     config = full.configure(EXAMPLE, **queues())
     full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))
     forecast = read(out)
-    kueue = f"Kueue from {EARLIER_KUEUE_VERSION} to {KUEUE_VERSION}"
+    kueue = f"Kueue from {earlier} to {KUEUE_VERSION}"
     jobset = f"JobSet from {EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}"
     unchanged = "changes nothing in the queue, and no server loses a ready replica."
     assert sentence(forecast) == f"The upgrade of {kueue} and {jobset} {unchanged}"
@@ -105,8 +111,8 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     assert lease["spec"]["holderIdentity"], "only the leader of Kueue admits"
 
 
-def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator) -> None:
-    assert managers(full) == {f"kueue:v{EARLIER_KUEUE_VERSION}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
+def test_queued_workloads_are_kept_by_an_upgrade_and_admitted_after_it(full: Emulator, earlier: str) -> None:
+    assert managers(full) == {f"kueue:v{earlier}", f"jobset:v{EARLIER_JOBSET_VERSION}"}
     eventually(lambda: len(pods(full)) == 6, "the first JobSet runs")
     queued, running = workloads(full), pods(full)
     assert sorted(admitted for _, admitted in queued.values()) == [False, False, False, True]

@@ -142,7 +142,7 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
         gke_ai(*sys.argv[1:])
     tools = "kubernetes,etcd,kwok,helm,kueue,jobset,stack,kueue-simulation"
     assert str(ended.value) == f"{ROOT}/emulator/run --tools {tools} gke-ai when run.yaml --interval --stack prod"
-    for upgrade, tools in (("pool/a", "stack"), ("kueue", "stack,previous")):
+    for upgrade, tools in (("pool/a", "stack"), ("kueue", "stack,kueue-0.18.4")):
         monkeypatch.setattr(sys, "argv", ["gke-ai", "rehearse", "--stack", "nowhere", "--upgrade", upgrade])
         with pytest.raises(Stop, match=f"--tools {tools} gke-ai rehearse"):
             gke_ai(*sys.argv[1:])

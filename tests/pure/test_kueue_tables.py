@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from emulator.paths import ROOT
+from gke_ai.catalog.kueue import RELEASES
 from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.snapshot.format import build
@@ -103,11 +104,12 @@ def test_the_quick_cases_cover_every_table_and_every_kind_of_decision() -> None:
 
 @compiled
 def test_every_exception_names_a_case_and_a_reason_in_words() -> None:
-    titles = {case.title for case in cases() if not case.reason}
-    listed_titles = [title for group in listed()["exceptions"].values() for title in group]
-    assert set(listed_titles) <= titles
-    assert max(Counter(listed_titles).values(), default=1) == 1
-    assert set(listed()["exceptions"]) == set(listed()["reasons"])
+    of_releases = listed()["exceptions"]
+    assert set(of_releases) == set(RELEASES)
+    assert set(exceptions()) <= {case.title for case in cases() if not case.reason}
+    for groups in of_releases.values():
+        assert max(Counter(title for group in groups.values() for title in group).values(), default=1) == 1
+    assert {reason for groups in of_releases.values() for reason in groups} == set(listed()["reasons"])
     assert all(text.endswith(".") for text in listed()["reasons"].values())
 
 

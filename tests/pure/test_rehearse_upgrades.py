@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.rehearse.standstill import conversions, leaderless, refused
 from gke_ai.forecast.rehearse.upgrades import Upgrade, parse
+from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.terminal import Stop
+from tests.snapshots import TAKEN
 
 
 def configuration(folder: Path, **queues: Any) -> Path:
@@ -19,6 +21,11 @@ def configuration(folder: Path, **queues: Any) -> Path:
     path = folder / "Pulumi.prod.yaml"
     path.write_text(yaml.safe_dump({"config": {"gke-ai:queues": queues, "gke-ai:serving": []}}))
     return path
+
+
+def snapshot(**more: Any) -> Snapshot:
+    """The snapshot of an empty cluster."""
+    return Snapshot(takenAt=TAKEN, stack="prod", objects={}, **more)
 
 
 def pins(path: Path) -> dict[str, Any]:
@@ -56,7 +63,7 @@ def test_another_upgrade_is_refused_with_what_to_write(text: str, words: str) ->
 def test_an_upgrade_has_a_title_with_its_releases() -> None:
     both = Upgrade(("kueue", "jobset")).title
     kueue, jobset = (
-        f"Kueue from {EARLIER_KUEUE_VERSION} to {KUEUE_VERSION}",
+        f"Kueue from {EARLIER_KUEUE_VERSIONS[-1]} to {KUEUE_VERSION}",
         f"{EARLIER_JOBSET_VERSION} to {JOBSET_VERSION}",
     )
     assert both == f"the upgrade of {kueue} and JobSet from {jobset}"
@@ -66,21 +73,44 @@ def test_an_upgrade_has_a_title_with_its_releases() -> None:
 def test_the_configuration_before_has_the_earlier_release_and_the_one_after_the_pinned(tmp_path: Path) -> None:
     own = configuration(tmp_path, flavors=[], kueueVersion=KUEUE_VERSION, jobsetVersion=JOBSET_VERSION)
     before, after = Upgrade(("kueue",)).configurations(own, tmp_path)
-    assert pins(before) == {"flavors": [], "kueueVersion": EARLIER_KUEUE_VERSION, "jobsetVersion": JOBSET_VERSION}
+    assert pins(before) == {"flavors": [], "kueueVersion": EARLIER_KUEUE_VERSIONS[-1], "jobsetVersion": JOBSET_VERSION}
     assert pins(after) == {"flavors": [], "jobsetVersion": JOBSET_VERSION}
 
 
-def test_a_stack_that_is_pinned_to_the_earlier_release_is_upgraded_from_it(tmp_path: Path) -> None:
-    own = configuration(tmp_path, kueueVersion=EARLIER_KUEUE_VERSION)
-    before, after = Upgrade(("kueue",)).configurations(own, tmp_path)
-    assert (pins(before), pins(after)) == ({"kueueVersion": EARLIER_KUEUE_VERSION}, {})
+@pytest.mark.parametrize(
+    ("stated", "running", "earlier"),
+    [
+        (None, None, "0.18.4"),
+        (KUEUE_VERSION, None, "0.18.4"),
+        ("0.16.2", None, "0.16.2"),
+        ("0.17.3", None, "0.16.2"),
+        ("0.16.2", "0.18.6", "0.18.4"),
+        (None, "0.16.9", "0.16.2"),
+    ],
+)
+def test_kueue_is_upgraded_from_the_release_of_the_cluster(
+    stated: str | None, running: str | None, earlier: str, tmp_path: Path
+) -> None:
+    own = configuration(tmp_path, **({"kueueVersion": stated} if stated else {}))
+    upgrade = Upgrade(("kueue",)).of(own, snapshot(kueueVersion=running) if running else None)
+    assert upgrade.title == f"the upgrade of Kueue from {earlier} to {KUEUE_VERSION}"
+    before, after = upgrade.configurations(own, tmp_path)
+    assert (pins(before), pins(after)) == ({"kueueVersion": earlier}, {})
 
 
-def test_a_release_that_the_emulator_does_not_have_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("running", [KUEUE_VERSION, "0.20.1", "0.15.2"])
+def test_a_cluster_without_an_earlier_release_has_no_upgrade_of_kueue(running: str, tmp_path: Path) -> None:
+    own = configuration(tmp_path)
+    with pytest.raises(Stop, match=rf"runs Kueue {running}, .* there is no upgrade of Kueue to rehearse"):
+        Upgrade(("kueue",)).of(own, snapshot(kueueVersion=running))
+    assert Upgrade(("jobset",)).of(own, snapshot(kueueVersion=running)) == Upgrade(("jobset",))
+
+
+def test_a_jobset_that_the_emulator_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        Stop, match=rf"kueueVersion 0\.17\.3\. .* To rehearse from {EARLIER_KUEUE_VERSION}, remove the key"
+        Stop, match=rf"jobsetVersion 0\.10\.1\. .* To rehearse from {EARLIER_JOBSET_VERSION}, remove the key"
     ):
-        Upgrade(("kueue",)).configurations(configuration(tmp_path, kueueVersion="0.17.3"), tmp_path)
+        Upgrade(("jobset",)).configurations(configuration(tmp_path, jobsetVersion="0.10.1"), tmp_path)
 
 
 def test_a_stack_without_queues_has_no_kueue_to_upgrade(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from emulator.toolchain import EARLIER
 from maintain.sizes import EMULATOR, PRODUCT, files_of
 from tests import repository
 from tests.repository import ROOT
@@ -108,12 +109,12 @@ def test_the_lock_has_every_package_that_another_one_needs() -> None:
     )
 
 
-def test_dependency_updates_cover_python_actions_and_every_tool_but_the_previous_versions() -> None:
+def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_releases() -> None:
     updates = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     folders = {entry["package-ecosystem"]: entry["directories"] for entry in updates}
     modules = {f"/{file.parent.relative_to(ROOT)}" for file in repository.tracked("**/go.mod")}
     assert folders.keys() == {"github-actions", "pip", "gomod"}
-    assert {*folders["gomod"], "/emulator/tools/previous"} == modules
+    assert {*folders["gomod"], *(f"/emulator/tools/{module.name}" for module in EARLIER)} == modules
     # Of another folder than /, Dependabot reads the files that lie in it, and those of pip end in .txt:
     # https://github.com/dependabot/dependabot-core, file_fetcher.rb of github_actions and of python
     uses = [file for file in repository.tracked("**/*.yml") if re.search(r"uses: [\w-]+/", file.read_text())]

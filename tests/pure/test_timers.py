@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse.timers import pods_ready, uncounted
 from gke_ai.forecast.timeline import Histories, Observation, Timeline, histories
 from tests.timelines import owned, pod
@@ -62,6 +63,10 @@ def test_pods_of_a_suspended_job_and_pods_that_do_not_come_back_wait_for_nothing
 
 
 def test_the_timeout_of_kueue_is_named_if_it_is_on() -> None:
-    (note,) = pods_ready({"waitForPodsReady": {"timeout": "300s"}})
+    (note,) = pods_ready({"waitForPodsReady": {"timeout": "300s"}}, KUEUE_VERSION)
     assert "waitForPodsReady (300s) runs at its own speed" in note
-    assert pods_ready({"waitForPodsReady": {"enable": False}}) == pods_ready(None) == []
+    off = {"featureGates": {"DisableWaitForPodsReady": True}}
+    for stated in ({"waitForPodsReady": {"enable": False}}, None, off):
+        assert pods_ready(stated, KUEUE_VERSION) == []
+    assert pods_ready({}, "0.18.4") == []
+    assert "waitForPodsReady (30m) runs" in pods_ready({}, KUEUE_VERSION)[0], "the default since 0.19"

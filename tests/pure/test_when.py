@@ -16,7 +16,7 @@ import yaml
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.forecast.answer import Answer, Run, answer, holders, roots, sharing, waiting
+from gke_ai.forecast.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
 from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.rehearse.manifests import inert
 from gke_ai.forecast.snapshot.format import Snapshot, build
@@ -289,3 +289,27 @@ def test_the_answer_is_plain_data_too() -> None:
 def test_amounts_are_those_of_accelerators_if_there_are_any() -> None:
     assert when.amounts({NVIDIA_GPU: Fraction(2), "cpu": Fraction(8)}) == "2 GPUs"
     assert when.amounts({"cpu": Fraction(1, 2), "memory": Fraction(2**31)}) == "0.5 cpu, 2Gi memory"
+
+
+def test_the_order_of_workloads_is_by_priority_then_by_age_or_by_when_they_queued_again() -> None:
+    def workload(name: str, second: int, queue: str = "gpus", **more: Any) -> Object:
+        metadata = {"namespace": "training", "name": name, "uid": name}
+        metadata["creationTimestamp"] = f"2026-11-25T10:00:{second:02}Z"
+        spec = {"queueName": queue, **more.pop("spec", {})}
+        return {"metadata": metadata, "spec": spec, "status": {"conditions": more.pop("conditions", [])}}
+
+    def condition(kind: str, reason: str = "") -> Object:
+        return {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": "2026-11-25T11:00:00Z"}
+
+    workloads = [
+        workload("again", 1, conditions=[condition("Evicted", "PodsReadyTimeout")]),
+        workload("preempted", 2, conditions=[condition("Evicted", "Preempted")]),
+        workload("younger", 9),
+        workload("urgent", 30, spec={"priority": 5}),
+        workload("admitted", 0, conditions=[condition("QuotaReserved")]),
+        workload("ended", 0, conditions=[condition("Finished")]),
+        workload("inactive", 0, spec={"active": False}),
+        workload("elsewhere", 0, queue="slices"),
+    ]
+    found = in_order(workloads, snapshot().of("LocalQueue"), "training")
+    assert [name for _, name in found] == ["urgent", "preempted", "younger", "again"]

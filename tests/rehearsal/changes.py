@@ -27,7 +27,7 @@ import yaml
 
 from gke_ai.catalog.nodes import GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, KUEUE_VERSION
 from gke_ai.forecast.comparison import facts
 from gke_ai.forecast.forecast import Forecast, read
 from gke_ai.forecast.rehearse import plain
@@ -190,8 +190,8 @@ def decided(cluster: queue_cluster.QueueCluster, known: Collection[str]) -> bool
 
 
 @contextmanager
-def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
-    """Runs a base on a cluster, and yields the file of its snapshot."""
+def running(base: Mapping[str, Any], folder: Path, release: str = KUEUE_VERSION) -> Iterator[Path]:
+    """Runs a base on a cluster with a release of Kueue, and yields the file of its snapshot."""
     emulated, listed = pools(base)
     (folder / "pools.json").write_text(json.dumps(listed))
     manifests = objects(base)
@@ -199,7 +199,8 @@ def running(base: Mapping[str, Any], folder: Path) -> Iterator[Path]:
         emulator.run("python", "-c", queue_cluster.MAKE)
         shutil.copy(queue_cluster.kubeconfig(emulator), emulator.state / "kubeconfig")
         jobset = any(item["kind"] == "JobSet" for item in manifests)
-        plain.install_controllers(Scratch(emulator.state), {"kueue": None, "jobset": jobset})
+        setup = {"kueue": {"release": release}, "jobset": jobset}
+        plain.install_controllers(Scratch(emulator.state), setup)
         kubeconfig = ("--kubeconfig", str(queue_cluster.kubeconfig(emulator)))
         queue_cluster.set_pools(emulator, emulated)
         with queue_cluster.connect(emulator) as cluster:

@@ -15,6 +15,7 @@ import httpx
 import yaml
 
 from emulator.tests.harness import Emulator, eventually
+from gke_ai.catalog.kueue import tool
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
@@ -147,12 +148,12 @@ def pools_of(scenario: Scenario, namespace: str) -> Iterator[Object]:
         yield {"name": f"{namespace}-{pool.name}", "machine_type": "g2-standard-24", **limits}
 
 
-def create(emulator: Emulator) -> None:
-    """Create the cluster and install Kueue as the program does."""
+def create(emulator: Emulator, release: str = KUEUE_VERSION) -> None:
+    """Create the cluster and install a release of Kueue as the program does."""
     emulator.run("python", "-c", MAKE)
     values = emulator.state / "kueue.yaml"
-    values.write_text(yaml.safe_dump(chart_values(KUEUE_VERSION, 1, manager_configuration((), False, 0))))
-    chart = emulator.run("chart", KUEUE_CHART, KUEUE_VERSION).strip()
+    values.write_text(yaml.safe_dump(chart_values(release, 1, manager_configuration((), False, 0, release))))
+    chart = emulator.run("--tools", tool(release), "chart", KUEUE_CHART, release).strip()
     place = ["--namespace", NAMESPACE, "--create-namespace", "--kubeconfig", str(kubeconfig(emulator))]
     emulator.run("helm", "install", RELEASE, chart, "--values", str(values), *place)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from emulator.tests.harness import Emulator, eventually
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.outcome import outcome
 from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.snapshot.command import take
@@ -31,9 +32,10 @@ QUEUES_SETTLE = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """An emulator with a cluster of queues."""
+    """An emulator with a cluster of queues under a release of Kueue."""
 
     emulator: Emulator
+    release: str = KUEUE_VERSION
 
     def kubeconfig(self) -> str:
         """The kubeconfig of the cluster, as text."""
@@ -172,13 +174,13 @@ def clear(places: Sequence[Place], cases: Sequence[Change]) -> None:
         list(threads.map(lambda place: place.clear(cases), places))
 
 
-def create(emulators: Sequence[Emulator], pools: Sequence[Object] = ()) -> list[Place]:
-    """An original and its copies, with pools for all scenarios."""
+def create(emulators: Sequence[Emulator], pools: Sequence[Object] = (), release: str = KUEUE_VERSION) -> list[Place]:
+    """An original and its copies under a release of Kueue, with pools for all scenarios."""
 
     def make(emulator: Emulator) -> Place:
-        queue_cluster.create(emulator)
+        queue_cluster.create(emulator, release)
         queue_cluster.set_pools(emulator, pools)
-        return Place(emulator)
+        return Place(emulator, release)
 
     with ThreadPoolExecutor() as threads:
         return list(threads.map(make, emulators))

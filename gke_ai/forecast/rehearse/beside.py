@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gke_ai import settings
-from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -44,11 +42,10 @@ def others(config: Path, snapshot: Snapshot | None) -> ResolvedStack | None:
     expected = needs.of_cluster(stack)
     if not expected:
         return None
-    queues = expected.kueue.cluster_queues if expected.kueue else ()
-    if snapshot is None and (queues or expected.flavors or expected.local_queues):
+    if expected.kueue and not snapshot:
         raise Stop(
-            f"{config} uses flavors or queues that the cluster has, and a configuration does not say what they are. "
-            "Add the state of the cluster: --snapshot snapshot.json"
+            f"{config.name}: gke-ai:queues.kueue: it is somebody else's, and its configuration and queues decide. Add "
+            "the state of the cluster: --snapshot snapshot.json"
         )
     return stack
 
@@ -56,34 +53,24 @@ def others(config: Path, snapshot: Snapshot | None) -> ResolvedStack | None:
 def setup_of(emulator: Scratch, stack: ResolvedStack, snapshot: Snapshot | None) -> dict[str, Any]:
     """Returns the controllers that the cluster has, and the objects of others that the stack needs, as plain data."""
     expected = needs.of_cluster(stack)
+    found = plain.controllers(emulator, snapshot) if snapshot else {}
+    has_jobset = found["jobset"] if snapshot else bool(expected.jobset)
     return {
-        "kueue": plain.configuration(emulator, snapshot) if snapshot and expected.kueue else None,
-        "jobset": plain.has_jobset(snapshot) if snapshot else bool(expected.jobset),
-        "version": snapshot.kueue_version if snapshot else None,
+        "kueue": found["kueue"] if expected.kueue else None,
+        "jobset": stack.queues.jobset == "existing" and has_jobset,
         "objects": [*_objects(stack, snapshot)],
     }
 
 
 def install(emulator: Scratch, stack: ResolvedStack, setup: dict[str, Any]) -> None:
     """Installs the controllers in the scratch cluster, which exists, and creates the objects."""
-    kubeconfig = emulator.state / "clusters" / stack.cluster.name / "kubeconfig"
-    shutil.copy(kubeconfig, emulator.state / "kubeconfig")
-    api = client_of(kubeconfig.read_text(), 1)
-    if needs.of_cluster(stack).kueue is not None:
-        plain.install_controllers(emulator, setup)
+    plain.enter(emulator, stack.cluster.name)
+    plain.install_controllers(emulator, setup)
+    api = client_of(emulator.kubeconfig(), 1)
+    if setup["kueue"]:
         wait_for_webhooks(api)
-    elif setup["jobset"]:
-        plain.install_jobset(emulator)
     for item in setup["objects"]:
         _create(api, item)
-
-
-def version_note(snapshot: Snapshot | None) -> list[str]:
-    """Returns a note if the Kueue of a snapshot has a version that is not built here."""
-    version = snapshot.kueue_version if snapshot else None
-    if not version or version in plain.KUEUE_VERSIONS:
-        return []
-    return [f"The cluster runs Kueue {version}, and the rehearsal {KUEUE_VERSION}, which may decide otherwise."]
 
 
 def _objects(stack: ResolvedStack, snapshot: Snapshot | None) -> Iterator[Object]:

@@ -21,6 +21,7 @@ from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.progress import phase
+from gke_ai.forecast.rehearse.release import check_version, rehearsed
 from gke_ai.forecast.rehearse.restore import lasting_differences, restore
 from gke_ai.forecast.rehearse.scratch import Scratch, scratch
 from gke_ai.forecast.rehearse.sources import Configurations
@@ -141,7 +142,8 @@ def rehearse(options: Options) -> Forecast | None:
             with Recorder(emulator.kubeconfig()) as recorder:
                 notes += compare_state(emulator, options.stack, written, recorder) if written else []
                 api = client_of(emulator.kubeconfig(), 1)
-                notes += timers.pods_ready(kueue.configuration(request(api, "GET", kueue.PATH)))
+                configured = kueue.configuration(request(api, "GET", kueue.PATH))
+                notes += timers.pods_ready(configured, rehearsed(snapshot))
                 if options.unavailable:
                     emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
                     notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
@@ -162,13 +164,16 @@ def _source(options: Options, snapshot: Snapshot | None, folder: Path) -> Source
     """The two sides of the change: manifests, or configurations of the program."""
     if not options.manifests:
         config = configurations.changed(options.stack, options.config)
-        if not options.upgrade:
+        upgrade = options.upgrade and options.upgrade.of(config, snapshot)
+        if snapshot and options.snapshot:
+            check_version(snapshot, options.snapshot.name)
+        if not upgrade:
             base = configurations.base(options.stack, options.base, config, folder)
         elif options.base:
             raise Stop("An upgrade needs no --base: it is rehearsed on --config, or on the stack's own configuration.")
         else:
-            base, config = options.upgrade.configurations(config, folder)
-        return Configurations(options.stack, base, config, snapshot, options.upgrade, options.compression)
+            base, config = upgrade.configurations(config, folder)
+        return Configurations(options.stack, base, config, snapshot, upgrade, options.compression)
     if not snapshot or not options.snapshot:
         raise Stop(
             "Manifests say nothing about the nodes and Kueue. Add the state of the cluster: --snapshot snapshot.json"

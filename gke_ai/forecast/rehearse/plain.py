@@ -24,10 +24,9 @@ from gke_ai.catalog.versions import (
     JOBSET_VERSION,
     KUEUE_CHART,
     KUEUE_IMAGE,
-    KUEUE_VERSION,
 )
 from gke_ai.forecast.names import join_names
-from gke_ai.forecast.rehearse import prepared, reduced
+from gke_ai.forecast.rehearse import prepared, reduced, release
 from gke_ai.forecast.rehearse.applied import Applied, apply
 from gke_ai.forecast.rehearse.evicted import Evictions, absent_owners
 from gke_ai.forecast.rehearse.git import Checkout, checkout, top_level
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
 NAME = "rehearsal"
 CONTROLLERS = (KUEUE, JOBSET)
-# Kueue's manager, and JobSet's, in these versions are built here.
-KUEUE_VERSIONS = (KUEUE_VERSION,)
 _JOBSET_MANAGER = "jobset-controller-manager"
 # Keys of Kueue's former configuration, which it still reads: apis/config/v1beta1 of its repository.
 _FORMER = {"fairSharing": "enable", "waitForPodsReady": "enable"}
@@ -75,7 +72,8 @@ class Manifests:
 
     def bring_up(self, emulator: Scratch) -> None:
         """Creates the scratch cluster with Kueue, or starts the copy that an earlier rehearsal kept."""
-        setup = {"kueue": configuration(emulator, self.snapshot), "jobset": has_jobset(self.snapshot)}
+        release.build(emulator, release.rehearsed(self.snapshot))
+        setup = controllers(emulator, self.snapshot)
         base = emulator.state / "rehearsed" / "base.yaml"
         base.parent.mkdir(parents=True, exist_ok=True)
         base.write_text(yaml.safe_dump({"config": {}, **setup}))
@@ -92,9 +90,7 @@ class Manifests:
             _apply_base(api, self.base)
         pools, notes = records(self.snapshot)
         emulator.run("cluster", "pools", stdin=json.dumps(pools))
-        notes = [*self.change.notes, *notes, *unowned(self.snapshot)]
-        if self.snapshot.kueue_version is None:
-            notes.append(f"The snapshot lacks Kueue's version, so the cluster's may differ from {KUEUE_VERSION} here.")
+        notes = [*self.change.notes, *notes, *unowned(self.snapshot), *release.notes(self.snapshot)]
         return adopt(self.snapshot, take(NAME, api)), notes
 
     def start(self, emulator: Scratch) -> Applied:
@@ -113,7 +109,7 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
         snapshot: State of the cluster.
         name: Name of the snapshot's file, for messages.
     """
-    check_version(snapshot, name)
+    release.check_version(snapshot, name)
     if not folder.is_dir():
         raise Stop(f"There is no folder {folder}. Name the folder with the manifests: --manifests folder")
     folder = folder.resolve()
@@ -122,16 +118,6 @@ def source(folder: Path, base: Path | None, snapshot: Snapshot, name: str) -> Ma
         before = _read_base(folder, base, around, Path(exported))
     change = compare(before, after)
     return Manifests(folder.name, tuple(before), change, snapshot)
-
-
-def check_version(snapshot: Snapshot, name: str) -> None:
-    """Stops if the cluster of a snapshot runs a Kueue that is not built here."""
-    version = snapshot.kueue_version
-    if version and version not in KUEUE_VERSIONS:
-        raise Stop(
-            f"{name}: kueueVersion: the cluster runs Kueue {version}, which may decide otherwise than the version of a "
-            f"rehearsal, {join_names([*KUEUE_VERSIONS])}. Use a release of this repository with the cluster's version."
-        )
 
 
 def _read_base(folder: Path, base: Path | None, around: Checkout | None, exported: Path) -> list[Manifest]:
@@ -154,11 +140,17 @@ def _read_base(folder: Path, base: Path | None, around: Checkout | None, exporte
 
 
 # ------------------------------------------------------------------------------------------------- the scratch cluster
-def configuration(emulator: Scratch, snapshot: Snapshot) -> dict[str, Any]:
-    """Returns the configuration of Kueue's manager: the chart's, with the listed settings of the snapshot."""
-    chart = emulator.run("chart", KUEUE_CHART, KUEUE_VERSION).strip()
+def controllers(emulator: Scratch, snapshot: Snapshot) -> dict[str, Any]:
+    """Returns what a scratch cluster gets: Kueue in a release with the configuration of its manager, and maybe JobSet.
+
+    The configuration is the chart's, with the listed settings of the snapshot.
+    """
+    version = release.rehearsed(snapshot)
+    chart = emulator.run("chart", KUEUE_CHART, version).strip()
     values = yaml.safe_load(emulator.run("helm", "show", "values", chart))
-    return overlaid(yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"]), snapshot.kueue)
+    default = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    manager = release.known(overlaid(default, snapshot.kueue), version)
+    return {"kueue": {"release": version, "configuration": manager}, "jobset": has_jobset(snapshot)}
 
 
 def overlaid(default: Mapping[str, Any], stated: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -180,41 +172,40 @@ def has_jobset(snapshot: Snapshot) -> bool:
 def install(emulator: Scratch, base: str, setup: Mapping[str, Any]) -> None:
     """Creates the scratch cluster, and installs Kueue, and JobSet if the cluster has it."""
     emulator.run("existing", "create", NAME)
-    shutil.copy(emulator.state / "clusters" / NAME / "kubeconfig", emulator.state / "kubeconfig")
+    enter(emulator, NAME)
     (emulator.state / "rehearsed").mkdir(exist_ok=True)
     (emulator.state / "rehearsed" / "base.yaml").write_text(base)
     reduced.open_schemas(client_of(emulator.kubeconfig(), 1))
     install_controllers(emulator, setup)
 
 
+def enter(emulator: Scratch, cluster: str) -> None:
+    """Lets commands on the scratch emulator use a cluster."""
+    shutil.copy(emulator.state / "clusters" / cluster / "kubeconfig", emulator.state / "kubeconfig")
+
+
 def install_controllers(emulator: Scratch, setup: Mapping[str, Any]) -> None:
-    """Installs Kueue with the configuration of its manager, or the chart's, and JobSet if the cluster has it."""
-    if setup["jobset"]:
-        install_jobset(emulator)
-    version = setup["version"] if setup.get("version") in KUEUE_VERSIONS else KUEUE_VERSION
-    image = {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}
-    values: dict[str, Any] = {"controllerManager": {"manager": {"image": image}}}
-    if setup["kueue"]:
-        manager = yaml.safe_dump(setup["kueue"], sort_keys=False)
-        values["managerConfig"] = {"controllerManagerConfigYaml": manager}
-    _helm(emulator, "kueue", KUEUE, KUEUE_CHART, version, values)
-
-
-def install_jobset(emulator: Scratch) -> None:
-    """Installs JobSet."""
-    image = {"repository": JOBSET_IMAGE, "tag": f"v{JOBSET_VERSION}", "pullPolicy": "IfNotPresent"}
-    _helm(emulator, "jobset", JOBSET, JOBSET_CHART, JOBSET_VERSION, {"image": image})
+    """Installs JobSet and Kueue as `controllers` returns them. Without a configuration, Kueue gets the chart's."""
+    if setup.get("jobset"):
+        image = {"repository": JOBSET_IMAGE, "tag": f"v{JOBSET_VERSION}", "pullPolicy": "IfNotPresent"}
+        _helm(emulator, "jobset", JOBSET, JOBSET_CHART, JOBSET_VERSION, {"image": image})
+    if kueue := setup.get("kueue"):
+        image = {"repository": KUEUE_IMAGE, "tag": f"v{kueue['release']}", "pullPolicy": "IfNotPresent"}
+        values: dict[str, Any] = {"controllerManager": {"manager": {"image": image}}}
+        if stated := kueue.get("configuration"):
+            values["managerConfig"] = {"controllerManagerConfigYaml": yaml.safe_dump(stated, sort_keys=False)}
+        _helm(emulator, "kueue", KUEUE, KUEUE_CHART, kueue["release"], values)
 
 
 def _helm(
-    emulator: Scratch, release: str, namespace: str, reference: str, version: str, values: Mapping[str, Any]
+    emulator: Scratch, name: str, namespace: str, reference: str, version: str, values: Mapping[str, Any]
 ) -> None:
-    file = emulator.state / "rehearsed" / f"{release}-values.yaml"
+    file = emulator.state / "rehearsed" / f"{name}-values.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text(yaml.safe_dump(dict(values)))
     chart = emulator.run("chart", reference, version).strip()
     place = ("--namespace", namespace, "--create-namespace")
-    emulator.run("helm", "install", release, chart, "--values", str(file), *place)
+    emulator.run("helm", "install", name, chart, "--values", str(file), *place)
 
 
 def _apply_base(api: ApiClient, manifests: tuple[Manifest, ...]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gke_ai.emulation import PACKAGES
 from gke_ai.forecast.rehearse import delays
@@ -33,8 +35,7 @@ SOURCES = (
         "gke_ai_outputs",
     ),
     *("emulator", "gke_ai/ops", "gke_ai/forecast/snapshot"),
-    *("gke_ai/forecast/rehearse/plain.py", "gke_ai/forecast/rehearse/reduced.py"),
-    "gke_ai/forecast/rehearse/beside.py",
+    *(f"gke_ai/forecast/rehearse/{name}.py" for name in ("beside", "plain", "reduced", "release", "sources")),
 )
 
 
@@ -52,14 +53,14 @@ def bring_up(scratch: Scratch, name: str, description: str, deploy: Callable[[],
             keep(scratch, name)
 
 
-def key(stack: str, config: Path, beside: str = "") -> str:
+def key(stack: str, config: Path, setup: Mapping[str, Any] | None = None) -> str:
     """Returns a hash of a stack's name, its configuration and measurements, the program and the emulator.
 
-    `beside` is what its cluster has before it, as text.
+    `setup` is what its cluster has before it.
     """
     measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
-    program = (ROOT / "__main__.py").read_text()
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{beside}{program}".encode())
+    program, others = (ROOT / "__main__.py").read_text(), json.dumps(setup or {}, sort_keys=True)
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{others}{program}".encode())
     for source in SOURCES:
         path = PACKAGES / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

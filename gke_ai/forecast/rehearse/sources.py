@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from gke_ai.forecast.rehearse import beside, configurations, plain, prepared
+from gke_ai.forecast.rehearse import beside, configurations, plain, prepared, release
 from gke_ai.forecast.rehearse.engine import Update, deploy
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -39,14 +38,19 @@ class Configurations:
         return read_calibration(self.config)
 
     def bring_up(self, emulator: Scratch) -> None:
-        """Deploys the base, or starts the copy that an earlier rehearsal kept."""
+        """Deploys the base with the cluster's release of Kueue, or starts the copy that an earlier rehearsal kept."""
+        before, after = self._releases()
         others = beside.others(self.base, self.snapshot)
+        for needed in dict.fromkeys((before, after, release.rehearsed(self.snapshot) if others else None)):
+            if needed:
+                release.build(emulator, needed)
+        own = release.with_release(self.base, before)
         setup = beside.setup_of(emulator, others, self.snapshot) if others else {}
-        kept = prepared.key(self.stack, emulator.copy("base", self.base), json.dumps(setup, sort_keys=True))
+        kept = prepared.key(self.stack, emulator.copy("base", self.base, own), setup)
 
         def deploy_base() -> None:
             policies = {"gke-ai:policies": "advisory"}  # it is deployed already
-            config = emulator.prepare("base", self.base, policies)
+            config = emulator.prepare("base", self.base, policies | own)
             if others:
                 beside.install(emulator, others, setup)
             _deploy_base(emulator, self.stack, config)
@@ -54,15 +58,28 @@ class Configurations:
         prepared.bring_up(emulator, kept, f"deploy the base, {self.base.name}, to a scratch emulator", deploy_base)
 
     def restored(self, emulator: Scratch) -> tuple[Snapshot | None, list[str]]:
-        """Creates what the change expects to exist. Returns what the cluster is brought to."""
+        """Creates what the change expects to exist. Returns what the cluster is brought to, and notes."""
+        api = client_of(emulator.kubeconfig(), 1)
         if not self.snapshot:  # else a restore starts the controllers again
-            wait_for_webhooks(client_of(emulator.kubeconfig(), 1))
-        emulator.prepare("change", self.config)
-        if self.snapshot is None or not beside.others(self.base, self.snapshot):
-            return self.snapshot, []
-        # Its Kueue may be in another namespace than that of the scratch cluster.
-        own = take(self.stack, client_of(emulator.kubeconfig(), 1))
-        return plain.adopt(self.snapshot, own), beside.version_note(self.snapshot)
+            wait_for_webhooks(api)
+        before, after = self._releases()
+        emulator.prepare("change", self.config, release.with_release(self.config, after))
+        others = beside.others(self.base, self.snapshot)
+        if self.snapshot and others and others.queues.kueue == "existing":
+            # Its Kueue may be in another namespace than that of the scratch cluster.
+            return plain.adopt(self.snapshot, take(self.stack, api)), [*release.notes(self.snapshot)]
+        notes = [*release.notes(self.snapshot)] if before else []
+        if before and after and before != after and not (self.upgrade and "kueue" in self.upgrade.releases):
+            notes.append(
+                f"The change also upgrades Kueue from {before} to {after}: the stack installs {after} unless "
+                f"queues.{release.VERSION} names another release."
+            )
+        return self.snapshot, notes
+
+    def _releases(self) -> tuple[str | None, str | None]:
+        """The releases of Kueue that the stack installs before and after the change."""
+        running = self.snapshot.kueue_version if self.snapshot else None
+        return release.installed(self.base, running), release.installed(self.config)
 
     def start(self, emulator: Scratch) -> Update:
         """Starts the upgrade, or the update."""

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gke_ai.catalog.namespaces import KUEUE
-from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSION, JOBSET_VERSION, KUEUE_VERSION
+from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.rehearse.restore import SERVER_ERROR, probe
 from gke_ai.kube.client import client_of, request
@@ -33,13 +33,13 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{KUEUE}/leases/c1f6bfd2.kueue.
 class Release(NamedTuple):
     """A release that the program pins.
 
-    Its title, its key in the queues, the earlier and the pinned version, a kind that its webhook checks, and its API
-    group.
+    Its title, its key in the queues, the earlier versions that the emulator has, the pinned one, a kind that its
+    webhook checks, and its API group.
     """
 
     title: str
     key: str
-    earlier: str
+    earlier: tuple[str, ...]
     pinned: str
     kind: str
     group: str
@@ -47,10 +47,10 @@ class Release(NamedTuple):
 
 RELEASES: Mapping[str, Release] = {
     "kueue": Release(
-        *("Kueue", "kueueVersion", EARLIER_KUEUE_VERSION, KUEUE_VERSION), "ResourceFlavor", "kueue.x-k8s.io"
+        *("Kueue", "kueueVersion", EARLIER_KUEUE_VERSIONS, KUEUE_VERSION), "ResourceFlavor", "kueue.x-k8s.io"
     ),
     "jobset": Release(
-        *("JobSet", "jobsetVersion", EARLIER_JOBSET_VERSION, JOBSET_VERSION), "JobSet", "jobset.x-k8s.io"
+        *("JobSet", "jobsetVersion", (EARLIER_JOBSET_VERSION,), JOBSET_VERSION), "JobSet", "jobset.x-k8s.io"
     ),
 }
 

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gke_ai.catalog.kueue import NO_LIMIT, limits_by_default
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
@@ -30,14 +31,18 @@ def uncounted(histories: Histories) -> list[str]:
     return [*_grace(histories), *_backoffs(histories)]
 
 
-def pods_ready(kueue: Mapping[str, Any] | None) -> list[str]:
-    """Returns what a reader must know of the timeout of Kueue, by the configuration of its manager."""
-    wait = (kueue or {}).get("waitForPodsReady") or {}
-    if not wait or not wait.get("enable", True):
+def pods_ready(kueue: Mapping[str, Any] | None, release: str) -> list[str]:
+    """Returns what a reader must know of the timeout of a release of Kueue, by the configuration of its manager."""
+    by_default = limits_by_default(release)
+    settings = kueue or {}
+    wait = settings.get("waitForPodsReady", {} if by_default else None)
+    is_off = kueue is None or wait is None or (settings.get("featureGates") or {}).get(NO_LIMIT)
+    if is_off or not wait.get("enable", True):
         return []
+    timeout = wait.get("timeout", "30m" if by_default else "5m")
     return [
-        f"Kueue's waitForPodsReady ({wait.get('timeout', '5m')}) runs at its own speed here. On Google Cloud, Kueue "
-        "evicts a run whose pods need longer to be ready, and queues it again."
+        f"Kueue's waitForPodsReady ({timeout}) runs at its own speed here. On Google Cloud, Kueue evicts a run whose "
+        "pods need longer to be ready, and queues it again."
     ]
 
 

@@ -1,20 +1,22 @@
-"""Upgrades to rehearse: of Kueue and JobSet from the releases that the emulator has, and of the nodes of a pool."""
+"""Upgrades to rehearse: of Kueue and JobSet from earlier releases that the emulator has, and of the nodes of a pool."""
 
 from __future__ import annotations
 
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from gke_ai.catalog.kueue import nearest
 from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
 from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.standstill import RELEASES, Standstill
+from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.terminal import Stop
 
@@ -24,11 +26,15 @@ QUEUES = "gke-ai:queues"
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade: of releases, or of a pool with the settings of the API instead of its own."""
+    """An upgrade: of releases, or of a pool with the settings of the API instead of its own.
+
+    `kueue` is the release of Kueue that is upgraded. Default: the newest earlier one.
+    """
 
     releases: tuple[str, ...] = ()
     pool: str = ""
     settings: str = ""
+    kueue: str = RELEASES["kueue"].earlier[-1]
 
     def __str__(self) -> str:
         """The upgrade as a user names it."""
@@ -39,8 +45,31 @@ class Upgrade:
         """The upgrade in a few words, which begin with `the`."""
         if self.pool:
             return f"the upgrade of pool {self.pool}"
-        moves = (f"{r.title} from {r.earlier} to {r.pinned}" for r in map(RELEASES.__getitem__, self.releases))
+        moves = (
+            f"{RELEASES[name].title} from {self._earlier(name)} to {RELEASES[name].pinned}" for name in self.releases
+        )
         return f"the upgrade of {' and '.join(moves)}"
+
+    def _earlier(self, name: str) -> str:
+        return self.kueue if name == "kueue" else RELEASES[name].earlier[-1]
+
+    def of(self, config: Path, snapshot: Snapshot | None) -> Upgrade:
+        """Returns the upgrade from the release of Kueue that a snapshot has, else from the one that a file states.
+
+        Stops if the cluster runs a release that the emulator does not have in an earlier version.
+        """
+        release = RELEASES["kueue"]
+        queues = (read_configuration(config).get("config") or {}).get(QUEUES)
+        stated = queues.get(release.key) if isinstance(queues, dict) else None
+        running = (snapshot.kueue_version if snapshot else None) or (stated if stated != release.pinned else None)
+        if "kueue" not in self.releases or not running:
+            return self
+        if (earlier := nearest(str(running))) not in release.earlier:
+            raise Stop(
+                f"The cluster runs Kueue {running}, and this program installs {release.pinned}. The emulator upgrades "
+                f"from {' and '.join(release.earlier)} alone, so there is no upgrade of Kueue to rehearse."
+            )
+        return replace(self, kueue=earlier)
 
     def configurations(self, config: Path, folder: Path) -> tuple[Path, Path]:
         """Returns the configurations before and after the upgrade. They are written to `folder`."""
@@ -51,14 +80,15 @@ class Upgrade:
         if not isinstance(queues, dict):
             raise Stop(f"{config.name} has no {QUEUES}, so the stack has no Kueue to upgrade.")
         after = copy.deepcopy(before)
-        for release in map(RELEASES.__getitem__, self.releases):
+        for name in self.releases:
+            release, earlier = RELEASES[name], self._earlier(name)
             stated = str(queues.get(release.key, release.pinned))
-            if stated not in (release.earlier, release.pinned):
+            if name == "jobset" and stated not in (earlier, release.pinned):
                 raise Stop(
                     f"{config.name} has {release.key} {stated}. The emulator does not have this release. "
-                    f"To rehearse from {release.earlier}, remove the key in a copy of the file: --config FILE."
+                    f"To rehearse from {earlier}, remove the key in a copy of the file: --config FILE."
                 )
-            queues[release.key] = release.earlier
+            queues[release.key] = earlier
             after["config"][QUEUES].pop(release.key, None)
         return _written(folder / "before.yaml", before), _written(folder / "after.yaml", after)
 

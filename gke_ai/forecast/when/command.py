@@ -16,19 +16,32 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from gke_ai.catalog.kueue import WITHOUT_VISIBILITY, minor
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.console import new_console, new_table
-from gke_ai.forecast.answer import Answer, Run, answer, holders, is_decided, own_workload, roots, sharing, waiting
+from gke_ai.forecast.answer import (
+    Answer,
+    Run,
+    answer,
+    holders,
+    in_order,
+    is_decided,
+    own_workload,
+    roots,
+    sharing,
+    waiting,
+)
 from gke_ai.forecast.durations import records
 from gke_ai.forecast.names import plural
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
 from gke_ai.forecast.rehearse.manifests import Change, Manifest
-from gke_ai.forecast.rehearse.plain import NAME, Manifests, check_version
+from gke_ai.forecast.rehearse.plain import NAME, Manifests
 from gke_ai.forecast.rehearse.progress import phase
+from gke_ai.forecast.rehearse.release import check_version, rehearsed
 from gke_ai.forecast.rehearse.scratch import scratch
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render.measures import duration
@@ -91,6 +104,8 @@ def ask(manifest: Manifest, snapshot: Snapshot) -> tuple[Answer, list[str]]:
         written = restore_state(emulator, state)
         with Recorder(emulator.kubeconfig()) as recorder:
             notes += compare_state(emulator, NAME, written, recorder)
+            if minor(used := rehearsed(snapshot)) == WITHOUT_VISIBILITY:
+                notes.append(f"Kueue {used} does not show its order here: who is ahead follows from the Workloads.")
             api = client_of(emulator.kubeconfig(), 1)
             with phase(f"submit {manifest.title}"):
                 queue = cluster_queue(manifest, snapshot)
@@ -165,9 +180,15 @@ def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer,
 
 
 def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
-    """Returns the waiting Workloads of a cluster queue in Kueue's order, by namespace and name."""
+    """Returns the waiting Workloads of a cluster queue in Kueue's order, by namespace and name.
+
+    Of a Kueue without the visibility API, it is the order of the Workloads.
+    """
     answered = request(api, "GET", f"{VISIBILITY}/{queue}/pendingworkloads")
-    items = answered.body.get("items") or [] if answered.code < 400 else []
+    if answered.code >= 400:
+        workloads, local_queues = (list_objects(api, f"{KUEUE}/{kind}") for kind in ("workloads", "localqueues"))
+        return list(in_order(workloads, local_queues, queue))
+    items = answered.body.get("items") or []
     ordered = sorted(items, key=lambda item: int(item.get("positionInClusterQueue") or 0))
     return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in ordered]
 

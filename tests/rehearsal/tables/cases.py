@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
 from gke_ai.forecast.snapshot.format import shift
 from tests.rehearsal.fates import conditions
 from tests.rehearsal.tables.decisions import Decision, admission, is_preempted, preemption
@@ -110,9 +110,11 @@ class TableCase:
 
 
 @cache
-def cases() -> tuple[TableCase, ...]:
-    """The cases of the compared tables."""
-    chosen = [table for table in sorted(tables(), key=lambda table: str(table["test"])) if table["test"] in COMPARED]
+def cases(release: str = KUEUE_VERSION) -> tuple[TableCase, ...]:
+    """The cases of the compared tables of a release."""
+    chosen = [
+        table for table in sorted(tables(release), key=lambda table: str(table["test"])) if table["test"] in COMPARED
+    ]
     numbered = enumerate((table, name) for table in chosen for name in sorted(table["cases"]))
     return tuple(_Reader(f"t{number:03}", table, name).case() for number, (table, name) in numbered)
 

@@ -19,6 +19,7 @@ import yaml
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.queues.kueue import NAMESPACE
+from gke_ai.components.queues.kueue_chart import manager_configuration
 from gke_ai.forecast.rehearse.ownership import managed_fields
 from gke_ai.forecast.rehearse.restore import wait_for_queues, wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -79,7 +80,9 @@ def configure(place: Place, configuration: Configuration) -> None:
         content = {
             key: value for key, value in yaml.safe_load(text).items() if key not in ("fairSharing", "featureGates")
         }
-        changed = yaml.safe_dump({**content, **configuration.sections()})
+        sections = configuration.sections()
+        own = manager_configuration((), False, 0, place.release).get("featureGates", {})
+        changed = yaml.safe_dump({**content, **sections, "featureGates": {**own, **sections.get("featureGates", {})}})
         cluster.send("PATCH", CONFIGURATION, json={"data": {file: changed}}, headers=MERGE)
 
 

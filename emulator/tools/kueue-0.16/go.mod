@@ -1,4 +1,4 @@
-module gke-ai/tools/previous
+module gke-ai/tools/kueue-0.16
 
 go 1.26.0
 

@@ -1,0 +1,123 @@
+"""Only here: a rehearsal of a cluster with an earlier Kueue runs that release, or says what differs from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from emulator.go_build import sources
+from emulator.toolchain import BY_NAME
+from gke_ai.catalog.kueue import FRAMEWORKS, RELEASES, tool
+from gke_ai.catalog.kueue_releases import gates
+from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
+from gke_ai.forecast.forecast import read
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, begun, eventually, settled
+from tests.cluster.test_existing_kueue import config, install, settings
+from tests.cluster.test_mixed import admitted
+from tests.rehearsal.changes import changes, judged, objects, rehearsed, running
+
+CHANGE = next(change for change in changes() if change.name == "server-scaled-up-takes-back-a-borrowed-gpu")
+# A version that the emulator does not have, and a gate that no earlier one has.
+BETWEEN, GATE = "0.17.1", "ShortWorkloadNames"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_listed_gates_are_those_of_the_release(release: str) -> None:
+    module = BY_NAME[tool(release)].module
+    text = (sources(module, "sigs.k8s.io/kueue") / "pkg/features/kube_features.go").read_text()
+    assert gates(release) == set(re.findall(r"^\t(\w+): \{$", text, re.M))
+
+
+@pytest.fixture(scope="module")
+def snapshot_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the snapshot of a cluster that runs a release."""
+    taken: dict[str, Path] = {}
+
+    def snapshot(release: str) -> Path:
+        if release not in taken:
+            with running(CHANGE.base, tmp_path_factory.mktemp("base"), release) as file:
+                taken[release] = file
+        return taken[release]
+
+    return snapshot
+
+
+def controllers(folder: Path) -> dict[str, str]:
+    """The Kueue of the base that the rehearsal in a folder kept."""
+    (file,) = (folder / "state" / "rehearsal-base").glob("*/rehearsed/base.yaml")
+    kueue: dict[str, str] = yaml.safe_load(file.read_text())["kueue"]
+    return kueue
+
+
+# The pinned release is rehearsed by tests/cluster/test_manifests.py.
+@pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
+def test_a_rehearsal_runs_the_release_of_the_cluster(
+    release: str, snapshot_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    snapshot = snapshot_of(release)
+    assert json.loads(snapshot.read_text())["kueueVersion"] == release
+    forecast, printed = rehearsed(CHANGE, tmp_path, snapshot)
+    assert list(judged(CHANGE, forecast, printed)) == [], CHANGE.because
+    assert controllers(tmp_path)["release"] == release
+    assert forecast
+    assert [note for note in forecast.notes if "Kueue" in note] == []
+
+
+def test_a_release_that_the_emulator_lacks_takes_the_nearest_lower_one_and_says_what_differs(
+    snapshot_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    content = json.loads(snapshot_of("0.16.2").read_text())
+    content |= {"kueueVersion": BETWEEN, "kueue": {**content["kueue"], "featureGates": {GATE: True}}}
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps(content))
+    forecast, printed = rehearsed(CHANGE, tmp_path, file)
+    assert list(judged(CHANGE, forecast, printed)) == [], CHANGE.because
+    assert controllers(tmp_path)["release"] == "0.16.2"
+    assert forecast
+    notes = "\n".join(forecast.notes)
+    assert f"The cluster runs Kueue {BETWEEN}, which the emulator does not have. The rehearsal runs 0.16.2." in notes
+    assert "New in 0.17: the annotation priority-boost" in notes
+    assert f"lacks feature gates of the cluster, which are left out: {GATE}." in notes
+
+
+@pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
+def test_a_rehearsal_beside_a_kueue_of_somebody_else_runs_its_release(release: str, tmp_path: Path) -> None:
+    with fresh() as emulator:
+        stated = config(emulator)
+        begun(emulator, stated)
+        emulator.run("--tools", tool(release), "true")
+        install(emulator, settings(release, integrations={"frameworks": [*FRAMEWORKS.values()]}), release)
+        emulator.make("up", stated)
+        eventually(lambda: len(admitted(emulator, "Pod")) == len(admitted(emulator, "Job")) == 1, "both are admitted")
+        settled(emulator)
+        output = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
+        content = yaml.safe_load(stated.read_text())
+        content["config"]["gke-ai:serving"][0]["replicas"] = 2
+        file, changed, out = (tmp_path / name for name in ("snapshot.json", "changed.yaml", "out.json"))
+        file.write_text(output[output.index("{") :])
+        changed.write_text(yaml.safe_dump(content))
+        rehearse = ("gke-ai", "rehearse", "--stack", emulator.stack, "--base", str(stated), "--config", str(changed))
+        printed = emulator.run(*rehearse, "--snapshot", str(file), "--json", str(out))
+    assert f"look for Kueue {release}, or build it once" in printed
+    forecast = read(out)
+    assert not forecast.refused
+    assert [(server.wanted_before, server.wanted_after) for server in forecast.servers] == [(1, 2)]
+
+
+@pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
+def test_without_the_visibility_api_the_order_is_that_of_the_workloads(
+    release: str, snapshot_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run = next(item for item in objects({"job mine": {"queue": "train", "priority": "low"}}) if item["kind"] == "Job")
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    asked = ("gke-ai", "when", "--snapshot", str(snapshot_of(release)), str(tmp_path / "run.yaml"))
+    printed = Emulator(tmp_path / "state").run("--tools", "all", *asked)
+    assert "1 waiting run of its queue is ahead of it." in printed
+    assert "team/job/later" in printed
+    assert ("does not show its order here" in printed) is (release == "0.16.2")
