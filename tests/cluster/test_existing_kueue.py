@@ -14,8 +14,6 @@ from gke_ai.catalog.kueue import FRAMEWORKS
 from gke_ai.catalog.versions import KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.forecast.forecast import read as read_forecast
-from gke_ai.kube.client import client_of
-from gke_ai.ops.from_cluster import describe
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
 from tests.cluster.test_convergence import section
@@ -175,13 +173,15 @@ def test_a_preview_refuses_what_it_lacks_and_what_the_kueue_can_not_do(shared: E
     assert "never retrieved" not in output
 
 
-def test_a_first_preview_of_what_is_there_changes_nothing(shared: Emulator) -> None:
-    found = describe(client_of(shared.certified(), 1))
-    assert [queue["name"] for queue in found.queues["localQueues"]] == ["lq"]
-    assert [flavor["name"] for flavor in found.queues["flavors"]] == ["l4"]
-    keys = {"gke-ai:cluster": CLUSTER, "gke-ai:queues": dict(found.queues)}
-    file = shared.state / "found.yaml"
-    file.write_text(yaml.safe_dump({"config": keys}))
+def test_a_first_preview_of_what_init_finds_changes_nothing(shared: Emulator) -> None:
+    folder, place = shared.state / "own", "--project emulator-project --region us-central1 --cluster shared"
+    context = yaml.safe_load(Path(shared.kubeconfig()).read_text())["current-context"]
+    init = f"KUBECONFIG={shared.kubeconfig()} gke-ai init {folder} --from-cluster {context} {place}"
+    assert "Cluster queue" not in shared.run("sh", "-c", init)
+    file = folder / "Pulumi.dev.yaml"
+    queues = yaml.safe_load(file.read_text())["config"]["gke-ai:queues"]
+    assert [queue["name"] for queue in queues["localQueues"]] == ["lq"]
+    assert [flavor["name"] for flavor in queues["flavors"]] == ["l4"]
     shared.prepare(file)
     shared.run("pulumi", "stack", "init", shared.stack)
     planned = shared.planned()

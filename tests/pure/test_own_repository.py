@@ -14,6 +14,7 @@ import yaml
 
 from gke_ai.catalog.versions import KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.ops.configuration_file import read_configuration, resolve
+from gke_ai.ops.from_cluster import Described
 from gke_ai.ops.repository import template, upgrade
 from gke_ai.ops.repository.template import RECORD, digest
 from gke_ai.terminal import Stop
@@ -44,6 +45,50 @@ def recorded(folder: Path, **texts: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------- init
+CONTEXT = "gke_my-project_europe-west4-a_shared"
+
+
+def from_cluster(found: Described, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
+    """Runs `init --from-cluster` on a cluster that is described so."""
+    monkeypatch.setattr("gke_ai.ops.stack.client_of_context", lambda *_: None)
+    monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: found)
+    gke_ai("init", *arguments)
+
+
+def test_init_names_what_a_cluster_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queues = {"kueue": "existing", "flavors": [{"name": "l4", "mode": "existing", "accelerator": "nvidia-l4"}]}
+    found = Described(queues, ("Flavor tas: it has a topology.",))
+    from_cluster(found, monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT)
+    config = read_configuration(tmp_path / "own" / "Pulumi.dev.yaml")["config"]
+    assert (config["gcp:project"], config["gcp:region"]) == ("my-project", "europe-west4")
+    cluster = resolve(config).cluster
+    assert (cluster.name, cluster.location, cluster.mode) == ("shared", "europe-west4-a", "existing")
+    assert config["gke-ai:queues"] == queues
+    assert "Left out: Flavor tas: it has a topology." in capsys.readouterr().out
+
+
+def test_init_writes_nothing_for_a_cluster_without_a_kueue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Stop, match=r"The cluster has no Kueue\. Nothing was written\. Leave --from-cluster out"):
+        from_cluster(
+            Described({}, ("The cluster has no Kueue.",)), monkeypatch, tmp_path / "own", "--from-cluster", CONTEXT
+        )
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from-cluster", "kind", "--project", "p"], r"does not say where its cluster is.*State --region"),
+        (["--from-cluster", CONTEXT, "--team", "vision"], "creates nothing, so --team has no effect"),
+    ],
+)
+def test_init_from_a_cluster_refuses(arguments: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match=message):
+        gke_ai("init", tmp_path / "own", *arguments)
+
+
 def test_a_repository_depends_on_the_package_by_its_version(repository: Path) -> None:
     texts = written(repository)
     assert texts.keys() == FILES

@@ -25,6 +25,15 @@ QUESTIONS = (
 )
 
 
+class Place(NamedTuple):
+    """Where an existing cluster is."""
+
+    project: str
+    region: str
+    """Region or zone."""
+    cluster: str
+
+
 @dataclass(frozen=True)
 class Answers:
     """The answers, one for each question."""

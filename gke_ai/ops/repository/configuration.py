@@ -9,12 +9,17 @@ import yaml
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.zones import region_of
 from gke_ai.ops.configuration_file import resolve
-from gke_ai.ops.repository.answers import NEW, Answers
+from gke_ai.ops.repository.answers import NEW, Answers, Place
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop
 
 NEW_CLUSTER = "ai-dev"
+_BESIDE = """\
+# The stack dev: what the cluster has, by name. It creates nothing: add workloads, or pools and queues of its own.
+# Every key: docs/settings of gke-ai.
+"""
 _HEAD = """\
 # The stack dev: a cluster, a pool of GPUs that is empty until a workload needs it, and a queue for the first team.
 # Every key: docs/settings of gke-ai. A team's members: gke-ai:tenants[0].members, such as group:research@example.com.
@@ -51,9 +56,21 @@ def configuration(answers: Answers) -> dict[str, object]:
     }
 
 
+def beside(place: Place, queues: Mapping[str, object]) -> dict[str, object]:
+    """Returns the keys of a configuration that uses what a cluster has by name, and creates nothing."""
+    return {
+        "gcp:project": place.project,
+        "gcp:region": region_of(place.region),
+        "gke-ai:policies": "advisory",
+        "gke-ai:cluster": {"name": place.cluster, "mode": "existing", "location": place.region},
+        "gke-ai:queues": dict(queues),
+    }
+
+
 def written(config: Mapping[str, object]) -> str:
     """Returns the text of a configuration file. Stops if its reader refuses it, with every mistake."""
-    text = _HEAD + yaml.safe_dump({"config": dict(config)}, sort_keys=False, default_flow_style=None, width=120)
+    head = _HEAD if "gke-ai:tenants" in config else _BESIDE
+    text = head + yaml.safe_dump({"config": dict(config)}, sort_keys=False, default_flow_style=None, width=120)
     try:
         (content,) = read(text, Reader.PULUMI)
         resolve(content["config"])

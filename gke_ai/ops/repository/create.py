@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gke_ai.emulation import RUN
+from gke_ai.ops.from_cluster import describe
 from gke_ai.ops.repository import configuration, template
-from gke_ai.ops.repository.answers import Answers
+from gke_ai.ops.repository.answers import Answers, Place
 from gke_ai.terminal import Stop
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
 
 STACK = "dev"
 
@@ -18,8 +23,24 @@ STACK = "dev"
 def init(folder: Path, answers: Answers) -> None:
     """Writes a repository with a stack from answers, and prints the next steps."""
     write(folder, configuration.configuration(answers))
+    _print_next(folder, next_steps(folder))
+
+
+def init_beside(folder: Path, place: Place, api: ApiClient) -> None:
+    """Writes a repository with a stack for a cluster that has a Kueue, and prints what it leaves out."""
+    found = describe(api)
+    if not found.queues:
+        raise Stop(f"{' '.join(found.left_out)} Nothing was written. Leave --from-cluster out: the stack installs one.")
+    write(folder, configuration.beside(place, found.queues))
+    for line in found.left_out:
+        print(f"Left out: {line}")
+    doctor = f"gke-ai doctor --stack {STACK}     # what is missing"
+    _print_next(folder, [*in_folder(folder), doctor, f"gke-ai preview --stack {STACK}    # creates nothing"])
+
+
+def _print_next(folder: Path, steps: Iterable[str]) -> None:
     print(f"Written: {folder}\nNext:")
-    for step in next_steps(folder):
+    for step in steps:
         print(f"  {step}")
 
 
@@ -54,11 +75,16 @@ def is_taken(folder: Path, name: str) -> bool:
 
 def next_steps(folder: Path) -> Iterator[str]:
     """Yields the commands that follow."""
-    if folder != Path.cwd():
-        yield f"cd {shlex.quote(str(folder))}"
-    yield "git init --initial-branch main && git add . && git commit --message 'Begin with gke-ai init'"
+    yield from in_folder(folder)
     if not RUN.is_file():
         yield "python -m pip install --requirement requirements-emulator.txt    # the emulator"
     yield f"gke-ai up --emulator --stack {STACK}    # this machine, without a cloud account"
     yield f"gke-ai rehearse --stack {STACK}         # after an edit of Pulumi.{STACK}.yaml: what it does in the queue"
     yield f"gke-ai doctor --stack {STACK}           # what is missing for Google Cloud"
+
+
+def in_folder(folder: Path) -> Iterator[str]:
+    """Yields the commands that begin a repository in a folder."""
+    if folder != Path.cwd():
+        yield f"cd {shlex.quote(str(folder))}"
+    yield "git init --initial-branch main && git add . && git commit --message 'Begin with gke-ai init'"
