@@ -36,7 +36,7 @@ PARTS: Mapping[str, Part] = {
             "tests/pure/test_hostile_input.py",
         )
     ),
-    "releases": Part((*nightly("kueue_releases", "queue_upgrade"), *cluster("kueue_tables"))),
+    "releases": Part((*nightly("kueue_releases", "queue_upgrade"), *cluster("existing_kueue", "kueue_tables"))),
     "rollouts": Part(cluster("canary", "environments", "model_cache", "pool_change", "training_job")),
     "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "verify", "vllm_autoscaling")),
     "emulator": Part(("emulator/tests/test_spare.py", "emulator/tests/test_upgrade.py")),

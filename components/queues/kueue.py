@@ -151,6 +151,7 @@ class KueueStack(Component):
         }
         queued = {flavor.name for flavor in flavors if flavor.queued_resource}
         for queue in cluster_queues:
+            created = [resource_flavors[quota.flavor] for quota in queue.flavors if quota.flavor in resource_flavors]
             k8s.apiextensions.CustomResource(
                 queue.name,
                 api_version=KUEUE_API,
@@ -160,14 +161,7 @@ class KueueStack(Component):
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor while a queue uses it.
-                    depends_on=[
-                        *(*ready, *checks),
-                        *(
-                            resource_flavors[quota.flavor]
-                            for quota in queue.flavors
-                            if quota.flavor in resource_flavors
-                        ),
-                    ],
+                    depends_on=[*ready, *checks, *created],
                     hooks=hook,
                 ),
             )

@@ -108,7 +108,7 @@ def commands(page: Page) -> Iterator[str]:
 
 def _verb(text: str) -> str:
     """What is wrong with a verb of `gke-ai` and its options, if anything."""
-    name, *words = text.split()
+    name, *words = text.partition(" -- ")[0].split()  # what follows is the command of a container
     if name.isupper() or name.startswith("-"):
         return ""
     if name not in gke_ai.commands:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.kueue import FRAMEWORKS
-from gke_ai.catalog.versions import KUEUE_CHART, KUEUE_VERSION
+from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.forecast.forecast import read as read_forecast
 from tests.cluster.conftest import fresh
@@ -61,7 +61,7 @@ value: 30
 """
 
 
-def settings(*frameworks: str, seconds: int, release: str = KUEUE_VERSION) -> dict[str, Any]:
+def settings(release: str, *frameworks: str, seconds: int) -> dict[str, Any]:
     """Values of Kueue's chart of an owner with habits of their own, as in the manifests of Kueue."""
     manager = manager_configuration(["llm"], False, seconds, release) | {
         "manageJobsWithoutQueueName": True,
@@ -72,7 +72,7 @@ def settings(*frameworks: str, seconds: int, release: str = KUEUE_VERSION) -> di
     return chart_values(release, 1, manager)
 
 
-def install(emulator: Emulator, values: dict[str, Any], release: str = KUEUE_VERSION) -> None:
+def install(emulator: Emulator, release: str, values: dict[str, Any]) -> None:
     """Installs or changes the Kueue of the cluster, as its owner does."""
     chart = emulator.run("chart", KUEUE_CHART, release).strip()
     file = emulator.state / "values.yaml"
@@ -99,12 +99,22 @@ def of_the_owner(emulator: Emulator) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(
+    scope="module",
+    params=[KUEUE_VERSION, *(pytest.param(earlier, marks=pytest.mark.nightly) for earlier in EARLIER_KUEUE_VERSIONS)],
+)
+def release(request: pytest.FixtureRequest) -> str:
+    """The release of the Kueue that the cluster has."""
+    version: str = request.param
+    return version
+
+
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Emulator]:
+def shared(release: str) -> Iterator[Emulator]:
     """A cluster of somebody else with a Kueue that queues no pods. The tests below use it in order."""
     with fresh() as emulator:
         begun(emulator, configure(emulator, {"kueue": "existing"}))
-        install(emulator, settings("batch/job", seconds=300))
+        install(emulator, release, settings(release, "batch/job", seconds=300))
         file = emulator.state / "owners.yaml"
         file.write_text(OWNERS)
         apply = f"kubectl --kubeconfig {emulator.kubeconfig()} apply -f {file}"
@@ -138,33 +148,14 @@ def config(emulator: Emulator) -> Path:
     return configure(emulator, own, training=[{**section("training")[0], "queue": "runs"}])
 
 
-def rehearse(emulator: Emulator) -> None:
-    """Assert that a rehearsal has the Kueue and the objects of the owner, from a snapshot."""
-    output = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
-    text = output[output.index("{") :]
-    taken, file, out = json.loads(text), emulator.state / "snapshot.json", emulator.state / "out.json"
-    assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (KUEUE_VERSION, True)
-    file.write_text(text)
-    base = config(emulator)
-    content = yaml.safe_load(base.read_text())
-    content["config"]["gke-ai:serving"][0]["replicas"] = 2
-    changed = emulator.state / "changed.yaml"
-    changed.write_text(yaml.safe_dump(content))
-    sides = ("--base", str(base), "--config", str(changed), "--snapshot", str(file), "--json", str(out))
-    output = emulator.run("gke-ai", "rehearse", "--stack", emulator.stack, *sides)
-    assert "scales tgi-gemma-deployment from 1 to 2 replicas" in " ".join(output.split())
-    forecast = read_forecast(out)
-    assert not [note for note in forecast.notes if "configured otherwise" in note or "ResourceFlavor" in note]
-
-
-def test_a_preview_refuses_what_it_lacks_and_what_the_kueue_can_not_do(shared: Emulator) -> None:
+def test_a_preview_refuses_what_it_lacks_and_what_the_kueue_can_not_do(shared: Emulator, release: str) -> None:
     content = yaml.safe_load(config(shared).read_text())
     content["config"]["gke-ai:queues"]["localQueues"][0]["name"] = "team"
     content["config"]["gke-ai:serving"][0]["queue"] = "team"
     file = shared.state / "refused.yaml"
     file.write_text(yaml.safe_dump(content))
     output = shared.make("preview", file, fails=True)
-    place = f"gke-ai:queues.kueue: Kueue {KUEUE_VERSION} in namespace {NAMESPACE}"
+    place = f"gke-ai:queues.kueue: Kueue {release} in namespace {NAMESPACE}"
     assert f"{place} does not queue pod" in output
     assert f"{place} evicts workloads whose pods are not ready 300 s after admission" in output
     assert "gke-ai:queues.localQueues[0].name: the cluster has no local queue team in namespace llm" in output
@@ -183,23 +174,47 @@ def test_a_first_preview_of_what_init_finds_changes_nothing(shared: Emulator) ->
     assert [queue["name"] for queue in queues["localQueues"]] == ["lq"]
     assert [flavor["name"] for flavor in queues["flavors"]] == ["l4"]
     shared.prepare(file)
-    shared.run("pulumi", "stack", "init", shared.stack)
     planned = shared.planned()
     assert planned.keys() == {"create"}
     assert [name for name in planned["create"] if name.startswith("kubernetes:")] == []
 
 
-def test_a_stack_beside_it_serves_and_trains_and_leaves_it_as_it_was(shared: Emulator) -> None:
-    install(shared, settings(*FRAMEWORKS.values(), seconds=3600))
-    before, installed = Found(cloud_of(shared), objects_of(shared), CLUSTER["name"]), releases(shared)
-    owned = of_the_owner(shared)
+@pytest.fixture(scope="module")
+def before(shared: Emulator, release: str) -> tuple[Found, Any, dict[str, Any]]:
+    """What there is before the stack, with a Kueue that can do what the stack needs."""
+    install(shared, release, settings(release, *FRAMEWORKS.values(), seconds=3600))
+    return Found(cloud_of(shared), objects_of(shared), CLUSTER["name"]), releases(shared), of_the_owner(shared)
+
+
+def test_a_stack_beside_it_serves_and_trains(shared: Emulator, before: tuple[Found, Any, dict[str, Any]]) -> None:
     shared.make("up", config(shared))
     eventually(lambda: len(admitted(shared, "Pod")) == len(admitted(shared, "Job")) == 1, "both are admitted")
     settled(shared)
     queues = {workload["spec"]["queueName"] for workload in shared.get("workloads", "-n", "llm")}
     assert queues == {"lq", "runs"}
-    assert releases(shared) == installed
-    rehearse(shared)
+    assert releases(shared) == before[1]
+
+
+def test_a_rehearsal_has_the_kueue_and_the_objects_of_the_owner(shared: Emulator, release: str) -> None:
+    output = shared.run("gke-ai", "snapshot", "--stack", shared.stack)
+    text = output[output.index("{") :]
+    taken, file, out = json.loads(text), shared.state / "snapshot.json", shared.state / "out.json"
+    assert (taken["kueueVersion"], taken["kueue"]["manageJobsWithoutQueueName"]) == (release, True)
+    file.write_text(text)
+    base = config(shared)
+    content = yaml.safe_load(base.read_text())
+    content["config"]["gke-ai:serving"][0]["replicas"] = 2
+    changed = shared.state / "changed.yaml"
+    changed.write_text(yaml.safe_dump(content))
+    sides = ("--base", str(base), "--config", str(changed), "--snapshot", str(file), "--json", str(out))
+    output = shared.run("gke-ai", "rehearse", "--stack", shared.stack, *sides)
+    assert "scales tgi-gemma-deployment from 1 to 2 replicas" in " ".join(output.split())
+    forecast = read_forecast(out)
+    assert not [note for note in forecast.notes if "configured otherwise" in note or "ResourceFlavor" in note]
+
+
+def test_down_leaves_it_as_it_was(shared: Emulator, before: tuple[Found, Any, dict[str, Any]]) -> None:
+    found, installed, owned = before
     shared.make("down")
-    gone(shared, before)
+    gone(shared, found)
     assert (releases(shared), of_the_owner(shared)) == (installed, owned)

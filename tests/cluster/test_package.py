@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from emulator.paths import CACHE
+from emulator.tests import spares
 from gke_ai.catalog.versions import PROJECT_VERSION
-from tests.cluster import conftest
 from tests.cluster.emulator import ROOT, Emulator
 from tests.repository import copy_to
 
@@ -172,9 +172,7 @@ def test_a_repository_of_ones_own_is_deployed_rehearsed_and_deleted(own: OwnRepo
     shutil.copytree(own.wheels, own.folder / "wheels", dirs_exist_ok=True)
     own.pip("--requirement", "requirements-emulator.txt")
     state = own.folder / ".local"
-    state.mkdir(mode=0o700, exist_ok=True)
-    for opened in conftest._spares:
-        (state / "spare").symlink_to(opened)
+    spares.give(state)
     own.run("git", "init", "--quiet", "--initial-branch", "main")
     own.run("git", "add", ".")
     assert ".local" not in own.run("git", "status", "--short")

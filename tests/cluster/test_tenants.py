@@ -946,6 +946,7 @@ def test_only_the_platform_writes_what_the_stack_publishes(team_a: Credential) -
 
 @pytest.mark.usefixtures("at_work")
 def test_a_member_submits_a_run_that_is_preempted_and_resumes(ask: Ask, shared: Emulator, team_a: Credential) -> None:
+    team_a.change("Deployment", "server/scale", {"spec": {"replicas": 0}})
     (manifest,) = yaml.safe_load_all(ask(SUBMIT, "--dry-run"))
     assert submitted(team_a, "first") == []
     assert "is submitted to queue queue-of-team-a" in ask(SUBMIT)
@@ -962,7 +963,7 @@ def test_a_member_submits_a_run_that_is_preempted_and_resumes(ask: Ask, shared: 
     assert f"JobSet team-a/{name}: Started, 1 of 1 pods run, 0 restarts" in ask(LOGS)
 
     team_a.delete("JobSet", "slices")  # of the quota of JobSets
-    ask(run_in_file(shared, resources={"cpu": 20, "memory": "8Gi"}))
+    ask(run_in_file(shared, pods=2))
     eventually(lambda: "evicted: preempted" in ask(DESCRIBE), "the run is preempted")
     assert re.search(r"place \d of \d in the queue", ask(DESCRIBE))
     urgent = ["gke-ai", "cancel", "urgent", "--namespace", "team-a"]
@@ -986,7 +987,10 @@ def test_a_run_is_followed_until_ctrl_c(shared: Emulator, kubeconfig: Path, team
     process = shared.start(*command[:at], "--kubeconfig", str(kubeconfig), *command[at:])
     assert process.stdout
     lines = iter(process.stdout.readline, "")
-    assert any("1 of 1 pods run on" in line for line in lines)
+    shown = []
+    while "1 of 1 pods run on" not in "".join(shown[-1:]):
+        shown.append(next(lines, ""))
+        assert shown[-1], shown
     process.send_signal(signal.SIGINT)
     assert "Detached. The run goes on." in process.communicate()[0]
     assert process.returncode == 0

@@ -252,6 +252,14 @@ def test_a_kept_base_belongs_to_the_measurements_that_its_configuration_names(tm
     assert prepared.key("prod", config) != before
 
 
+def test_a_kept_base_belongs_to_the_program_of_its_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = written(tmp_path / "config.yaml", size=1)
+    monkeypatch.setattr(prepared, "ROOT", tmp_path)
+    of_manifests = prepared.key("prod", config)
+    (tmp_path / "__main__.py").write_text("mine\n")
+    assert prepared.key("prod", config) != of_manifests
+
+
 def test_a_kept_base_belongs_to_all_that_its_program_imports_and_its_pods_run() -> None:
     needed = set[str]()
     folders = ["__main__"]

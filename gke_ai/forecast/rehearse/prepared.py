@@ -59,8 +59,9 @@ def key(stack: str, config: Path, setup: Mapping[str, Any] | None = None) -> str
     `setup` is what its cluster has before it.
     """
     measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
-    program, others = (ROOT / "__main__.py").read_text(), json.dumps(setup or {}, sort_keys=True)
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{others}{program}".encode())
+    program = ROOT / "__main__.py"  # a folder of manifests has none
+    own, others = program.read_text() if program.is_file() else "", json.dumps(setup or {}, sort_keys=True)
+    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{others}{own}".encode())
     for source in SOURCES:
         path = PACKAGES / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

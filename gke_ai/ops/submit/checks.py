@@ -79,7 +79,8 @@ def _ask(
         queued = pool.submit(member.queue_problem, queue) if queue else None
         tries = [pool.submit(member.refusal, item) for item in objects] if complete else []
         found = [*problems, rights.result(), *([queued.result()] if queued else [])]
-        refusals = [] if rights.result() else [attempt.result() for attempt in tries]
+        # An object that exists already would count twice against the quota of the namespace.
+        refusals = [] if rights.result() or existing.result() else [attempt.result() for attempt in tries]
     missing, left_out = check.result()
     found += [*(f"the cluster refuses it: {text}" for text in refusals if text), *missing]
     return Checked(objects if complete else (), [text for text in found if text], left_out, existing.result())
