@@ -12,6 +12,7 @@ import shutil
 import sys
 
 from emulator import cluster, paths
+from emulator.cluster import processes
 
 MARKS = ("clusters", "backend", "cloud", "pulumi")
 
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     if paths.STATE.exists() and not any((paths.STATE / mark).exists() for mark in MARKS):
         print(f"{paths.STATE} is not the state of an emulator. Nothing was deleted.", file=sys.stderr)
         return 2
+    # An update that goes on after its engine was killed would create its cluster once more.
+    processes.end_commands(paths.STATE, paths.CACHE / "tools")
     for folder in paths.CLUSTERS.glob("[!.]*"):
         cluster.delete(folder.name)
     shutil.rmtree(paths.STATE, ignore_errors=True)

@@ -27,7 +27,7 @@ def nightly(*names: str) -> tuple[str, ...]:
 
 
 PARTS: Mapping[str, Part] = {
-    "kills": Part(cluster("convergence", "examples", "jetstream", "token"), "worksteal"),
+    "kills": Part(cluster("convergence", "examples", "jetstream", "token", "trial"), "worksteal"),
     "changes": Part(nightly("rehearsed_changes"), "worksteal"),
     "forecasts": Part(
         (

@@ -52,7 +52,7 @@ class RunComponent(Component):
 
     def create_job(self, job: Object, opts: pulumi.ResourceOptions) -> None:
         """The Job."""
-        metadata = {**job["metadata"], "annotations": {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}}
+        metadata: Any = {**job["metadata"], "annotations": {**SKIP_AWAIT, **job["metadata"].get("annotations", {})}}
         name = metadata["name"]
         created = k8s.batch.v1.Job(f"{metadata['namespace']}/{name}", metadata=metadata, spec=job["spec"], opts=opts)
         self.job_name = created.metadata.name.apply(lambda known: known or name)

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from pathlib import Path
 
 from emulator.polling import poll_until
@@ -151,6 +151,38 @@ def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> No
         ]
 
     _end_all(folder, marked, timeout)
+
+
+def end_commands(state: Path, programs: Path, timeout: float = 20) -> None:
+    """Ends what runs on a state by programs below a folder, except this process and those that started it."""
+    mark, own = f"GKE_AI_STATE={state}".encode(), {os.getpid(), *_parents(os.getpid())}
+
+    def none_left() -> bool:
+        ids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) not in own]
+        left = [pid for pid in ids if _has_mark(pid, [mark]) and _runs_below(pid, programs)]
+        for pid in left:
+            _kill(pid, [mark])
+        return not left
+
+    poll_until(none_left, timeout, pause=0)
+
+
+def _runs_below(pid: int, programs: Path) -> bool:
+    """Whether a process runs a program below a folder, as its executable or as a word of its command."""
+    try:
+        executable = os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return False
+    return executable.startswith(f"{programs}/") or f"{programs}/".encode() in b" ".join(command(pid))
+
+
+def _parents(pid: int) -> Iterator[int]:
+    """The processes that started a process, from its parent on."""
+    status = b"\n".join(_words_of(pid, "status"))
+    words = status.partition(b"PPid:")[2].split(None, 1)
+    if words and (parent := int(words[0])):
+        yield parent
+        yield from _parents(parent)
 
 
 def _end_all(folder: Path, find: Callable[[], list[int]], timeout: float) -> None:

@@ -1,7 +1,7 @@
 """A folder of spare control planes for the tests of one process: see emulator/cluster/spare.py.
 
 `python -m emulator.tests.spares PID FOLDER` ends the control planes as soon as the process PID has ended, also by
-SIGKILL.
+SIGKILL, and the clusters that still use them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def folder() -> Iterator[Path]:
 def give(state: Path) -> None:
     """Lets the clusters of a state folder use the control planes of this process, which end with it."""
     state.mkdir(parents=True, exist_ok=True)
-    (state / "spare").symlink_to(_of_this_process())
+    spares = _of_this_process()
+    (state / "spare").symlink_to(spares)
+    (spares / state.name).symlink_to(state)
 
 
 @functools.cache
@@ -50,12 +52,15 @@ def _of_this_process() -> Path:
 
 
 def end(spares: Path) -> None:
-    """Ends every control plane in the folder, and deletes it."""
+    """Ends every control plane in the folder, the clusters of states that a killed process left, and deletes both."""
     # Here, because the guard of a process that ends regularly never needs it.
     from emulator.cluster import processes
 
-    for slot in spares.glob("*"):
-        processes.end(slot / "clusters" / "spare")
+    for kept in spares.glob("*"):
+        for cluster in (*kept.glob("clusters/*"), *kept.glob("rehearsal/clusters/*")):
+            processes.end(cluster.resolve())
+        if kept.is_symlink():
+            shutil.rmtree(kept.resolve(), ignore_errors=True)
     shutil.rmtree(spares, ignore_errors=True)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +38,21 @@ def test_a_port_on_which_a_program_listens_is_not_used(monkeypatch: pytest.Monke
             monkeypatch.setattr(processes, "_returned", [])
             assert processes.free_ports(1) == [free]
             monkeypatch.undo()
+
+
+def test_a_discarded_state_has_no_command_left_but_the_shells_of_its_user(tmp_path: Path) -> None:
+    def start(state: Path, *command: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env={**os.environ, "GKE_AI_STATE": str(state)}, start_new_session=True)
+
+    programs = Path(sys.executable).parent
+    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
+    command, other = start(tmp_path, *sleeps), start(tmp_path / "other", *sleeps)
+    shell = start(tmp_path, "sleep", "60")
+    try:
+        processes.end_commands(tmp_path, programs)
+        assert command.wait(10) != 0
+        assert (other.poll(), shell.poll()) == (None, None)
+    finally:
+        for left in (command, other, shell):
+            left.kill()
+            left.wait()

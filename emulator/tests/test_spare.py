@@ -218,21 +218,24 @@ def test_a_control_plane_that_does_not_work_is_never_taken(slots: Path, monkeypa
     assert list(slots.iterdir()) == []
 
 
-def test_a_killed_process_leaves_no_control_plane(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_control_plane_and_no_cluster(tmp_path: Path) -> None:
+    state = tmp_path / "used"
     program = (
-        "import subprocess, sys, time; from emulator.tests import spares; from emulator.cluster import processes\n"
-        "with spares.folder() as opened:\n"
-        "    plane = opened / 'slot' / 'clusters' / 'spare'; plane.mkdir(parents=True)\n"
-        "    subprocess.Popen(['sleep', '600'], env=processes.environment(plane))\n"
-        "    print(opened, flush=True); time.sleep(600)\n"
+        "import pathlib, subprocess, sys, time\n"
+        "from emulator.cluster import processes; from emulator.tests import spares\n"
+        f"state = pathlib.Path({str(state)!r}); spares.give(state); opened = (state / 'spare').resolve()\n"
+        "for plane in (opened / 'slot' / 'clusters' / 'spare', state / 'clusters' / 'dev'):\n"
+        "    plane.mkdir(parents=True); subprocess.Popen(['sleep', '600'], env=processes.environment(plane))\n"
+        "print(opened, flush=True); time.sleep(600)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(paths.ROOT), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", program]
     with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         opened = Path(process.stdout.readline().strip())
-        plane = opened / "slot" / "clusters" / "spare"
-        assert len(processes.of(plane)) == 1
+        planes = (opened / "slot" / "clusters" / "spare", state / "clusters" / "dev")
+        assert [len(processes.of(plane)) for plane in planes] == [1, 1]
         process.kill()
     eventually(lambda: not opened.exists(), "the folder is gone")
-    assert processes.of(plane) == []
+    assert [processes.of(plane) for plane in planes] == [[], []]
+    assert not state.exists()

@@ -51,7 +51,7 @@ def clean(emulator: Emulator) -> None:
     until_none(emulator.processes, "no process of the emulator is left")
     scratch = Emulator(emulator.state / "rehearsal")
     until_none(scratch.processes, "no process of the scratch emulator is left")
-    assert not scratch.state.exists()
+    assert not scratch.state.exists(), [*map(str, scratch.state.rglob("*"))]
     assert emulator.run("pulumi", "stack", "ls", "--json").strip() == "[]"
 
 

@@ -962,7 +962,9 @@ def test_a_member_submits_a_run_that_is_preempted_and_resumes(ask: Ask, shared: 
     assert f"team-a/{name}" in ask(["gke-ai", "runs", "--namespace", "team-a"])
     assert f"JobSet team-a/{name}: Started, 1 of 1 pods run, 0 restarts" in ask(LOGS)
 
-    team_a.delete("JobSet", "slices")  # of the quota of JobSets
+    team_a.delete("JobSet", "slices")
+    room = jobset(spec(None), None, name="room")
+    eventually(lambda: team_a.create(room, try_only=True).status == 201, "the quota has room for a JobSet")
     ask(run_in_file(shared, pods=2))
     eventually(lambda: "evicted: preempted" in ask(DESCRIBE), "the run is preempted")
     assert re.search(r"place \d of \d in the queue", ask(DESCRIBE))
@@ -987,7 +989,7 @@ def test_a_run_is_followed_until_ctrl_c(shared: Emulator, kubeconfig: Path, team
     process = shared.start(*command[:at], "--kubeconfig", str(kubeconfig), *command[at:])
     assert process.stdout
     lines = iter(process.stdout.readline, "")
-    shown = []
+    shown: list[str] = []
     while "1 of 1 pods run on" not in "".join(shown[-1:]):
         shown.append(next(lines, ""))
         assert shown[-1], shown

@@ -12,14 +12,10 @@ import yaml
 
 from emulator.go_build import sources
 from emulator.toolchain import BY_NAME
-from gke_ai.catalog.kueue import FRAMEWORKS, RELEASES, tool
+from gke_ai.catalog.kueue import RELEASES, tool
 from gke_ai.catalog.kueue_releases import gates
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
-from gke_ai.forecast.forecast import read
-from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, begun, eventually, settled
-from tests.cluster.test_existing_kueue import config, install, settings
-from tests.cluster.test_mixed import admitted
+from tests.cluster.emulator import Emulator
 from tests.rehearsal.changes import changes, judged, objects, rehearsed, running
 
 CHANGE = next(change for change in changes() if change.name == "server-scaled-up-takes-back-a-borrowed-gpu")
@@ -84,30 +80,6 @@ def test_a_release_that_the_emulator_lacks_takes_the_nearest_lower_one_and_says_
     assert f"The cluster runs Kueue {BETWEEN}, which the emulator does not have. The rehearsal runs 0.16.2." in notes
     assert "New in 0.17: the annotation priority-boost" in notes
     assert f"lacks feature gates of the cluster, which are left out: {GATE}." in notes
-
-
-@pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
-def test_a_rehearsal_beside_a_kueue_of_somebody_else_runs_its_release(release: str, tmp_path: Path) -> None:
-    with fresh() as emulator:
-        stated = config(emulator)
-        begun(emulator, stated)
-        emulator.run("--tools", tool(release), "true")
-        install(emulator, settings(release, integrations={"frameworks": [*FRAMEWORKS.values()]}), release)
-        emulator.make("up", stated)
-        eventually(lambda: len(admitted(emulator, "Pod")) == len(admitted(emulator, "Job")) == 1, "both are admitted")
-        settled(emulator)
-        output = emulator.run("gke-ai", "snapshot", "--stack", emulator.stack)
-        content = yaml.safe_load(stated.read_text())
-        content["config"]["gke-ai:serving"][0]["replicas"] = 2
-        file, changed, out = (tmp_path / name for name in ("snapshot.json", "changed.yaml", "out.json"))
-        file.write_text(output[output.index("{") :])
-        changed.write_text(yaml.safe_dump(content))
-        rehearse = ("gke-ai", "rehearse", "--stack", emulator.stack, "--base", str(stated), "--config", str(changed))
-        printed = emulator.run(*rehearse, "--snapshot", str(file), "--json", str(out))
-    assert f"look for Kueue {release}, or build it once" in printed
-    forecast = read(out)
-    assert not forecast.refused
-    assert [(server.wanted_before, server.wanted_after) for server in forecast.servers] == [(1, 2)]
 
 
 @pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)

@@ -9,13 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.forecast.rehearse import beside, plain
-from gke_ai.forecast.rehearse.scratch import Scratch
+from gke_ai.forecast.rehearse import beside
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.terminal import Stop
 from tests.mistakes import base
-
-SCRATCH = Scratch(Path("/nowhere"))
 
 
 def config(folder: Path, **sections: Any) -> Path:
@@ -48,8 +45,6 @@ def snapshot(**more: Any) -> Snapshot:
 def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_creates(tmp_path: Path) -> None:
     stack = beside.others(config(tmp_path), snapshot())
     assert stack is not None
-    created = beside.setup_of(SCRATCH, stack, None)["objects"]
-    assert [item["kind"] for item in created] == ["Namespace", "PriorityClass"], "without a snapshot"
     objects = [*beside._objects(stack, snapshot())]
     assert [(item["kind"], item["metadata"]["name"]) for item in objects] == [
         ("Namespace", "llm"),
@@ -67,22 +62,12 @@ def test_the_scratch_cluster_gets_what_the_stack_uses_and_nothing_that_it_create
     }
 
 
-def test_flavors_and_queues_of_others_need_a_snapshot(tmp_path: Path) -> None:
-    with pytest.raises(
-        Stop, match=r"a configuration does not say what they are\. Add the state of the cluster: --snap"
-    ):
+def test_the_kueue_of_somebody_else_needs_a_snapshot(tmp_path: Path) -> None:
+    with pytest.raises(Stop, match=r"gke-ai:queues\.kueue: it is somebody else's, .* --snapshot snapshot\.json"):
         beside.others(config(tmp_path), None)
-    queues = {**base("existing_kueue", "by_name")["queues"], "localQueues": [], "flavors": [], "clusterQueues": []}
-    assert beside.others(config(tmp_path, queues=queues, serving=[], training=[]), None) is not None
 
 
 def test_a_stack_that_expects_nothing_and_one_that_is_refused_get_nothing(tmp_path: Path) -> None:
     good = base("configuration")
     assert beside.others(config(tmp_path, cluster=good["cluster"], queues=good["queues"]), None) is None
     assert beside.others(config(tmp_path, gpuPool=[]), None) is None
-
-
-def test_a_version_that_is_not_built_here_is_noted() -> None:
-    (note,) = beside.version_note(snapshot(kueueVersion="0.17.0"))
-    assert note.startswith("The cluster runs Kueue 0.17.0, and the rehearsal ")
-    assert beside.version_note(snapshot(kueueVersion=plain.KUEUE_VERSIONS[0])) == beside.version_note(None) == []

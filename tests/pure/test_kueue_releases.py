@@ -12,10 +12,7 @@ from gke_ai.catalog.kueue import RELEASES, nearest, tool
 from gke_ai.catalog.kueue_releases import changes, gates
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import release
-from gke_ai.forecast.rehearse.scratch import Scratch
-from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.terminal import Stop
 from tests.snapshots import TAKEN
 
 
@@ -118,10 +115,3 @@ def test_a_base_installs_the_release_of_the_cluster(
         assert keys == {}
     else:
         assert keys == {"gke-ai:queues": {**queues, "kueueVersion": installed}}
-
-
-def test_a_rehearsal_of_somebody_elses_kueue_needs_a_snapshot(tmp_path: Path) -> None:
-    file = configuration(tmp_path, {"kueue": "existing"})
-    source = Configurations("prod", file, file, None, None, 60)
-    with pytest.raises(Stop, match=r"gke-ai:queues\.kueue: it is somebody else's, .* --snapshot snapshot\.json"):
-        source.bring_up(Scratch(tmp_path))

@@ -18,9 +18,9 @@ from click.testing import CliRunner
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.cli.verbs import gke_ai
-from gke_ai.kube.client import client_of
+from gke_ai.kube.client import Answer, client_of
 from gke_ai.ops.runs import Run
-from gke_ai.ops.submit import member
+from gke_ai.ops.submit import follow, member
 from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import problems_of, read_manifest
@@ -188,7 +188,8 @@ def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> N
 class Cluster:
     """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
 
-    def __init__(self, breaks: list[str]) -> None:
+    def __init__(self, breaks: list[str], quota: int = 9) -> None:
+        self.quota = quota
         self.objects: dict[str, Object] = {}
         self.created = 0
         self.breaks = breaks
@@ -201,6 +202,8 @@ class Cluster:
         lost = self.breaks.pop(0) if self.breaks else ""
         if lost == "before":
             return None
+        if len(self.objects) == self.quota:
+            return 403, {"message": "exceeded quota"}
         if name in self.objects:
             return 409, {"message": "already exists"}
         self.objects[name] = body
@@ -252,8 +255,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("breaks", [[], ["before"], ["after"], ["before", "after"], ["after", "before", "before"]])
-def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str]) -> None:
-    cluster = Cluster(breaks)
+@pytest.mark.parametrize("quota", [1, 9], ids=["the last of its quota", "in its quota"])
+def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str], quota: int) -> None:
+    cluster = Cluster(breaks, quota)
     with serve(cluster) as user:
         assert user.create(marked(NAMED))["metadata"]["name"] == "mine"
         assert user.create(marked(NAMED))["metadata"]["name"] == "mine"  # the whole command again
@@ -316,7 +320,65 @@ def test_pods_are_counted_with_their_nodes_or_with_what_they_wait_for() -> None:
         progress(pod("Running", "a"), pod("Pending", "b", **waiting)) == "1 of 2 pods run: ErrImagePull no such image."
     )
     unscheduled = {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]}
-    assert progress(pod("Pending", **unscheduled)) == "0 of 2 pods run: 0/3 nodes are available."
+    assert progress(pod("Pending", "", **unscheduled)) == "0 of 2 pods run: 0/3 nodes are available."
+
+
+PATH = "/apis/batch/v1/namespaces/team-a/jobs/mine"
+QUEUE_PATH = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads"
+PENDING = f"{follow.VISIBILITY}/namespaces/team-a/localqueues/lq/pendingworkloads"
+
+
+def answers(number: int, place: Answer) -> dict[str, Answer]:
+    """What the cluster says of a run that waits, starts, runs and completes."""
+    item = {"metadata": {"uid": "u", "name": "mine", "labels": {QUEUE_LABEL: "lq"}}, "spec": {"parallelism": 1}}
+    own: Object = workload(WAITS) if number < 2 else workload(ADMITTED, admission=ASSIGNED)
+    own["metadata"] |= {"namespace": "team-a", "ownerReferences": [{"uid": "u"}]}
+    own["spec"] = {"queueName": "lq"}
+    runs: Object = pod("Running", "node-a")
+    runs["metadata"]["namespace"], runs["spec"]["containers"] = "team-a", [{"name": "main"}]
+    done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}} if number > 3 else {}
+    return {
+        PATH: Answer(200, {**item, **done}),
+        QUEUE_PATH: Answer(200, {"items": [own]}),
+        "/api/v1/namespaces/team-a/pods": Answer(200, {"items": [runs] if number in (2, 3) else []}),
+        PENDING: place,
+    }
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        (Answer(200, {"items": [{"metadata": {"name": "job-mine"}, "positionInLocalQueue": 0}]}), "place 1 of 1"),
+        (Answer(403, {}), "its place in the queue is not known (HTTP 403)"),
+    ],
+)
+def test_a_run_is_followed_by_what_changes_until_it_ends(
+    place: Answer, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(9))
+    now: dict[str, Answer] = {}
+
+    def ask(_: object, __: str, path: str, *___: object) -> Answer:
+        if path == PATH:
+            now.update(answers(next(moments), place))
+        return now[path]
+
+    monkeypatch.setattr(follow, "request", ask)
+    monkeypatch.setattr(follow, "list_objects", lambda api, path, **_: ask(api, "GET", path).body["items"])
+    monkeypatch.setattr(follow, "send", lambda *_: Answer(200, "step 0\nstep 1\n"))
+    monkeypatch.setattr(follow, "PAUSE", 0.0)
+    lines: list[str] = []
+    unused: Any = None
+    assert follow.follow(unused, Run("mine", "team-a", "Job"), lines.append) == 0
+    waits, *others = lines
+    assert waits.startswith("Queue lq: waiting, insufficient unused quota; ")
+    assert shown in waits
+    assert others == [
+        "Queue lq: admitted on flavor l4.",
+        "1 of 1 pods run on node-a.",
+        "First log line of node-a: step 0",
+        "Completed: team-a/mine.",
+    ]
 
 
 def test_submit_loads_nothing_of_pulumi() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -122,7 +122,7 @@ def total_requests(item: Object) -> dict[str, Fraction]:
     """What all pods of a Job or a JobSet that run together request, by resource."""
     jobs = items(item, "spec", "replicatedJobs")
     specs = [(int(job.get("replicas", 1)), mapping(job, "template", "spec")) for job in jobs]
-    total: Counter[str] = Counter()
+    total: defaultdict[str, Fraction] = defaultdict(Fraction)
     for replicas, spec in specs or [(1, mapping(item, "spec"))]:
         pods = replicas * int(spec.get("parallelism", 1))
         for resource, amount in requests(mapping(spec, "template", "spec")).items():

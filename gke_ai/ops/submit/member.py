@@ -113,7 +113,8 @@ class Member:
             if answer.code == 201:
                 created: Object = json.loads(answer.body)
                 return created
-            if answer.code == 409 and (found := self.existing(item)) is not None:
+            # A quota that is used up refuses an object that exists before its name is looked up.
+            if answer.code in (403, 409) and (found := self.existing(item)) is not None:
                 if annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
                     return found
                 raise Stop(f"The {title(item)} exists already, with another content. Choose another name.")
