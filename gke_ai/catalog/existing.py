@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from gke_ai.catalog.kueue import Demand
 
 Labels = Mapping[str, str]
+# Priority classes of Kubernetes and GKE begin so. No workload of a stack may have them.
+PRIORITIES_OF_THE_SYSTEM = ("system-", "gmp-", "gke-")
 
 
 @dataclass(frozen=True)

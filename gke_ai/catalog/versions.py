@@ -13,6 +13,7 @@ KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"
 # The storage version since Kueue 0.16: https://github.com/kubernetes-sigs/kueue, apis/kueue/v1beta2
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
+VISIBILITY_API = "visibility.kueue.x-k8s.io/v1beta2"  # of Kueue
 KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
 
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gke_ai.catalog.existing import Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
+from gke_ai.catalog.existing import PRIORITIES_OF_THE_SYSTEM, Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
@@ -137,7 +137,7 @@ def _local_queue(queue: NamedQueue, queues: Mapping[tuple[str, str], Object]) ->
 def _priority(priority: NamedPriority, classes: Mapping[str, Object]) -> Iterator[Refusal]:
     found = classes.get(priority.name)
     if found is None:
-        own = [name for name in classes if not name.startswith("system-")]
+        own = [name for name in classes if not name.startswith(PRIORITIES_OF_THE_SYSTEM)]
         cause = f"the cluster has no priority class {priority.name}, so it would refuse the pods"
         yield Refusal(cause, _other(own, "name"), priority.at("name"))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Object = Mapping[str, Any]
@@ -27,3 +28,37 @@ def label(item: Object, key: str) -> str:
 def annotation(item: Object, key: str) -> str:
     """Returns the value of an annotation, or an empty text."""
     return str((item["metadata"].get("annotations") or {}).get(key, ""))
+
+
+@dataclass(frozen=True)
+class ApiObject:
+    """An object with what identifies it.
+
+    Attributes:
+        content: The object, as the API takes it.
+    """
+
+    content: Object
+
+    @property
+    def kind(self) -> str:
+        return str(self.content["kind"])
+
+    @property
+    def group(self) -> str:
+        """API group; empty for the core group."""
+        return str(self.content["apiVersion"]).rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return str(self.content["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        """The namespace; empty if none is stated."""
+        return str(self.content["metadata"].get("namespace") or "")
+
+    @property
+    def title(self) -> str:
+        """Kind and name for messages: `Deployment llm/gemma`."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"

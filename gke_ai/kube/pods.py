@@ -75,14 +75,29 @@ def templates(kind: str, item: Object) -> Iterator[Object]:
 
 def wanted_pods(item: Object) -> int:
     """How many pods the controller of a server, a Job or a JobSet keeps at most. By default each count is 1."""
+    return sum(count for count, _ in pod_sets(item))
+
+
+def pod_sets(item: Object) -> Iterator[tuple[int, Object]]:
+    """Yields how many equal pods a server, a Job or a JobSet keeps at most, with the template of each group."""
     if jobs := items(item, "spec", "replicatedJobs"):
-        return sum(_count(job, "replicas") * _count(mapping(job, "template", "spec"), "parallelism") for job in jobs)
-    spec = mapping(item, "spec")
-    return _count(spec, "replicas" if "replicas" in spec else "parallelism")
+        for job in jobs:
+            spec = mapping(job, "template", "spec")
+            yield _count(job, "replicas") * _count(spec, "parallelism"), mapping(spec, "template")
+    else:
+        spec = mapping(item, "spec")
+        yield _count(spec, "replicas" if "replicas" in spec else "parallelism"), mapping(spec, "template")
 
 
 def _count(spec: Object, key: str) -> int:
     return 1 if spec.get(key) is None else int(spec[key])
+
+
+def waiting_containers(pod: Object) -> Iterator[tuple[Object, Object]]:
+    """Yields the status of each container that has not started, and what its state says of that."""
+    for status in items(pod, "status", "containerStatuses"):
+        if waiting := mapping(status, "state", "waiting"):
+            yield status, waiting
 
 
 def ended(pod: Object) -> bool:

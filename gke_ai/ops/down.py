@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.console import PlainConsole
 from gke_ai.kube.client import list_objects, request
+from gke_ai.ops.runs import PARTS
 from gke_ai.ops.stack import Stack, kubectl
 from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
 from gke_ai.terminal import Stop
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 JOBSET = ("jobset", "jobset-system")
 JOBSET_CRD = "jobsets.jobset.x-k8s.io"
 GONE_SECONDS = 60
-# What a run consists of, with its API path and plural name.
-RUNS = {JOB: ("/apis/batch/v1", "jobs"), JOB_SET: (f"/apis/{JOBSET_API}", "jobsets"), SERVICE: ("/api/v1", "services")}
 console = PlainConsole(highlight=False, soft_wrap=True)
 
 
@@ -55,11 +54,11 @@ def down(stack: Stack) -> None:
 
 def end_runs(stack: Stack, api: ApiClient) -> None:
     """Deletes runs that would outlive the stack: Pulumi keeps them, and their namespace is not of the stack."""
-    for resource in stack.of_type(*RUNS):
+    for resource in stack.of_type(JOB, JOB_SET, SERVICE):
         metadata = resource["inputs"]["metadata"]
         if not resource.get("retainOnDelete") or metadata["namespace"] in stack.own_namespaces:
             continue
-        base, plural = RUNS[resource["type"]]
+        base, plural = PARTS[resource["type"].rpartition(":")[2]]
         path = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
         answer = request(api, "DELETE", path, {"propagationPolicy": "Background"})
         if answer.code not in (200, 202, 404):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gke_ai import settings
+from gke_ai.catalog.existing import PRIORITIES_OF_THE_SYSTEM
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY
 from gke_ai.catalog.tpus import VERSIONS
 from gke_ai.catalog.versions import KUEUE_API
@@ -21,8 +22,6 @@ from gke_ai.terminal import printable
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-# Priority classes of Kubernetes and GKE begin so. No workload of a stack may have them.
-_OF_THE_SYSTEM = ("system-", "gmp-", "gke-")
 _CLUSTER = {"name": "cluster", "mode": "existing"}
 _EXISTING = {"mode": "existing"}
 SHOWN = 200  # characters of a reason, which may have names that a stranger chose
@@ -100,7 +99,7 @@ def _local_queues(content: Content) -> Iterator[dict[str, Any]]:
 
 def _priority_classes(content: Content) -> Iterator[dict[str, Any]]:
     for name, found in content.priority_classes.items():
-        if not name.startswith(_OF_THE_SYSTEM):
+        if not name.startswith(PRIORITIES_OF_THE_SYSTEM):
             yield {"name": name, **_EXISTING, "value": found.get("value", 0), **_unusual(found)}
 
 

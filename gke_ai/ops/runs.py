@@ -25,6 +25,8 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 # A column of tables of runs. It wraps, because it may have the reason why a bucket can't be read.
 SAVED = "newest checkpoint"
 PATHS: Mapping[str, tuple[str, str]] = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs")}
+# With what a run has beside its Job.
+PARTS: Mapping[str, tuple[str, str]] = {**PATHS, "Service": ("/api/v1", "services")}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from gke_ai.catalog.engines import ENGINES
 from gke_ai.console import new_console, new_table
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
+from gke_ai.kube.pods import waiting_containers
 from gke_ai.ops import status
 from gke_ai.ops.answers import Reply, Server, send_burst
 from gke_ai.ops.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
@@ -166,9 +167,8 @@ def why_unready(pods: list[Object]) -> str:
     for _, why in status.waiting_rows(status.ClusterObjects(pods=pods)):
         return why
     for pod in pods:
-        for container in pod.get("status", {}).get("containerStatuses") or []:
-            if waiting := container.get("state", {}).get("waiting"):
-                return f"{container['name']} waits: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
+        for container, waiting in waiting_containers(pod):
+            return f"{container['name']} waits: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
     return "its containers run and do not answer yet: the model may still be loading" if pods else "it has no pods"
 
 

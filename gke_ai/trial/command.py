@@ -35,8 +35,7 @@ from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.command import checked
 from gke_ai.ops.verify.live import caller
 from gke_ai.registered.prices import Prices
-from gke_ai.registered.report.changes import plan
-from gke_ai.registered.report.preview import take
+from gke_ai.registered.report.changes import planned
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, hourly_cost, limit, shown
@@ -134,11 +133,9 @@ def planned_limits(options: Options, prices: Prices, record: Record) -> Limit:
     """Creates the stack, and returns the limits of its trial, from a preview. Stops if the budget is too small."""
     stack = stack_of(record)
     create(stack)
-    planned = plan(take(stack))
-    if planned.errors:
-        raise Stop("\n".join([*planned.errors, "The preview failed. Nothing was deployed."]))
+    machines = planned(stack, "Nothing was deployed.").after
     times = ON_EMULATOR if on_emulator() else ON_GOOGLE_CLOUD
-    hourly = hourly_cost(planned.after, prices)
+    hourly = hourly_cost(machines, prices)
     limits = limit(hourly, prices.currency, options.budget, options.minutes, times)
     options.confirm(
         f"Deploy {options.system} for at most {shown(limits.seconds)} and {limits.cost(limits.seconds)} "

@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
 from gke_ai.ops.runs import Run
@@ -24,7 +25,7 @@ from gke_ai.ops.submit import follow, member
 from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import problems_of, read_manifest
-from gke_ai.ops.submit.member import Member, marked
+from gke_ai.ops.submit.member import SUBMITTED, Member, marked
 from gke_ai.ops.submit.refused import REFUSED
 from gke_ai.ops.submit.request import Options, Request
 from gke_ai.settings.calibration import Calibration
@@ -139,6 +140,7 @@ def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Obje
 
 
 GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
+SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
 
 
 @pytest.mark.parametrize(
@@ -167,13 +169,30 @@ def test_a_manifest_is_checked_by_what_the_stack_publishes(item: Object, problem
         ({**job(GOOD), "kind": "Deployment", "apiVersion": "apps/v1"}, "is a Deployment"),
         ({**job(GOOD), "metadata": {"generateName": "x-"}}, "metadata.name is missing"),
         ([1, 2], "has 1 objects"),
+        ({**job(GOOD), "metadata": {"name": "mine", "labels": "x"}}, "metadata.labels is no map of texts"),
+        ({**job(GOOD), "metadata": {"name": "mine", "annotations": {"a": 1}}}, "metadata.annotations is no map"),
+        ({**job(GOOD), "metadata": {"name": ["mine"], "namespace": 1}}, "metadata.name is no text"),
+        ({**job(GOOD), "spec": {"parallelism": "many"}}, "spec.parallelism is no number"),
+        (
+            {"apiVersion": JOBSET_API, "kind": "JobSet", "metadata": {"name": "m"}, "spec": SLICES},
+            r"spec.replicatedJobs\[0\].replicas is no number",
+        ),
     ],
 )
-def test_a_manifest_of_another_kind_or_without_a_name_is_refused(content: object, problem: str, tmp_path: Path) -> None:
+def test_a_manifest_that_submit_can_not_check_is_refused(content: object, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(Stop, match=problem):
         read_manifest(file)
+
+
+def test_a_manifest_with_empty_fields_is_marked(tmp_path: Path) -> None:
+    item = {**job(GOOD), "metadata": {"name": "mine", "labels": None, "annotations": None}}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(item))
+    manifest = read_manifest(file)
+    assert SUBMITTED in marked(manifest.inside("team-a"))["metadata"]["annotations"]
+    assert [*problems_of(file, manifest.content, PUBLISHED)]
 
 
 def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> None:
@@ -325,7 +344,7 @@ def test_pods_are_counted_with_their_nodes_or_with_what_they_wait_for() -> None:
 
 PATH = "/apis/batch/v1/namespaces/team-a/jobs/mine"
 QUEUE_PATH = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/workloads"
-PENDING = f"{follow.VISIBILITY}/namespaces/team-a/localqueues/lq/pendingworkloads"
+PENDING = f"/apis/{VISIBILITY_API}/namespaces/team-a/localqueues/lq/pendingworkloads"
 
 
 def answers(number: int, place: Answer) -> dict[str, Answer]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gke_ai import settings
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -14,9 +13,8 @@ from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of, request
 from gke_ai.kube.objects import Object
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_configuration, resolve
 from gke_ai.settings import BadConfiguration, ResolvedStack
-from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.stack import needs
 from gke_ai.terminal import Stop
 
@@ -34,9 +32,8 @@ def others(config: Path, snapshot: Snapshot | None) -> ResolvedStack | None:
     Stops if only a snapshot says what that is. A configuration that is refused is reported by its deployment.
     """
     stated = read_configuration(config).get("config") or {}
-    values = {key.removeprefix(PREFIX): value for key, value in stated.items() if key.startswith(PREFIX)}
     try:
-        stack = settings.load(values, str(stated.get("gcp:project") or "project-id"))
+        stack = resolve({"gcp:project": "project-id", **stated})
     except BadConfiguration:
         return None
     expected = needs.of_cluster(stack)

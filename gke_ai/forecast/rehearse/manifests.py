@@ -17,6 +17,7 @@ from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values
+from gke_ai.kube.objects import ApiObject
 from gke_ai.kube.pods import wanted_pods
 from gke_ai.terminal import Stop
 
@@ -76,24 +77,15 @@ _NAMED = 8  # objects that a text names, before it counts the others
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """An object of a folder.
+class Manifest(ApiObject):
+    """An object of a folder. Its images have other names, which no program of this machine belongs to.
 
     Attributes:
-        content: The object. Its images have other names, which no program of this machine belongs to.
         source: The file and the document in it, for messages.
     """
 
     content: Object
     source: str
-
-    @property
-    def kind(self) -> str:
-        return str(self.content["kind"])
-
-    @property
-    def group(self) -> str:
-        return str(self.content["apiVersion"]).rpartition("/")[0]
 
     @property
     def name(self) -> str:
@@ -123,11 +115,6 @@ class Manifest:
         """What identifies the object. One without a name is another object if anything in it changes."""
         content = "" if self.is_named else hashlib.sha256(repr(self.content).encode()).hexdigest()
         return self.group, self.kind, self.namespace, self.name, content
-
-    @property
-    def title(self) -> str:
-        """The object in messages."""
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     @property
     def path(self) -> str:

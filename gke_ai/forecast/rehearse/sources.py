@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from gke_ai.forecast.rehearse import beside, configurations, plain, prepared, release
@@ -14,6 +15,7 @@ from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of
 from gke_ai.ops.configuration_file import read_calibration
+from gke_ai.settings import ResolvedStack
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
 
@@ -39,8 +41,7 @@ class Configurations:
 
     def bring_up(self, emulator: Scratch) -> None:
         """Deploys the base with the cluster's release of Kueue, or starts the copy that an earlier rehearsal kept."""
-        before, after = self._releases()
-        others = beside.others(self.base, self.snapshot)
+        (before, after), others = self._releases, self._others
         for needed in dict.fromkeys((before, after, release.rehearsed(self.snapshot) if others else None)):
             if needed:
                 release.build(emulator, needed)
@@ -62,9 +63,9 @@ class Configurations:
         api = client_of(emulator.kubeconfig(), 1)
         if not self.snapshot:  # else a restore starts the controllers again
             wait_for_webhooks(api)
-        before, after = self._releases()
+        before, after = self._releases
         emulator.prepare("change", self.config, release.with_release(self.config, after))
-        others = beside.others(self.base, self.snapshot)
+        others = self._others
         if self.snapshot and others and others.queues.kueue == "existing":
             # Its Kueue may be in another namespace than that of the scratch cluster.
             return plain.adopt(self.snapshot, take(self.stack, api)), [*release.notes(self.snapshot)]
@@ -76,6 +77,12 @@ class Configurations:
             )
         return self.snapshot, notes
 
+    @cached_property
+    def _others(self) -> ResolvedStack | None:
+        """The stack before the change, if it expects something of its cluster."""
+        return beside.others(self.base, self.snapshot)
+
+    @cached_property
     def _releases(self) -> tuple[str | None, str | None]:
         """The releases of Kueue that the stack installs before and after the change."""
         running = self.snapshot.kueue_version if self.snapshot else None

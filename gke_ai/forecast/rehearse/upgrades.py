@@ -14,6 +14,7 @@ import yaml
 from gke_ai.catalog.kueue import nearest
 from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
 from gke_ai.forecast.rehearse.engine import Update
+from gke_ai.forecast.rehearse.release import QUEUES, queues_of
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.standstill import RELEASES, Standstill
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -21,7 +22,6 @@ from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.terminal import Stop
 
 FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
-QUEUES = "gke-ai:queues"
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class Upgrade:
         Stops if the cluster runs a release that the emulator does not have in an earlier version.
         """
         release = RELEASES["kueue"]
-        queues = (read_configuration(config).get("config") or {}).get(QUEUES)
-        stated = queues.get(release.key) if isinstance(queues, dict) else None
+        stated = queues_of(config).get(release.key)
         running = (snapshot.kueue_version if snapshot else None) or (stated if stated != release.pinned else None)
         if "kueue" not in self.releases or not running:
             return self

@@ -20,6 +20,7 @@ from gke_ai.catalog.kueue import WITHOUT_VISIBILITY, minor
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.versions import VISIBILITY_API
 from gke_ai.console import new_console, new_table
 from gke_ai.forecast.answer import (
     Answer,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 SHOWN = 8
-VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues"
+VISIBILITY = f"/apis/{VISIBILITY_API}/clusterqueues"
 _NEEDED = ("Workload", "ClusterQueue", "LocalQueue", "ResourceFlavor")
 # For how long Kueue may take to say something about the run, and then to do what follows from it, in seconds. Of runs
 # of the same shape in a queue, it says something about the first alone.

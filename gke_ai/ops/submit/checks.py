@@ -14,7 +14,7 @@ from gke_ai.kube.pods import templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit.image import ImageCheck
-from gke_ai.ops.submit.manifest import Manifest
+from gke_ai.ops.submit.manifest import Manifest, problems_of
 from gke_ai.ops.submit.member import Member, marked
 from gke_ai.ops.submit.request import Request
 from gke_ai.settings.problems import Problem
@@ -56,7 +56,7 @@ def _check_run(member: Member, published: Published | None, request: Request) ->
 def _check_manifest(member: Member, published: Published | None, manifest: Manifest) -> Checked:
     """Checks a manifest: by what the stack published, and by what the cluster says."""
     item = marked(manifest.inside(member.namespace))
-    problems = list(manifest.problems(published))
+    problems = list(problems_of(manifest.file, item, published))
     specs = [mapping(template, "spec") for template in templates(item["kind"], item)]
     images = [str(container.get("image", "")) for spec in specs for container in items(spec, "containers")]
     return _ask(member, [item], label(item, QUEUE_LABEL) or None, problems, images, complete=True)

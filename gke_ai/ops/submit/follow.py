@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.catalog.versions import KUEUE_API, VISIBILITY_API
 from gke_ai.kube.client import list_objects, request, send
-from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ended
+from gke_ai.kube.objects import Object, condition, label
+from gke_ai.kube.pods import ended, waiting_containers
 from gke_ai.kube.values import items
 from gke_ai.ops.runs import Run
 from gke_ai.ops.workloads import EVICTED, WAITING, state_of
@@ -20,7 +20,6 @@ from gke_ai.ops.workloads import EVICTED, WAITING, state_of
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 PAUSE = 1.0
 FIRST_LINE = {"limitBytes": "4096"}
 
@@ -71,12 +70,10 @@ class Observation:
 
 def _waits(pod: Object) -> Iterator[str]:
     """What a pod waits for: a node, or an image."""
-    status = pod.get("status") or {}
-    for condition in status.get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield str(condition.get("message", condition.get("reason", "")))
-    for container in status.get("containerStatuses") or []:
-        waiting = (container.get("state") or {}).get("waiting") or {}
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        yield str(scheduled.get("message", scheduled.get("reason", "")))
+    for container, waiting in waiting_containers(pod):
         if waiting.get("reason") not in (None, "PodInitializing"):
             yield f"{waiting['reason']} {waiting.get('message', container.get('image', ''))}".strip()
 
@@ -103,7 +100,7 @@ def _position(api: ApiClient, workload: Object) -> str:
     if not state_of(workload, {})[0].startswith((WAITING, EVICTED)):
         return ""
     metadata, queue = workload["metadata"], workload["spec"].get("queueName", "")
-    path = f"{VISIBILITY}/namespaces/{metadata['namespace']}/localqueues/{queue}/pendingworkloads"
+    path = f"/apis/{VISIBILITY_API}/namespaces/{metadata['namespace']}/localqueues/{queue}/pendingworkloads"
     answer = request(api, "GET", path)
     if answer.code >= 400:
         return f"; its place in the queue is not known (HTTP {answer.code})"
@@ -129,7 +126,6 @@ def first_line(api: ApiClient, pods: list[Object]) -> str:
 
 def follow(api: ApiClient, run: Run, show: Callable[[str], object]) -> int:
     """Shows what changes until the run has ended. Returns the exit code: 0 if it completed."""
-    shown: set[str] = set()
     latest: dict[str, str] = {}
     while True:
         seen = observe(api, run)
@@ -143,8 +139,8 @@ def follow(api: ApiClient, run: Run, show: Callable[[str], object]) -> int:
             if text and latest.get(kind) != text:
                 latest[kind] = text
                 show(text)
-        if "log" not in shown and (line := first_line(api, seen.pods)):
-            shown.add("log")
+        if "log" not in latest and (line := first_line(api, seen.pods)):
+            latest["log"] = line
             show(line)
         time.sleep(PAUSE)
 

@@ -14,7 +14,7 @@ from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import requests, templates
+from gke_ai.kube.pods import pod_sets, requests, templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.configuration_file import read_documents
 from gke_ai.settings.published import Published
@@ -42,10 +42,6 @@ class Manifest:
         """Returns the object in a namespace."""
         return {**self.content, "metadata": {**self.content["metadata"], "namespace": namespace}}
 
-    def problems(self, published: Published | None) -> Iterator[str]:
-        """Yields what is wrong with the manifest: requests, queue, quota and priority."""
-        yield from problems_of(self.file, self.content, published)
-
 
 def read_manifest(path: Path) -> Manifest:
     """Returns the Job or JobSet of a file. Stops if the file has anything else."""
@@ -65,7 +61,29 @@ def read_manifest(path: Path) -> Manifest:
     metadata = item.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):
         raise Stop(f"{path}: metadata.name is missing. By a name, a repeated submission finds its own run. Add it.")
+    if wrong := [*_unreadable(item)]:
+        raise Stop("\n".join(f"{path}: {text}. The cluster would refuse it. Correct it." for text in wrong))
     return Manifest(path, item)
+
+
+def _unreadable(item: Object) -> Iterator[str]:
+    """Yields the fields that the checks read and that have another type than Kubernetes takes."""
+    metadata = item["metadata"]
+    for key in ("name", "namespace"):
+        if metadata.get(key) is not None and not isinstance(metadata[key], str):
+            yield f"metadata.{key} is no text"
+    for key in ("labels", "annotations"):
+        stated = metadata.get(key) or {}
+        if not isinstance(stated, dict) or not all(isinstance(text, str) for text in stated.values()):
+            yield f"metadata.{key} is no map of texts"
+    counted = {"spec": mapping(item, "spec")}
+    for index, job in enumerate(items(item, "spec", "replicatedJobs")):
+        counted[f"spec.replicatedJobs[{index}]"] = job
+        counted[f"spec.replicatedJobs[{index}].template.spec"] = mapping(job, "template", "spec")
+    for place, spec in counted.items():
+        for key in ("parallelism", "replicas"):
+            if spec.get(key) is not None and type(spec[key]) is not int:
+                yield f"{place}.{key} is no number"
 
 
 def problems_of(path: Path, item: Object, published: Published | None) -> Iterator[str]:
@@ -120,11 +138,8 @@ def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) 
 
 def total_requests(item: Object) -> dict[str, Fraction]:
     """What all pods of a Job or a JobSet that run together request, by resource."""
-    jobs = items(item, "spec", "replicatedJobs")
-    specs = [(int(job.get("replicas", 1)), mapping(job, "template", "spec")) for job in jobs]
     total: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for replicas, spec in specs or [(1, mapping(item, "spec"))]:
-        pods = replicas * int(spec.get("parallelism", 1))
-        for resource, amount in requests(mapping(spec, "template", "spec")).items():
-            total[resource] += amount * pods
+    for count, template in pod_sets(item):
+        for resource, amount in requests(mapping(template, "spec")).items():
+            total[resource] += amount * count
     return dict(total)

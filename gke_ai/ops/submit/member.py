@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, request, send
-from gke_ai.kube.objects import Object, annotation
-from gke_ai.ops.runs import PATHS
+from gke_ai.kube.objects import ApiObject, Object, annotation
+from gke_ai.ops.runs import PARTS
 from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published
 from gke_ai.terminal import Stop
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 # On each submitted object: the hash of its content, by which a repeated submission knows its own.
 SUBMITTED = "gke-ai/submitted"
-PLACES: Mapping[str, tuple[str, str]] = {**PATHS, "Service": ("/api/v1", "services")}
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # Pauses between tries after a lost connection, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -32,12 +30,12 @@ def marked(item: Object) -> dict[str, Any]:
     """Returns an object with the hash of its content."""
     digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:16]
     metadata = item["metadata"]
-    return {**item, "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), SUBMITTED: digest}}}
+    return {**item, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SUBMITTED: digest}}}
 
 
 def collection(item: Object) -> str:
     """The API path of the objects of its kind in its namespace."""
-    base, plural = PLACES[item["kind"]]
+    base, plural = PARTS[item["kind"]]
     return f"{base}/namespaces/{item['metadata']['namespace']}/{plural}"
 
 
@@ -66,7 +64,7 @@ class Member:
 
     def may_create(self, item: Object) -> str:
         """Returns why the user may not create an object; empty if it may."""
-        base, plural = PLACES[item["kind"]]
+        base, plural = PARTS[item["kind"]]
         group = base.split("/")[2] if base.startswith("/apis/") else ""
         attributes = {"namespace": self.namespace, "verb": "create", "group": group, "resource": plural}
         body = {
@@ -152,7 +150,7 @@ class Member:
 
 def title(item: Object) -> str:
     """The kind, namespace and name of an object."""
-    return f"{item['kind']} {item['metadata']['namespace']}/{item['metadata']['name']}"
+    return ApiObject(item).title
 
 
 def _message(answer: Answer) -> str:

@@ -11,9 +11,7 @@ from gke_ai.registered.gitops.documents import document
 from gke_ai.registered.gitops.folder import PAGE, Outcome, path_in_repository, write
 from gke_ai.registered.gitops.objects import InCluster, KubernetesObject, in_cluster
 from gke_ai.registered.gitops.tools import TOOLS, Kubectl, release_path
-from gke_ai.registered.report.changes import plan
-from gke_ai.registered.report.preview import take
-from gke_ai.terminal import Stop
+from gke_ai.registered.report.changes import planned
 
 SECRETS = """
 ## Secrets
@@ -29,10 +27,7 @@ def render(stack: Stack, folder: Path, tool: str) -> None:
 
     Stops if the preview fails, a value is not known before an update, or the folder has other files in the way.
     """
-    planned = plan(take(stack))
-    if planned.errors:
-        raise Stop("\n".join([*planned.errors, f"The preview of {stack.name} failed. Nothing was written."]))
-    content = in_cluster(planned.after.values(), stack.next("up"))
+    content = in_cluster(planned(stack, "Nothing was written.").after.values(), stack.next("up"))
     form = TOOLS[tool](stack.name, path_in_repository(folder), content)
     show(folder, write(folder, stack.name, dict(files(form))), content)
 

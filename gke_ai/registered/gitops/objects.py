@@ -9,6 +9,7 @@ from typing import Any
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.objects import ApiObject
 from gke_ai.kube.pods import templates
 from gke_ai.kube.values import items, texts, value
 from gke_ai.registered.report.changes import UNKNOWN, Resource
@@ -34,34 +35,10 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True)
-class KubernetesObject:
+class KubernetesObject(ApiObject):
     """One object of the cluster, as the program registers it; `kept` if an `up` without it leaves it in the cluster."""
 
-    content: Mapping[str, Any]
     kept: bool = False
-
-    @property
-    def kind(self) -> str:
-        return str(self.content["kind"])
-
-    @property
-    def group(self) -> str:
-        """API group; empty for the core group."""
-        return str(self.content["apiVersion"]).rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        return str(self.content["metadata"]["name"])
-
-    @property
-    def namespace(self) -> str:
-        """The namespace; empty if none is stated."""
-        return str(self.content["metadata"].get("namespace") or "")
-
-    @property
-    def title(self) -> str:
-        """Kind and name for messages: `Deployment llm/gemma`."""
-        return f"{self.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
 
     @property
     def is_run(self) -> bool:

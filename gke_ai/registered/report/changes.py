@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gke_ai.registered.report.preview import SECRET, Preview, State
+from gke_ai.ops.stack import Stack
+from gke_ai.registered.report.preview import SECRET, Preview, State, take
 from gke_ai.registered.types import STACK
+from gke_ai.terminal import Stop
 
 COMPONENT = "gke-ai:index:"
 # Pulumi's placeholder for a value that the cloud sets.
@@ -143,6 +145,14 @@ def component_of(resource: Resource, among: Mapping[str, Resource]) -> Resource 
         outermost = current if current.is_component else outermost
         current = among.get(current.parent)
     return outermost
+
+
+def planned(stack: Stack, consequence: str) -> PlannedUpdate:
+    """Returns the plan of a preview of a stack. Stops with its errors and the consequence if it fails."""
+    found = plan(take(stack))
+    if found.errors:
+        raise Stop("\n".join([*found.errors, f"The preview of {stack.name} failed. {consequence}"]))
+    return found
 
 
 def plan(preview: Preview) -> PlannedUpdate:
