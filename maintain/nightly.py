@@ -27,18 +27,24 @@ def nightly(*names: str) -> tuple[str, ...]:
 
 
 PARTS: Mapping[str, Part] = {
-    "kills": Part(cluster("convergence", "examples", "jetstream", "token", "trial"), "worksteal"),
+    "kills": Part((*cluster("convergence", "examples", "jetstream", "token"), *nightly("trial")), "worksteal"),
     "changes": Part(nightly("rehearsed_changes"), "worksteal"),
     "forecasts": Part(
         (
-            *nightly("forecasts_and_outcomes", "rehearse_upgrades", "snapshot", "worked_cases"),
-            *cluster("manifests", "rehearse", "when"),
+            *nightly("forecasts_and_outcomes", "manifests", "rehearse_upgrades", "snapshot", "when", "worked_cases"),
+            *cluster("rehearse"),
             "tests/pure/test_hostile_input.py",
         )
     ),
-    "releases": Part((*nightly("kueue_releases", "queue_upgrade"), *cluster("existing_kueue", "kueue_tables"))),
-    "rollouts": Part(cluster("canary", "environments", "model_cache", "pool_change", "training_job")),
-    "systems": Part(cluster("dev", "flex_start", "mixed", "upgrade", "verify", "vllm_autoscaling")),
+    "tables": Part(nightly("kueue_tables"), "worksteal"),
+    "releases": Part(nightly("existing_kueue", "kueue_releases", "pod_requests", "queue_upgrade")),
+    "rollouts": Part((*cluster("environments", "model_cache", "training_job"), *nightly("canary", "pool_change"))),
+    "systems": Part(
+        (
+            *cluster("dev", "flex_start", "multislice", "upgrade"),
+            *nightly("mixed", "monitoring", "queued_flex_start", "verify", "vllm_autoscaling"),
+        )
+    ),
     "emulator": Part(("emulator/tests/test_spare.py", "emulator/tests/test_upgrade.py")),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),

@@ -55,10 +55,12 @@ def prod() -> Iterator[Emulator]:
         yield emulator
 
 
+@pytest.mark.nightly
 def test_prod_changes_nothing_twice(prod: Emulator) -> None:
     assert prod.planned() == {}
 
 
+@pytest.mark.nightly
 def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> None:
     for namespace in ("serving", "training"):
         assert token_in(prod, namespace) == DUMMY_TOKEN
@@ -66,12 +68,14 @@ def test_token_comes_from_secret_manager_past_the_program(prod: Emulator) -> Non
         assert not file.is_file() or DUMMY_TOKEN.encode() not in file.read_bytes(), f"the token is in {file.name}"
 
 
+@pytest.mark.nightly
 def test_servers_of_every_engine_answer(prod: Emulator) -> None:
     output = prod.make("smoke")
     for server in ("gemma", "llama", "qwen"):
         assert row(output, f"serving/{server}"), output
 
 
+@pytest.mark.nightly
 def test_training_borrows_what_serving_leaves(prod: Emulator) -> None:
     status = prod.make("status")
     assert "Admitted" in row(status, "training/job/finetune-")

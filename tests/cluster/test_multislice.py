@@ -12,8 +12,8 @@ from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.cluster.test_convergence import section
 from tests.cluster.test_flex_start import finish, running
-from tests.cluster.test_mixed import holds
-from tests.cluster.test_verify import pools_are_verified
+from tests.nightly.test_mixed import holds
+from tests.nightly.test_verify import pools_are_verified
 
 EXAMPLE = "examples/multislice-training.yaml"
 
@@ -79,6 +79,7 @@ def test_three_slices_run_alone_each_on_a_pool_of_its_own(example: Emulator) -> 
     settled(example)
 
 
+@pytest.mark.nightly
 def test_pools_of_slices_are_as_the_stack_relies_on(example: Emulator) -> None:
     pools_are_verified(example, "google.com/tpu", 4)
 
@@ -93,6 +94,7 @@ def test_the_others_run_together_when_it_has_finished(example: Emulator) -> None
     assert set().union(*pool_names) == {"nodepool1", "nodepool2", "nodepool3"}
 
 
+@pytest.mark.nightly
 def test_failed_slice_restarts_the_jobset_at_most_four_times(example: Emulator) -> None:
     for restarts in range(1, 5):
         eventually(lambda: run_fully(example, ONE), "the slice runs")

@@ -101,6 +101,7 @@ def command(emulator: Emulator) -> list[str]:
     return ["gke-ai", "simulate", *(f"--{name}={path}" for name, path in options.items())]
 
 
+@pytest.mark.nightly
 def test_the_command_compares_two_quotas_and_writes_both_days(emulator: Emulator, command: list[str]) -> None:
     out, more = emulator.state / "out.json", emulator.state / "more.yaml"
     more.write_text(CONFIG.replace('gpu: "2"', 'gpu: "3"'))

@@ -12,7 +12,7 @@ from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.cluster.test_convergence import section
 from tests.cluster.test_flex_start import finish
-from tests.cluster.test_mixed import holds
+from tests.nightly.test_mixed import holds
 
 EXAMPLE = "examples/training-job.yaml"
 

@@ -51,7 +51,7 @@ def controllers(folder: Path) -> dict[str, str]:
     return kueue
 
 
-# The pinned release is rehearsed by tests/cluster/test_manifests.py.
+# The pinned release is rehearsed by tests/nightly/test_manifests.py.
 @pytest.mark.parametrize("release", EARLIER_KUEUE_VERSIONS)
 def test_a_rehearsal_runs_the_release_of_the_cluster(
     release: str, snapshot_of: Callable[[str], Path], tmp_path: Path

@@ -15,7 +15,7 @@ from gke_ai.forecast.render.rehearsal_headline import sentence
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_convergence import section
-from tests.cluster.test_mixed import holds
+from tests.nightly.test_mixed import holds
 
 EXAMPLE = "examples/multislice-training.yaml"
 NAMESPACE = "default"

@@ -86,23 +86,6 @@ def test_a_snapshot_can_hold_the_workloads_of_every_case() -> None:
 
 
 @compiled
-def test_the_quick_cases_cover_every_table_and_every_kind_of_decision() -> None:
-    by_title = {case.title: case for case in cases()}
-    quick = [by_title[title] for title in listed()["quick"]]
-    comparable = [case for case in cases() if not case.reason]
-    assert len(set(listed()["quick"])) == len(quick) >= 10
-    assert not set(listed()["quick"]) & set(exceptions())
-    assert {case.table for case in quick} == {case.table for case in comparable}
-    assert {decision.reason for case in quick for decision in case.expected} == {
-        decision.reason for case in comparable for decision in case.expected
-    }
-    assert any(not case.expected for case in quick), "Kueue decides nothing"
-    assert any(case.later for case in quick), "a workload stays in a queue"
-    assert any(";" in decision.flavors for case in quick for decision in case.expected), "several pod sets"
-    assert any(item["kind"] == "Cohort" for case in quick for item in case.queues)
-
-
-@compiled
 def test_every_exception_names_a_case_and_a_reason_in_words() -> None:
     of_releases = listed()["exceptions"]
     assert set(of_releases) == set(RELEASES)

@@ -25,7 +25,7 @@ from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
 from gke_ai.kube import kueue as live_kueue
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
-from tests.cluster.test_manifests import POOLS
+from tests.nightly.test_manifests import POOLS
 from tests.repository import ROOT
 
 # Of a Spot pool of GPUs and a pool of TPU slices, in the form of Google's API.

@@ -1,6 +1,6 @@
 """`gke-ai when` reads a run, and says what Kueue decided.
 
-tests/cluster/test_when.py asks Kueue.
+tests/nightly/test_when.py asks Kueue.
 """
 
 from __future__ import annotations

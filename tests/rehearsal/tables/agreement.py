@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("agreement.yaml")
 
 @cache
 def listed() -> Mapping[str, Any]:
-    """The cases of `make test`, the exceptions by reason, and the reasons in words."""
+    """The exceptions by reason, and the reasons in words."""
     content: Mapping[str, Any] = yaml.safe_load(FILE.read_text())
     return content
 

@@ -1,14 +1,13 @@
 """Only here: the real Kueue decides as the tables of its own tests say, and a restored copy as the original.
 
-`make test` runs the cases of the pinned release that agreement.yaml names, `make test-nightly` all cases of each
-release that the emulator has, against that release. Print every difference:
+All cases of each release that the emulator has, against that release. Print every difference:
 
-    emulator/run pytest -s -m nightly tests/cluster/test_kueue_tables.py
+    emulator/run pytest -s tests/nightly/test_kueue_tables.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -17,11 +16,9 @@ from gke_ai.catalog.versions import KUEUE_VERSION
 from tests.cluster.conftest import fresh
 from tests.rehearsal import places
 from tests.rehearsal.tables import clusters
-from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed, report
+from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, report
 from tests.rehearsal.tables.cases import TableCase, cases
 from tests.rehearsal.tables.clusters import Result
-
-QUICK: list[str] = listed()["quick"]
 
 
 def run(chosen: Sequence[TableCase], release: str = KUEUE_VERSION) -> list[Result]:
@@ -31,23 +28,6 @@ def run(chosen: Sequence[TableCase], release: str = KUEUE_VERSION) -> list[Resul
         return list(clusters.run(original, copy, chosen, print))
 
 
-@pytest.fixture(scope="module")
-def results() -> Mapping[str, Result]:
-    """The cases of `make test`, by title."""
-    return {result.case.title: result for result in run([case for case in cases() if case.title in QUICK])}
-
-
-@pytest.mark.parametrize("title", QUICK)
-def test_kueue_decides_as_its_table_says(title: str, results: Mapping[str, Result]) -> None:
-    assert list(differences(results[title])) == []
-
-
-@pytest.mark.parametrize("title", QUICK)
-def test_a_copy_decides_as_its_original(title: str, results: Mapping[str, Result]) -> None:
-    assert list(copy_differences(results[title])) == []
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_case_is_as_in_its_table_or_a_listed_exception_and_every_copy_is_as_its_original(release: str) -> None:
     found = run([case for case in cases(release) if not case.reason], release)

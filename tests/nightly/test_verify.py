@@ -36,10 +36,6 @@ DAEMONS: dict[str, Any] = {
 }
 
 
-# test_multislice.py verifies a stack at every change.
-pytestmark = pytest.mark.nightly
-
-
 @pytest.fixture(scope="module")
 def dev() -> Iterator[Emulator]:
     """The dev environment, with all its pods running."""

@@ -8,7 +8,6 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import yaml
 
 from gke_ai.catalog.capacity import MODES
@@ -56,7 +55,6 @@ def test_a_trial_ends_with_its_file_and_nothing_left(emulator: Emulator) -> None
     assert left(emulator) == []
 
 
-@pytest.mark.nightly
 def test_a_trial_ends_with_its_budget_in_a_cloud_that_is_too_slow(emulator_with: Callable[..., Emulator]) -> None:
     slow = emulator_with(GKE_AI_CLOUD_LATENCY="8")
     refused = slow.run(*words(slow, 0.01), fails=True)
@@ -86,7 +84,6 @@ def half_way(emulator: Emulator, number: signal.Signals) -> str:
     return "".join(seen) + process.communicate()[0]
 
 
-@pytest.mark.nightly
 def test_a_trial_that_is_terminated_half_way_deletes_what_it_deployed(emulator: Emulator) -> None:
     printed = half_way(emulator, signal.SIGTERM)
     assert "- Result: interrupted. Everything is deleted." in file_of(emulator).read_text(), printed
@@ -94,7 +91,6 @@ def test_a_trial_that_is_terminated_half_way_deletes_what_it_deployed(emulator: 
     assert left(emulator) == []
 
 
-@pytest.mark.nightly
 def test_a_killed_trial_is_refused_again_until_it_is_cleaned(emulator: Emulator) -> None:
     half_way(emulator, signal.SIGKILL)
     assert not file_of(emulator).exists()

@@ -188,7 +188,6 @@ def test_ready_canary_gets_its_share(deployed: Emulator) -> None:
     assert 20 <= answers[NEXT] <= 80, answers
 
 
-@pytest.mark.nightly
 def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
     with users(deployed):
         up(deployed, 0, 100)
@@ -199,7 +198,6 @@ def test_promotion_and_removal_lose_no_request(deployed: Emulator) -> None:
     settled(deployed)
 
 
-@pytest.mark.nightly
 def test_failed_rollout_leaves_the_old_version_serving(deployed: Emulator) -> None:
     def replicas() -> list[str]:
         pods = deployed.get("pods", "-n", "llm", "-l", f"app={NEXT}")

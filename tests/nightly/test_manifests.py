@@ -138,7 +138,6 @@ def test_the_action_says_what_changed_added_and_removed_manifests_do(repository:
     assert page.startswith("# Rehearsal of `cluster`")
 
 
-@pytest.mark.nightly
 def test_a_change_that_the_cluster_refuses_is_refused_on_a_kept_base(repository: Path, runner: Path) -> None:
     folder = runner / "refused"
     shutil.copytree(SAMPLE / "cluster", folder)
@@ -170,7 +169,6 @@ def with_ray(text: str) -> str:
     return json.dumps(content)
 
 
-@pytest.mark.nightly
 def test_unlisted_fields_are_no_change_and_a_run_of_ray_makes_room(repository: Path, tmp_path: Path) -> None:
     """The base has the image of the server, the snapshot has another configuration of Kueue and a RayJob."""
     base, change = tmp_path / "base", tmp_path / "change"

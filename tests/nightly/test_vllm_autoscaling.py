@@ -54,10 +54,6 @@ def sections() -> dict[str, Any]:
     }
 
 
-# test_jetstream.py shows at every change how a metric of servers brings replicas.
-pytestmark = pytest.mark.nightly
-
-
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Emulator]:
     """The stack. The tests below use it in order."""

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-import pytest
-
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
 from tests.cluster.emulator import Emulator, settled
 from tests.cluster.test_convergence import EXAMPLE, changed
@@ -88,7 +86,6 @@ def change_pool(emulator: Emulator, **after: Any) -> None:
     assert not any(pool.get("delete") for pool in pools)
 
 
-@pytest.mark.nightly
 def test_no_moment_without_a_ready_replica_while_a_pool_is_replaced(emulator: Emulator) -> None:
     emulator.make("up", emulator.configure(EXAMPLE, **pool(machineType=NODES_OF_TWO)))
     change_pool(emulator, machineType=NODES_OF_TWO, createBeforeDelete=True)  # switched on for a pool that is there

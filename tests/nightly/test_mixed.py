@@ -9,15 +9,11 @@ import pytest
 
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
-from tests.cluster.test_verify import pools_are_verified
+from tests.nightly.test_verify import pools_are_verified
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 SERVER = "deployment/tgi-gemma-deployment"
-
-
-# Every change shows preemption and resumption of a JobSet (test_training_job.py) and of a Job (test_tutorials.py).
-pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module", params=[pytest.param(STANDARD, id="standard"), pytest.param(AUTOPILOT, id="autopilot")])

@@ -2,7 +2,7 @@
 
 Print every difference from the tables:
 
-    emulator/run pytest -s -m nightly tests/cluster/test_when.py
+    emulator/run pytest -s -m nightly tests/nightly/test_when.py
 """
 
 from __future__ import annotations
@@ -121,7 +121,6 @@ def assert_nothing_is_left(emulator: Emulator) -> None:
     assert not (emulator.state / "rehearsal").exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
 def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[str, Answer]) -> None:
     answer = answers[question.name]
@@ -162,7 +161,6 @@ def queues() -> Iterator[Place]:
         yield place
 
 
-@pytest.mark.nightly
 def test_kueue_answers_every_question_as_its_tables_say(queues: Place) -> None:
     assert len(questions()) >= 40
     found = [*differing(queues, questions())]

@@ -17,7 +17,7 @@ from gke_ai.forecast.forecast import read as read_forecast
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
 from tests.cluster.test_convergence import section
-from tests.cluster.test_mixed import admitted
+from tests.nightly.test_mixed import admitted
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 CLUSTER = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
@@ -101,7 +101,7 @@ def of_the_owner(emulator: Emulator) -> dict[str, Any]:
 
 @pytest.fixture(
     scope="module",
-    params=[KUEUE_VERSION, *(pytest.param(earlier, marks=pytest.mark.nightly) for earlier in EARLIER_KUEUE_VERSIONS)],
+    params=[KUEUE_VERSION, *EARLIER_KUEUE_VERSIONS],
 )
 def release(request: pytest.FixtureRequest) -> str:
     """The release of the Kueue that the cluster has."""
