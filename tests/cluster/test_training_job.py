@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.cluster.test_convergence import section
 from tests.cluster.test_flex_start import finish
-from tests.nightly.test_mixed import holds
 
 EXAMPLE = "examples/training-job.yaml"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.nightly.test_verify import pools_are_verified
@@ -38,12 +39,6 @@ def admitted(emulator: Emulator, kind: str) -> list[dict[str, Any]]:
         for workload in emulator.get("workloads", "-n", "llm")
         if workload["metadata"]["ownerReferences"][0]["kind"] == kind and holds(workload, "Admitted")
     ]
-
-
-def holds(item: dict[str, Any], condition: str) -> bool:
-    """Whether a status condition is true."""
-    conditions = item.get("status", {}).get("conditions", [])
-    return any(status["type"] == condition and status["status"] == "True" for status in conditions)
 
 
 def pods(emulator: Emulator) -> dict[str, int]:

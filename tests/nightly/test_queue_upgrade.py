@@ -12,10 +12,10 @@ from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIO
 from gke_ai.forecast.forecast import read
 from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_convergence import section
-from tests.nightly.test_mixed import holds
 
 EXAMPLE = "examples/multislice-training.yaml"
 NAMESPACE = "default"
