@@ -53,18 +53,18 @@ site:  ## build the documentation as a site in .local/site, which needs no netwo
 pictures:  ## write the pictures in docs/pictures
 	emulator/run --tools development python -m maintain.pages.pictures
 # Takes two to three minutes.
-check:  ## check formatting, style and types, and run every test that is quick and needs no cluster
+check:  ## check formatting, style and types, and run every test that is quick and needs no cluster and no engine
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
 style:
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
-tests-without-cluster:
-	$(QUICK_TESTS)
+tests-without-cluster:  # the last -m counts
+	$(QUICK_TESTS) -m "not cluster and not slow and not nightly and not engine"
 test-python:  ## run the quick tests on another Python: make test-python PYTHON=python3.13
 	GKE_AI_INTERPRETER="$$PYTHON" $(QUICK_TESTS)
 # Does not measure tests that need a cluster, nor code that a test runs in another process: see coverage-all.
-coverage:  ## print which lines and branches the tests of `make check` run
+coverage:  ## print which lines and branches the quick tests run
 	$(QUICK_TESTS) --cov --cov-report term
 # Coverage starts with every Python process that has these variables. The emulator's clusters and pods don't have them.
 coverage-all:  ## print which lines and branches all tests run, in every process: make coverage-all [FILES=tests/cluster/test_token.py]

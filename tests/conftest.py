@@ -18,7 +18,7 @@ from tests.recorder import Record, construct, record
 LOOP = asyncio.new_event_loop()
 
 # Folders of tests that need more than Python and the tools of `make check`, with their marks.
-MARKS = {"cluster": ["cluster"], "nightly": ["cluster", "nightly"]}
+MARKS = {"engine": ["engine"], "cluster": ["cluster"], "nightly": ["cluster", "nightly"]}
 
 
 def pytest_configure() -> None:

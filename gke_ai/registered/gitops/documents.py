@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -24,6 +25,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, "|" if "\n" in text else None if plain(text) else '"')
 
 
+@lru_cache(4096)  # the same texts are in many objects
 def plain(text: str) -> bool:
     """Whether kubectl reads a text without quotes as the same text."""
     try:
