@@ -24,7 +24,11 @@ from gke_ai.settings.rules.common import (
 from gke_ai.settings.stack import ResolvedStack
 
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-_RESERVATION = re.compile(r"(projects/[^/\s]+/reservations/)?[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+_RESERVATION = re.compile(rf"(projects/[^/\s]+/reservations/)?{_NAME}")
+# A block or sub-block of it, of machines with an RDMA network. The pool then names its zone:
+# https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/main.tf
+_BLOCK = re.compile(rf"(?P<reservation>.+)/reservationBlocks/{_NAME}(/reservationSubBlocks/{_NAME})?")
 
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
@@ -220,8 +224,13 @@ def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
 
 @each_pool
 def reservation_is_named(pool: Pool) -> Iterator[Problem]:
-    """A reservation is a valid name, or its full path in another project."""
-    yield from is_a_reservation(pool.at("capacity.reservation"), pool.capacity.reservation_name, "refuse the pool")
+    """A reservation is a valid name, or its full path in another project. A block of it is in the zone of the pool."""
+    path, name = pool.at("capacity.reservation"), pool.capacity.reservation_name
+    block = _BLOCK.fullmatch(name or "")
+    yield from is_a_reservation(path, block["reservation"] if block else name, "refuse the pool")
+    if block and len(pool.zones) != 1:
+        cause = "a block of a reservation is in one zone, and the pool does not name it. GKE would refuse the pool"
+        yield Problem(pool.at("zones"), cause, "Write the zone of the reservation, for example [us-central1-a]")
 
 
 def is_a_reservation(path: str, name: str | None, consequence: str) -> Iterator[Problem]:
