@@ -1,7 +1,7 @@
 """Holds back nodes and pods for the time that Google Cloud takes.
 
     emulator/run delay                            show the delays
-    emulator/run delay node=3 node/spot=5 server=4 server/llm/gemma=6 pod=1 idle=10
+    emulator/run delay node=3 node/spot=5 server=4 server/llm/gemma=6 pod=1 idle=10 repair=60
     emulator/run delay none                       remove all delays
 
 Seconds by key. The most specific key counts:
@@ -11,6 +11,7 @@ Seconds by key. The most specific key counts:
     pod                               until another pod with accelerators runs
     idle                              until a node without pods is deleted. Default: 15
     booking                           until unused nodes of a ProvisioningRequest may be deleted. Default: 30
+    repair                            until a pool of fixed size replaces a lost node. Default: 60
     request                           until a ProvisioningRequest fails that no pool can serve. Default: 120
 
 Without delays everything is ready immediately. The delays of pods apply to the clusters that exist now.
@@ -66,6 +67,14 @@ def booking_seconds() -> float:
     https://github.com/GoogleCloudPlatform/cluster-autoscaler: pkg/provisioningrequests/provreqstate/state.go
     """
     return delays().get("booking", 30.0)
+
+
+def repair_seconds() -> float:
+    """Returns after how long a pool of fixed size replaces a lost node. Compute Engine takes minutes.
+
+    https://docs.cloud.google.com/compute/docs/instance-groups/about-repair
+    """
+    return delays().get("repair", 60.0)
 
 
 def request_seconds() -> float:
@@ -155,7 +164,9 @@ def main(arguments: list[str]) -> int:
         for argument in [] if arguments == ["none"] else arguments:
             key, _, text = argument.partition("=")
             if not _is_key(key) or not re.fullmatch(r"\d+(\.\d+)?", text):
-                keys = "node, node/MODE, node/MACHINE, server, server/NAMESPACE/NAME, pod, idle, booking, request"
+                keys = (
+                    "node, node/MODE, node/MACHINE, server, server/NAMESPACE/NAME, pod, idle, booking, repair, request"
+                )
                 print(f"{argument} is not a delay. Write KEY=SECONDS; keys: {keys}.", file=sys.stderr)
                 return 2
             stated[key] = float(text)
@@ -168,7 +179,7 @@ def main(arguments: list[str]) -> int:
 def _is_key(key: str) -> bool:
     kind, _, name = key.partition("/")
     if not name:
-        return key in ("node", "server", "pod", "idle", "booking", "request")
+        return key in ("node", "server", "pod", "idle", "booking", "repair", "request")
     return (kind == "node" and (name in MODES or name in MACHINES)) or bool(_SERVER.fullmatch(key))
 
 

@@ -23,7 +23,7 @@ class GpuNodePool(NodePoolComponent):
 
     Flex-start, queued or not, implies autoscaling from zero, no reservation, and no auto-repair.
 
-    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, service account)
+    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, placement, account)
     creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the old pool
     under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget always
     keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted run
@@ -43,7 +43,8 @@ class GpuNodePool(NodePoolComponent):
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training,
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest,
-    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations
+    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement
     """
 
     pool_name: pulumi.Output[str]
@@ -90,6 +91,7 @@ class GpuNodePool(NodePoolComponent):
                 **local_ssds(args),
                 **secondary_boot_disk(args),
             },
+            placement={"type": "COMPACT"} if args.compact_placement else None,
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
@@ -111,7 +113,8 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
         **secondary_boot_disk(spec),
         **capacity(spec),
     }
-    stated = {key: value for key, value in nodes.items() if value is not None}
+    placement = {"placement": "COMPACT"} if spec.compact_placement else {}
+    stated = {key: value for key, value in nodes.items() if value is not None} | placement
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 

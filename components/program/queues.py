@@ -36,7 +36,7 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         in_cluster(cluster, cluster),
         namespaces=stack.namespaces,
         flavors=[
-            NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource)
+            NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
             for flavor in stack.flavors
             if flavor.section.mode == "create"
         ],

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gke_ai.catalog.nodes import GPU_TAINT
+from gke_ai.catalog.topology import TOPOLOGY
 from gke_ai.settings.model import ClusterQueue, FlavorQuota
 
 
@@ -17,6 +19,8 @@ class NodeFlavor:
     """Labels of the nodes. Default: any node."""
     queued_resource: str | None = None
     """Accelerator resource of nodes that queued provisioning creates. Default: no queued provisioning."""
+    topology: bool = False
+    """Let Kueue place pods by the topology of the nodes, which need labels of `node_labels`."""
 
 
 def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:
@@ -25,6 +29,10 @@ def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:
     if flavor.queued_resource:
         # Kubernetes adds this toleration to pods, but not to the pod template of Kueue's provisioning request.
         spec["tolerations"] = [{"key": flavor.queued_resource, "operator": "Exists", "effect": "NoSchedule"}]
+    if flavor.topology:
+        # For the same reason: Kueue compares the template of a Job with the taints of the nodes.
+        gpus = {"key": GPU_TAINT.key, "operator": "Exists", "effect": GPU_TAINT.effect}
+        spec |= {"topologyName": TOPOLOGY, "tolerations": [gpus]}
     return spec
 
 

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
+from gke_ai.catalog.topology import HOSTNAME, LEVELS, TOPOLOGY
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -43,7 +44,8 @@ class KueueStack(Component):
     """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
 
     A flavor whose nodes are created by queued provisioning also gets an admission check: Kueue requests all nodes of a
-    workload at once, and starts it when they exist.
+    workload at once, and starts it when they exist. For a flavor with `topology`, Kueue chooses each pod's node by the
+    levels of the network, which are created first. Kueue then accepts no change of the flavor's labels.
 
     Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this
     component, so Pulumi deletes them while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs, and with them
@@ -66,6 +68,7 @@ class KueueStack(Component):
     https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/,
     https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/ (cohorts: #borrowinglimit, #lendinglimit),
     https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/,
+    https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/,
     https://jobset.sigs.k8s.io/docs/installation/
     """
 
@@ -138,6 +141,7 @@ class KueueStack(Component):
             for flavor in flavors
             if flavor.queued_resource
         ]
+        topology = [self._topology(ready, hook)] if any(flavor.topology for flavor in flavors) else []
         resource_flavors = {
             flavor.name: k8s.apiextensions.CustomResource(
                 flavor.name,
@@ -145,7 +149,10 @@ class KueueStack(Component):
                 kind="ResourceFlavor",
                 metadata={"name": flavor.name},
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
-                opts=pulumi.ResourceOptions(parent=self, depends_on=ready, hooks=hook),
+                # Kueue keeps a topology while a flavor names it.
+                opts=pulumi.ResourceOptions(
+                    parent=self, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=hook
+                ),
             )
             for flavor in flavors
         }
@@ -238,6 +245,18 @@ class KueueStack(Component):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=hook),
         )
         return [release]
+
+    def _topology(self, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding) -> pulumi.Resource:
+        """The levels of the network between nodes."""
+        levels = [{"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME)]
+        return k8s.apiextensions.CustomResource(
+            TOPOLOGY,
+            api_version=KUEUE_API,
+            kind="Topology",
+            metadata={"name": TOPOLOGY},
+            spec={"levels": levels},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),
+        )
 
     def _queued_provisioning(
         self,

@@ -22,6 +22,7 @@ from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
+from gke_ai.catalog.topology import PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.published import CONFIG_MAP
 
@@ -61,6 +62,8 @@ _LABELS = [
 # Kueue sets it on what it holds itself.
 _MANAGED = "kueue.x-k8s.io/managed"
 LABELS = {"Pod": [*_LABELS, _MANAGED], "Job": _LABELS, "JobSet": _LABELS, "Deployment": [*_LABELS, _MANAGED]}
+# How close to each other Kueue places the pods: a stricter wish, for nodes of the same quota.
+_TOPOLOGY = [REQUIRED, PREFERRED]
 # Time for which a workload needs its nodes. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 _ANNOTATIONS = ["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
 ANNOTATIONS = {
@@ -69,10 +72,11 @@ ANNOTATIONS = {
     # Start with fewer pods, which Kueue counts: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/#partial-admission
     "Job": [
         *_ANNOTATIONS,
+        *_TOPOLOGY,
         "kueue.x-k8s.io/job-min-parallelism",
         "kueue.x-k8s.io/job-completions-equal-parallelism",
     ],
-    "JobSet": [*_ANNOTATIONS, EXCLUSIVE],  # only for node pools of TPUs, by a rule
+    "JobSet": [*_ANNOTATIONS, *_TOPOLOGY, EXCLUSIVE],  # only for node pools of TPUs, by a rule
     "Deployment": [*_ANNOTATIONS, "kueue.x-k8s.io/pod-suspending-parent"],
 }
 # Kueue sets the first. A deletion in the foreground or of an owner alone sets the others.

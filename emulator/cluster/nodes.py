@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
+from emulator.cluster import blocks
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR_COUNT,
@@ -23,10 +24,10 @@ from gke_ai.catalog.nodes import (
     node_labels,
     node_taints,
 )
+from gke_ai.catalog.topology import HOSTNAME, LEVELS
 
 Object = dict[str, Any]
 
-HOSTNAME = "kubernetes.io/hostname"
 # KWOK simulates the kubelet of nodes with this annotation.
 FAKE = {"kwok.x-k8s.io/node": "fake"}
 # The fingerprint of the machine of a node whose name does not have it, because the emulator did not create the node.
@@ -89,6 +90,7 @@ def fingerprint(pool: PoolRecord) -> str:
     Labels and taints don't count: they change on existing nodes.
     """
     fields = [pool.machine_type, pool.gpu, pool.gpus, pool.driver, pool.capacity, pool.disk_gb, pool.topology]
+    fields += ["compact"] if pool.compact and pool.topology is None else []
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
 
 
@@ -109,12 +111,21 @@ def new_nodes(cluster: ClusterRecord, pool: PoolRecord, present: Iterable[Object
     """Returns `count` more nodes of a pool, each in the zone with the fewest nodes."""
     spread = Counter(dict.fromkeys(pool.zones, 0))
     spread.update(zone for zone in (label(node, ZONE) for node in present) if zone in spread)
+    hosts = {label(node, blocks.HOST) for node in present}
     result = []
     for _ in range(count):
         zone = min(pool.zones, key=lambda candidate: (spread[candidate], candidate))
         spread[zone] += 1
-        result.append(node_object(cluster, pool.shape(zone), new_name(cluster.name, pool), pool.taints))
+        node = node_object(cluster, pool.shape(zone), new_name(cluster.name, pool), pool.taints)
+        node["metadata"]["labels"] |= blocks.first_free(pool, zone, hosts)
+        hosts.add(label(node, blocks.HOST))
+        result.append(node)
     return result
+
+
+def place_of(node: Object) -> dict[str, str]:
+    """The labels of a node that say where it is in the network."""
+    return {key: label(node, key) for key in LEVELS.values() if label(node, key)}
 
 
 def label(node: Object, key: str) -> str:

@@ -50,7 +50,9 @@ def set_pool(name: str, pool: PoolRecord) -> None:
         for node in present:
             if node in keep:
                 zone = nodes.label(node, ZONE)
-                _relabel(api, node, nodes.node_object(record, pool.shape(zone), node["metadata"]["name"], pool.taints))
+                desired = nodes.node_object(record, pool.shape(zone), node["metadata"]["name"], pool.taints)
+                desired["metadata"]["labels"] |= nodes.place_of(node)
+                _relabel(api, node, desired)
             else:
                 remove(api, node)
         missing = pool.floor - len(keep)

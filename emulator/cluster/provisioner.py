@@ -1,6 +1,7 @@
 """Carries out the plans of `planner`: creates nodes for waiting pods and ProvisioningRequests, deletes idle nodes.
 
-If a pod gets no node, it writes an Event of the pod with the reason, as the autoscaler does.
+It also replaces nodes that a pool of fixed size has lost. If a pod gets no node, it writes an Event of the pod with the
+reason, as the autoscaler does.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Provisioner:
         self._nodes, self._pods = views.nodes, views.pods
         self._reported: set[tuple[str, str]] = set()
         self._idle_since: dict[str, float] = {}
+        self._lost_since: dict[str, float] = {}
         self._began = datetime.now(UTC)
 
     async def run(self, changed: asyncio.Event) -> None:
@@ -86,6 +88,7 @@ class Provisioner:
         for uid, reason in result.refused.items():
             await self._report(by_uid[uid], "NotTriggerScaleUp", f"pod didn't trigger scale-up: {reason}")
         self._reported = {(uid, message) for uid, message in self._reported if uid in by_uid}
+        await self._repair(pools, out)
         await self._remove_idle({pool.name: pool for pool in pools}, result.needed)
 
     async def _create(self, node: Object) -> str:
@@ -94,6 +97,18 @@ class Provisioner:
         # Before the watch reports it: the next round must not create the node again.
         self._nodes.objects["", name] = created
         return name
+
+    async def _repair(self, pools: list[PoolRecord], out: frozenset[str]) -> None:
+        """Creates the nodes that pools of fixed size have lost, `delay.repair_seconds()` after the first of a pool."""
+        now, present = time.monotonic(), list(self._nodes.objects.values())
+        left = {pool.name: [n for n in present if nodes.pool_of(n) == pool.name] for pool in pools}
+        lossy = [pool for pool in pools if not pool.autoscaled and len(left[pool.name]) < pool.floor]
+        self._lost_since = {pool.name: self._lost_since.get(pool.name, now) for pool in lossy}
+        for pool in lossy:
+            if now - self._lost_since[pool.name] >= delay.repair_seconds() and pool.capacity not in out:
+                missing = pool.floor - len(left[pool.name])
+                for node in nodes.new_nodes(self._folder.record, pool, left[pool.name], missing):
+                    await self._create(node)
 
     async def _serve(self, request: Object, pools: list[PoolRecord], out: frozenset[str]) -> None:
         """Creates all nodes of a ProvisioningRequest, or deletes them at their end, and writes its status."""

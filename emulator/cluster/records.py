@@ -52,7 +52,8 @@ class PoolRecord:
 
     `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
     for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
-    `upgrade` are the pool's upgrade settings (`gke_ai.catalog.upgrades.flat`).
+    `upgrade` are the pool's upgrade settings (`gke_ai.catalog.upgrades.flat`). `compact` is whether its nodes are
+    placed close together.
     """
 
     name: str
@@ -72,6 +73,7 @@ class PoolRecord:
     topology: str | None = None
     compute_class: str | None = None
     upgrade: dict[str, str] = field(default_factory=dict)
+    compact: bool = False
 
     @property
     def autoscaled(self) -> bool:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from emulator.cluster.nodes import FOREIGN, HOSTNAME, MACHINE, SUFFIX, address, label, slice_size
+from emulator.cluster.nodes import FOREIGN, MACHINE, SUFFIX, address, label, slice_size
 from gke_ai.catalog.nodes import ZONE
+from gke_ai.catalog.topology import HOSTNAME
 from gke_ai.catalog.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings
 from gke_ai.emulation import NEW, UPGRADED
 

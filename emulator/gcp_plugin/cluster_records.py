@@ -8,7 +8,6 @@ from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.resource import Properties
 from emulator.gcp_plugin.store import Record
-from gke_ai.catalog.capacity import mode_of
 from gke_ai.catalog.upgrades import flat
 from gke_ai.catalog.workload_identity import pool_name
 
@@ -80,7 +79,7 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         gpu=accelerator.get("acceleratorType"),
         gpus=int(accelerator.get("acceleratorCount", 0)),
         driver=drivers.get(driver, "default"),
-        capacity=_capacity(body),
+        capacity=rules.capacity_of(body),
         labels=dict(config.get("labels", {})),
         taints=[
             {"key": taint["key"], "value": taint.get("value", ""), "effect": effects[taint["effect"]]}
@@ -94,15 +93,5 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         workload_identity=workload_pool(cluster) is not None and metadata == "GKE_METADATA",
         topology=body.get("placementPolicy", {}).get("tpuTopology"),
         upgrade=flat(body.get("upgradeSettings", {})),
-    )
-
-
-def _capacity(body: Properties) -> str:
-    config = body.get("config", {})
-    affinity = config.get("reservationAffinity", {}).get("consumeReservationType")
-    return mode_of(
-        queued=body.get("queuedProvisioning", {}).get("enabled"),
-        flex_start=config.get("flexStart"),
-        spot=bool(config.get("spot") or config.get("preemptible")),
-        reservation=affinity == "SPECIFIC_RESERVATION",
+        compact=body.get("placementPolicy", {}).get("type") == "COMPACT",
     )

@@ -18,9 +18,10 @@ from ipaddress import IPv4Network
 from emulator.gcp_plugin.refusals import UNWRITTEN, Problem, Values, bad_request, one_of, resource_labels, value_at
 from gke_ai.catalog import zones
 from gke_ai.catalog.addresses import MAX_AUTHORIZED_NETWORKS
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
 from gke_ai.catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
+from gke_ai.catalog.topology import can_be_compact
 from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from gke_ai.catalog.workload_identity import pool_name
 
@@ -115,7 +116,9 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
     # The provider refuses GKE's own strategy of flex-start pools, SHORT_LIVED.
     yield from one_of(value_at(inputs, "upgradeSettings.strategy"), ("SURGE", "BLUE_GREEN"), "upgradeSettings.strategy")
     if config.get("machineType", DEFAULT_MACHINE) in MACHINES and not location_problems:
-        yield from _tpus(inputs, body, body.get("locations") or list(zones.node_zones(location)))
+        pool_zones = body.get("locations") or list(zones.node_zones(location))
+        yield from _tpus(inputs, body, pool_zones)
+        yield from _compact(body, pool_zones)
     if config.get("flexStart"):
         yield from _flex_start(body)
     elif value_at(body, "queuedProvisioning.enabled"):
@@ -185,6 +188,33 @@ def _autoscaling(body: Values) -> Iterator[Problem]:
         yield "autoscaling", bad_request("The maximum node count of an autoscaled node pool must be greater than zero")
     elif low > high:
         yield "autoscaling", bad_request(f"The minimum node count {low} is greater than the maximum node count {high}")
+
+
+def _compact(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
+    """Compact placement of nodes without TPUs. The texts are not Google's, which are unknown.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement
+    """
+    config, placement = body.get("config", {}), body.get("placementPolicy", {})
+    name = config.get("machineType", DEFAULT_MACHINE)
+    if placement.get("type") != "COMPACT" or machine(name).tpu is not None:
+        return
+    if len(pool_zones) > 1:
+        text = f"Compact placement needs one zone, not {', '.join(pool_zones)}"
+        yield "placementPolicy.type", bad_request(text)
+    elif not can_be_compact(name, capacity_of(body)):
+        text = f"Compact placement is not supported for {name} with this capacity"
+        yield "placementPolicy.type", bad_request(text)
+
+
+def capacity_of(body: Values) -> str:
+    """The capacity mode of a node pool."""
+    return mode_of(
+        queued=value_at(body, "queuedProvisioning.enabled"),
+        flex_start=value_at(body, "config.flexStart"),
+        spot=bool(value_at(body, "config.spot") or value_at(body, "config.preemptible")),
+        reservation=value_at(body, "config.reservationAffinity.consumeReservationType") == "SPECIFIC_RESERVATION",
+    )
 
 
 def _tpus(inputs: Values, body: Values, pool_zones: list[str]) -> Iterator[Problem]:

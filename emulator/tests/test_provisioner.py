@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from emulator.cluster import fit, nodes, planner
+from emulator.cluster import blocks, fit, nodes, planner
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import (
@@ -73,6 +74,36 @@ def test_a_pool_grows_for_its_waiting_pods_up_to_its_maximum() -> None:
     assert [nodes.pool_of(new_node.node) for new_node in plan.new_nodes] == ["gpu"] * 3
     assert [new_node.pod for new_node in plan.new_nodes] == ["p0", "p1", "p2"]
     assert "gpu: max node group size reached (3)" in plan.refused["p3"]
+
+
+B200 = {"gpu": "nvidia-b200", "gpus": 8}
+RESERVED = PoolRecord("b200", "a4-highgpu-8g", ZONES[1:], **B200, capacity="reservation", nodes_per_zone=10)
+COMPACT = PoolRecord("b200", "a4-highgpu-8g", ZONES[1:], **B200, capacity="spot", nodes_per_zone=10, compact=True)
+
+
+def places(present: Iterable[Object]) -> Counter[str]:
+    return Counter(nodes.label(node, blocks.BLOCK) for node in present)
+
+
+def test_nodes_of_a_reservation_fill_one_block_after_the_other_and_those_of_a_compact_pool_have_one() -> None:
+    assert places(nodes_of(RESERVED, 10)) == {"b200-b1": 8, "b200-b2": 2}
+    assert places(nodes_of(COMPACT, 10)) == {"b200-b1": 10}
+    subblocks = Counter(nodes.label(node, blocks.SUBBLOCK) for node in nodes_of(COMPACT, 10))
+    assert subblocks == {"b200-b1-1": 4, "b200-b1-2": 4, "b200-b1-3": 2}
+
+
+def test_a_new_node_takes_the_place_of_a_lost_one() -> None:
+    present = nodes_of(RESERVED, 10)
+    lost = present.pop(3)
+    (again,) = nodes.new_nodes(STANDARD, RESERVED, present, 1)
+    assert again["metadata"]["name"] != lost["metadata"]["name"]
+    assert nodes.place_of(again) == nodes.place_of(lost) != {}
+
+
+def test_nodes_have_no_place_without_compact_placement_or_a_reservation_or_levels() -> None:
+    spot = replace(COMPACT, compact=False)
+    l4 = replace(GPU_POOL, compact=True)
+    assert [nodes.place_of(node) for pool in (spot, l4) for node in nodes_of(pool, 1)] == [{}, {}]
 
 
 def test_new_nodes_are_spread_over_the_zones_of_the_pool() -> None:

@@ -38,6 +38,7 @@ class Machine:
     - `local_ssds` is the number of Local SSD disks (375 GiB each) that always come with the machine.
     - `gpu_parts` is 8 if a pod gets an eighth of the memory of a GPU, which Kubernetes counts as one GPU.
     - `only_if_named` is whether GKE creates such nodes only for a pool or a compute class that names the machine.
+    - `has_topology` is whether GKE can label its nodes with `gke_ai.catalog.topology.LEVELS`.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Machine:
     local_ssds: int = 0
     gpu_parts: int = 1
     only_if_named: bool = False
+    has_topology: bool = False
 
 
 class UnknownMachine(KeyError):

@@ -57,6 +57,7 @@ gke-ai submit --manifest job.yaml --dry-run
 @click.option("--pool", help="GPU pool. Default: the only one of the queue")
 @click.option("--accelerator", help="GPU type, on a cluster without GPU pools")
 @click.option("--compute-class", help="compute class that provides the nodes")
+@click.option("--topology", help="required=LEVEL or preferred=LEVEL: block, subblock or host for all pods")
 @click.option("--checkpoints", help="BUCKET or BUCKET/PATH for the checkpoints")
 @click.option("--resume-from", help="directory of another run, in the bucket of --checkpoints")
 @click.option("--mount", "mounts", multiple=True, help="BUCKET;PATH or BUCKET;PATH;ro to mount a bucket; repeatable")

@@ -14,6 +14,7 @@ from gke_ai.manifests.job import (
     queued_tolerations,
     restart_policy,
     service_of,
+    topology_annotations,
 )
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
@@ -41,7 +42,7 @@ def job(run: FineTune, place: Place) -> Object:
         "completionMode": "Indexed",
         "suspend": run.queue is not None,  # Kueue starts it
         "template": {
-            "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
+            "metadata": {"labels": run.labels, "annotations": {**fuse_annotations(run), **topology_annotations(run)}},
             "spec": pod(run, place),
         },
     }

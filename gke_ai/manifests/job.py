@@ -9,6 +9,7 @@ from typing import Any
 from gke_ai.catalog import fuse
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.topology import LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import (
@@ -18,7 +19,7 @@ from gke_ai.manifests.workload import (
     resources,
     shared_memory,
 )
-from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, Workload
+from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, TrainingRun, Workload
 from gke_ai.settings.runs import grace_period, ignores_disruptions
 
 Object = dict[str, Any]
@@ -101,7 +102,7 @@ def tpu_pod(run: Multislice | TpuBatch, place: Place) -> dict[str, Any]:
     if place.node_selector:
         pod["nodeSelector"] = place.node_selector
     if place.only_pools:
-        pod["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [of_pools(place.only_pools)]}}}
+        pod["affinity"] = {"nodeAffinity": {DURING_SCHEDULING: {"nodeSelectorTerms": [of_pools(place.only_pools)]}}}
     if place.queued_seconds:
         pod["tolerations"] = queued_tolerations(place.queued_seconds)
     pod |= priority_and_account(run)
@@ -124,6 +125,12 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
     optional = {"labels": run.labels, "annotations": fuse_annotations(run)}
     known = {key: value for key, value in optional.items() if value}
     return {"metadata": known} if known else {}
+
+
+def topology_annotations(run: FineTune | TrainingRun) -> dict[str, str]:
+    """Annotations of the pod template by which Kueue places the pods. Empty without a topology."""
+    stated = {} if run.topology is None else {REQUIRED: run.topology.required, PREFERRED: run.topology.preferred}
+    return {name: LEVELS[level] for name, level in stated.items() if level is not None}
 
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"
@@ -157,7 +164,7 @@ def fuse_mount(volume: FuseVolume) -> Any:
     return {"name": FUSE_VOLUME, "mountPath": volume.mount_path, "readOnly": False}
 
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+DURING_SCHEDULING = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def of_pools(names: Sequence[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from gke_ai.manifests.job import (
     priority_and_account,
     queued_annotations,
     queued_tolerations,
+    topology_annotations,
 )
 from gke_ai.manifests.multislice import ignored_failures
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
@@ -42,7 +43,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "parallelism": run.pods,
         "backoffLimit": 0,
         "template": {
-            "metadata": {"labels": run.labels, "annotations": fuse_annotations(run)},
+            "metadata": {"labels": run.labels, "annotations": {**fuse_annotations(run), **topology_annotations(run)}},
             "spec": {**pod(run), **nodes},
         },
     }

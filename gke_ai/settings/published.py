@@ -19,7 +19,8 @@ from gke_ai.settings.model import Cluster, ComputeClass, Flavor, Pool, PriorityC
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.reading import PREFIX, read, with_project
 from gke_ai.settings.rules import check
-from gke_ai.settings.stack import Placed, Queue, ResolvedStack, Space
+from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor, Space
+from gke_ai.settings.stack.queues import labels_all
 
 # The ConfigMap, and its annotation with the text: Pulumi would replace a ConfigMap whose data change.
 CONFIG_MAP = "gke-ai-stack"
@@ -30,7 +31,7 @@ KEYS: Mapping[type[Section], frozenset[str]] = {
     Pool: frozenset(
         {
             *("name", "nodes_per_zone", "autoscaling", "capacity", "disk_size_gb", "machine_type", "accelerator"),
-            *("gpus_per_node", "create_before_delete", "version", "topology"),
+            *("gpus_per_node", "compact_placement", "create_before_delete", "version", "topology"),
         }
     ),
     ComputeClass: frozenset({"name", "priorities", "when_unsatisfiable"}),
@@ -89,7 +90,7 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
         "computeClasses": [_listed(item, ComputeClass) for item in stack.settings.compute_classes],
         "queues": {
             "kueue": queues.kueue,
-            "flavors": [_listed(flavor, Flavor) for flavor in queues.flavors if flavor.name in flavors],
+            "flavors": [_flavor(flavor) for flavor in stack.flavors if flavor.section.name in flavors],
             "clusterQueues": [_with_limits(queue) for queue in own],
             "localQueues": [
                 {"name": queue.name, "namespace": queue.namespace, "clusterQueue": queue.cluster_queue}
@@ -107,6 +108,12 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
 def _listed(section: Section, kind: type[Section]) -> dict[str, Any]:
     """The listed keys of a section that are set."""
     return section.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(KEYS[kind]))
+
+
+def _flavor(flavor: ResourceFlavor) -> dict[str, Any]:
+    """A flavor, and whether it has a topology if its nodes allow one: cluster queues of others decide that too."""
+    decided = {"topology": flavor.has_topology} if flavor.has_topology or labels_all(flavor.pools) else {}
+    return {**_listed(flavor.section, Flavor), **decided}
 
 
 def _with_limits(queue: Queue) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.topology import REQUIRED
 from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
@@ -60,7 +61,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
         "first",
         "i:1",
         ("python", "train.py"),
-        {"gpusPerPod": 2, "maxRestarts": 0},
+        {"gpusPerPod": 2, "maxRestarts": 0, "topology": "required=block"},
         cpu="4",
         env=("A=b=c",),
         mounts=("gs://data;/data;ro",),
@@ -76,6 +77,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
             "command": ["python", "train.py"],
             "gpusPerPod": 2,
             "maxRestarts": 0,
+            "topology": {"required": "block"},
             "resources": {"cpu": "4"},
             "env": {"A": "b=c"},
             "volumes": [{"bucket": "data", "mountPath": "/data", "readOnly": True}],
@@ -96,6 +98,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
         (Options("x", "i", env=("A",)), "--env A has no value"),
         (Options("x", "i", mounts=("data",)), "is not BUCKET;PATH"),
         (Options("x", "i", mounts=("data;/d;rx",)), "is not BUCKET;PATH"),
+        (Options("x", "i", (), {"topology": "4x4"}), "is not required=LEVEL or preferred=LEVEL"),
     ],
 )
 def test_a_text_that_no_key_takes_is_refused(options: Options, message: str) -> None:
@@ -140,6 +143,9 @@ def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Obje
 
 
 GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
+LIMITED = job({"cpu": "2"})
+LIMITED["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "cloud.google.com/gce-topology-block"}}
+LIMITED["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = GOOD
 SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
 
 
@@ -150,6 +156,7 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
         (job(GOOD), "container main requests no memory"),
         (job({"memory": "1Gi", "nvidia.com/gpu": "1"}), "container main requests no cpu"),
         (job({**GOOD, "memory": "1Gi"}), "queue lq has no quota for memory"),
+        (LIMITED, "container main has limits of nvidia.com/gpu and no requests. After a restart, Kueue would count it"),
         (job(GOOD, pods=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
         (job(GOOD, priorityClassName="high"), "tenant team-a may not use priority class high. It may use low"),
     ],

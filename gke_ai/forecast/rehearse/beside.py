@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.catalog.topology import TOPOLOGY
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -89,6 +90,7 @@ def _objects(stack: ResolvedStack, snapshot: Snapshot | None) -> Iterator[Object
     own_flavors = {flavor.section.name for flavor in stack.flavors if flavor.section.mode == "create"}
     of_stack = {"ClusterQueue": own, "ResourceFlavor": own_flavors, "AdmissionCheck": own_flavors}
     of_stack["ProvisioningRequestConfig"] = own_flavors
+    of_stack["Topology"] = {TOPOLOGY} if any(flavor.has_topology for flavor in stack.flavors) else set()
     for kind in _OWNERS:
         for item in _of(snapshot, kind):
             if item["metadata"]["name"] not in of_stack.get(kind, ()):

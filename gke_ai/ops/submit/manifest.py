@@ -12,6 +12,7 @@ from typing import Any
 from gke_ai.catalog.documents import Reader
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.topology import PREFERRED, REQUIRED
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import pod_sets, requests, templates
@@ -93,6 +94,7 @@ def problems_of(path: Path, item: Object, published: Published | None) -> Iterat
         yield f"{path}: metadata.labels has no {QUEUE_LABEL}, so Kueue does not manage the run. Add it."
     for template in templates(item["kind"], item):
         spec = mapping(template, "spec")
+        yield from _without_requests(path, template)
         for container in items(spec, "containers"):
             resources = {**mapping(container, "resources", "limits"), **mapping(container, "resources", "requests")}
             if missing := [name for name in ("cpu", "memory") if resources.get(name) is None]:
@@ -102,6 +104,19 @@ def problems_of(path: Path, item: Object, published: Published | None) -> Iterat
                 )
     if published is not None:
         yield from _against(path, item, queue, published.sections)
+
+
+def _without_requests(path: Path, template: Object) -> Iterator[str]:
+    """Yields the containers with limits and no requests, in a pod that Kueue places by topology."""
+    if {REQUIRED, PREFERRED}.isdisjoint(mapping(template, "metadata", "annotations")):
+        return
+    for container in (*items(template, "spec", "initContainers"), *items(template, "spec", "containers")):
+        limits, requests = (mapping(container, "resources", key) for key in ("limits", "requests"))
+        if missing := ", ".join(sorted(limits.keys() - requests.keys())):
+            yield (
+                f"{path}: container {container.get('name')} has limits of {missing} and no requests. After a restart, "
+                "Kueue would count it as nothing and place others on its node. Set resources.requests."
+            )
 
 
 def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) -> Iterator[str]:

@@ -17,7 +17,6 @@ REFUSED: Mapping[str, str] = {
     "--compute-type": "nodes are chosen by --pool, --accelerator or --compute-class",
     "--num-nodes": "a run has pods, and Kueue chooses the nodes. Use --pods",
     "--num-slices": _ON_TPUS,
-    "--topology": _ON_TPUS,
     "--restart-on-exit-codes": "all failures restart a run up to --restarts times, and exit status 75 always",
     "--gke-ttl-after-finished": "a finished run stays until somebody removes it, so that it never runs twice",
     "--placement-policy": "the placement belongs to the pool. Use --pool",

@@ -26,6 +26,7 @@ OPTIONS: Mapping[str, str] = {
     "pool": "--pool",
     "accelerator": "--accelerator",
     "computeClass": "--compute-class",
+    "topology": "--topology",
     "checkpoints": "--checkpoints",
     "resumeFrom": "--resume-from",
     "volumes": "--mount",
@@ -66,6 +67,7 @@ class Options:
             "volumes": [_mount(text) for text in self.mounts],
             "checkpoints": _directory(self.checkpoints) if self.checkpoints else None,
             **self.keys,
+            "topology": _topology(self.keys["topology"]) if self.keys.get("topology") else None,
         }
         item["resources"] = {key: value for key, value in item["resources"].items() if value is not None}
         stated = {key: value for key, value in item.items() if value not in (None, [], {})}
@@ -136,6 +138,16 @@ def _pair(option: str, text: str) -> tuple[str, str]:
     if not equals:
         raise Stop(f"{option} {text} has no value. Write {option} NAME=VALUE")
     return name, value
+
+
+def _topology(text: str) -> dict[str, str]:
+    how, _, level = text.partition("=")
+    if how not in ("required", "preferred") or not level:
+        raise Stop(
+            f"--topology {text} is not required=LEVEL or preferred=LEVEL. Write for example --topology required=block. "
+            "The topology of a TPU is in a file: use --file."
+        )
+    return {how: level}
 
 
 def _directory(text: str) -> dict[str, str]:

@@ -65,6 +65,8 @@ class KubernetesObject(ApiObject):
             yield "LocalQueue", self.namespace, queue
         if self.kind == "LocalQueue":
             yield "ClusterQueue", "", value(self.content, "spec", "clusterQueue")
+        if self.kind == "ResourceFlavor" and (topology := value(self.content, "spec", "topologyName")):
+            yield "Topology", "", topology
         for group in items(self.content, "spec", "resourceGroups") if self.kind == "ClusterQueue" else ():
             for flavor in items(group, "flavors"):
                 yield "ResourceFlavor", "", flavor["name"]

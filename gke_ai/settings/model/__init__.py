@@ -47,7 +47,8 @@ from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBa
 from gke_ai.settings.model.server import ScratchVolume, Server
 from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from gke_ai.settings.model.settings import Monitoring, Settings, Tenant, Unresolved, Waiver
-from gke_ai.settings.model.training import BucketVolume, RunCheckpoints, TrainingRun
+from gke_ai.settings.model.topology import Topology
+from gke_ai.settings.model.training import BucketVolume, GpuRun, RunCheckpoints, TrainingRun
 from gke_ai.settings.model.workloads import (
     GpuWorkload,
     Resources,
@@ -82,6 +83,7 @@ __all__ = [
     "Gateway",
     "GkeName",
     "GpuPool",
+    "GpuRun",
     "GpuServer",
     "GpuWorkload",
     "Grant",
@@ -124,6 +126,7 @@ __all__ = [
     "Tenant",
     "Tgi",
     "TokenSecret",
+    "Topology",
     "TpuBatch",
     "TpuPool",
     "TpuRun",

@@ -19,6 +19,7 @@ from gke_ai.catalog.nodes import (
     POOL,
     NodeShape,
 )
+from gke_ai.catalog.topology import has_labels
 from gke_ai.catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from gke_ai.catalog.zones import node_zones
 from gke_ai.settings.model.base import GkeName, Labels, Section
@@ -108,6 +109,11 @@ class Pool(Section):
     def is_one_slice(self) -> bool:
         """Whether all nodes together are one multi-host slice, created and upgraded as a unit."""
         return self.slice is not None and self.slice.multi_host
+
+    @property
+    def has_topology(self) -> bool:
+        """Whether all nodes exist and have the labels of `gke_ai.catalog.topology.LEVELS`."""
+        return False
 
     @property
     def drains_old_nodes(self) -> bool:
@@ -207,6 +213,9 @@ class GpuPool(Pool):
     secondary_boot_disk: str | None = Field(default=None, examples=["projects/my-project/global/images/vllm-0-31-0"])
     """Compute Engine image with unpacked container images. Each node gets a disk of it, and starts these containers
     without a pull. It needs `imageStreaming`. Default: no such disk."""
+    compact_placement: bool = False
+    """Place the nodes close together, in one zone, by a compact placement policy. A reservation needs none: its
+    machines are where it has them. A change replaces the pool."""
     create_before_delete: bool = False
     """Create the replacement pool before deleting the old one. The name gets a hash suffix; you pay for both
     meanwhile."""
@@ -238,6 +247,11 @@ class GpuPool(Pool):
     @property
     def accelerator_labels(self) -> dict[str, str]:
         return {GKE_ACCELERATOR: self.gpus[0]}
+
+    @property
+    def has_topology(self) -> bool:
+        # Kueue places only on nodes that exist: the pods for which a pool would grow are never created.
+        return not self.grows and has_labels(self.machine_type, self.capacity.mode, self.compact_placement)
 
     @property
     def drains_old_nodes(self) -> bool:

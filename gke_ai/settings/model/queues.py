@@ -49,6 +49,10 @@ class Flavor(Section):
     """TPU slice of the flavor, if the stack has no pools."""
     accelerator: str | None = Field(default=None, examples=["nvidia-l4"])
     """GPU type of the flavor, if the stack has no pools."""
+    topology: bool | None = Field(default=None, examples=[False])
+    """Let Kueue place pods by block, sub-block and host of the nodes. Kueue then allows no change of the flavor: give
+    a flavor with other nodes a new name. Default: `true` if the stack installs Kueue 0.19 or later, and all nodes of
+    the flavor and of the others in its cluster queues have the labels."""
 
 
 def _quota_form(value: Any) -> str:

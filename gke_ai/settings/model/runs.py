@@ -15,8 +15,8 @@ from gke_ai.settings.model.buckets import FuseVolume
 from gke_ai.settings.model.nodes import Nodes
 from gke_ai.settings.model.pools import TpuSlice
 from gke_ai.settings.model.run_names import hash_suffix
-from gke_ai.settings.model.training import TrainingRun
-from gke_ai.settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret, TpuWorkload
+from gke_ai.settings.model.training import GpuRun, TrainingRun
+from gke_ai.settings.model.workloads import SingleSliceWorkload, TokenSecret, TpuWorkload
 
 # Failures per pod that a Job of several pods tolerates.
 FAILURES_PER_POD = 4
@@ -33,7 +33,7 @@ class Dataset(Section):
     """Maximum number of rows."""
 
 
-class FineTune(GpuWorkload):
+class FineTune(GpuRun):
     """A fine-tuning run: a headless Service and an Indexed Job that Kueue starts, suspends and resumes."""
 
     noun: ClassVar[str] = "a fine-tuning run"

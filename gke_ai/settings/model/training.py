@@ -13,6 +13,7 @@ from gke_ai.settings.model.base import Request, Section
 from gke_ai.settings.model.buckets import BucketMount
 from gke_ai.settings.model.nodes import Nodes
 from gke_ai.settings.model.run_names import hash_suffix
+from gke_ai.settings.model.topology import Topology
 from gke_ai.settings.model.workloads import GpuWorkload, Resources, TokenSecret
 
 # Environment variables of a training job, with the key that each comes from.
@@ -59,11 +60,25 @@ class RunCheckpoints(Section):
     """Mount path of the bucket in the container."""
 
 
+class GpuRun(GpuWorkload):
+    """A run on GPUs, whose pods may be on several nodes."""
+
+    topology: Topology | None = Field(default=None, examples=[{"required": "block"}])
+    """How close to each other Kueue places the pods, on flavors with topology. Default: anywhere."""
+    accept_slow_network: bool = False
+    """Run on several nodes over the default network, although the GPUs need a faster one, which this program does not
+    set up yet."""
+
+    @property
+    def placement(self) -> Topology | None:
+        return self.topology
+
+
 # Keys that say where it runs. It moves there and continues.
 _PLACE = frozenset({"pool", "accelerator", "compute_class"})
 
 
-class TrainingRun(GpuWorkload):
+class TrainingRun(GpuRun):
     """A training run of any image: a JobSet on GPUs that Kueue starts, suspends and resumes."""
 
     noun: ClassVar[str] = "a training job"

@@ -18,6 +18,7 @@ from gke_ai.settings.model.buckets import BucketMount, FuseVolume
 from gke_ai.settings.model.compute_classes import ComputeClass
 from gke_ai.settings.model.nodes import Nodes
 from gke_ai.settings.model.pools import Pool, TpuSlice, slice_labels
+from gke_ai.settings.model.topology import Topology
 
 
 class Resources(Section):
@@ -193,6 +194,11 @@ class Workload(Section):
     @property
     def named_class(self) -> str | None:
         """The compute class that provides the nodes, if any."""
+        return None
+
+    @property
+    def placement(self) -> Topology | None:
+        """How close to each other its pods are, if the section states it."""
         return None
 
     def nodes_among(self, pools: Sequence[Pool], classes: Sequence[ComputeClass]) -> Nodes:

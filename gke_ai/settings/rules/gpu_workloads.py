@@ -55,10 +55,11 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
 def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
-    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other.
+    This program does not set up such a network yet. Over the normal network the GPUs would mostly wait for each other,
+    unless the run accepts that.
     """
     run = placed.section
-    if isinstance(run, GpuServer):
+    if isinstance(run, GpuServer) or run.accept_slow_network:
         return
     for machine_type in placed.machines:
         if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
@@ -67,7 +68,8 @@ def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune |
                 f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
                 f"communicate over {machine_type.fabric}. This program does not set it up yet, and the GPUs would "
                 "wait for the network",
-                f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}",
+                f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}. "
+                "Or set acceptSlowNetwork: true",
             )
             break
 

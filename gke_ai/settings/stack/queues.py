@@ -10,6 +10,8 @@ from functools import cached_property
 from gke_ai.catalog import quota as quotas
 from gke_ai.catalog.nodes import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.topology import is_supported
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import ClusterQueue, Flavor, FlavorQuota, PriorityClass, Queues, Workload
 from gke_ai.settings.stack.pools import NodePool
@@ -24,6 +26,8 @@ class ResourceFlavor:
 
     section: Flavor
     pools: tuple[NodePool, ...]
+    has_topology: bool = False
+    """Whether Kueue places pods on it by topology, and accepts no others."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -104,10 +108,39 @@ class Queue:
 
 def flavors_of(queues: Queues, by_name: Mapping[str, NodePool]) -> list[ResourceFlavor]:
     """The flavors with their pools. Other rules report unknown pools."""
-    return [
-        ResourceFlavor(flavor, tuple(by_name[name] for name in flavor.pools if name in by_name))
+    pools = {flavor.name: tuple(by_name[name] for name in flavor.pools if name in by_name) for flavor in queues.flavors}
+    placed = _with_topology(queues, pools)
+    return [ResourceFlavor(flavor, pools[flavor.name], flavor.name in placed) for flavor in queues.flavors]
+
+
+def _with_topology(queues: Queues, pools: Mapping[str, tuple[NodePool, ...]]) -> set[str]:
+    """The flavors with topology: those that say so, and by default those whose cluster queues have no other flavor.
+
+    In a mixed queue, a workload that states no topology never uses such a flavor:
+    https://github.com/kubernetes-sigs/kueue/issues/7491
+    """
+    stated = {flavor.name for flavor in queues.flavors if flavor.topology}
+    supported = queues.kueue == "install" and is_supported(queues.kueue_version or KUEUE_VERSION)
+    possible = {
+        flavor.name
         for flavor in queues.flavors
-    ]
+        if supported and flavor.topology is None and flavor.mode == "create" and labels_all(pools[flavor.name])
+    }
+    while True:
+        mixed = {
+            name
+            for queue in queues.cluster_queues
+            if not (names := {quota.flavor for quota in queue.flavors}) <= possible | stated
+            for name in names & possible
+        }
+        if not mixed:
+            return possible | stated
+        possible -= mixed
+
+
+def labels_all(pools: tuple[NodePool, ...]) -> bool:
+    """Whether all nodes of a flavor's pools exist and have the labels of the topology."""
+    return bool(pools) and all(pool.section.has_topology for pool in pools)
 
 
 def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibration) -> list[Queue]:
