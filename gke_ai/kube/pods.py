@@ -46,6 +46,17 @@ def requests(spec: Spec) -> dict[str, Fraction]:
     return total
 
 
+def limited_only(spec: Spec) -> Iterator[tuple[str, list[str]]]:
+    """Yields each container with resources that it limits and does not request, and these resources.
+
+    The API sets such requests in pods, and not in templates.
+    """
+    for container in (*items(spec, "initContainers"), *items(spec, "containers")):
+        limits, requested = (mapping(container, "resources", key) for key in ("limits", "requests"))
+        if missing := sorted(limits.keys() - _stated(requested).keys()):
+            yield str(container.get("name")), missing
+
+
 def accelerators(spec: Spec) -> dict[str, int]:
     """The GPUs and TPU chips that a pod with this spec requests, by resource."""
     requested = requests(spec)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.kube.pods import accelerators
+from gke_ai.kube.pods import accelerators, limited_only, templates
 from gke_ai.kube.values import items, mapping, value
 
 SERVERS = ("Deployment", "StatefulSet")
@@ -17,6 +17,20 @@ def is_server(controller: Mapping[str, Any]) -> bool:
     template = mapping(controller, "spec", "template")
     queued = any(value(mapping(item, "metadata", "labels"), QUEUE_LABEL) for item in (controller, template))
     return queued or bool(accelerators(mapping(template, "spec")))
+
+
+def uncounted_by_topology(workloads: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yields each Workload that Kueue placed by topology and can't count after a restart, with the container.
+
+    Kueue then counts a container with limits and no requests as nothing, and admits others onto its node. Before 0.19
+    it does not start again.
+    """
+    for workload in workloads:
+        sets = items(workload, "status", "admission", "podSetAssignments")
+        if any(mapping(pod_set, "topologyAssignment") for pod_set in sets):
+            specs = (mapping(template, "spec") for template in templates("Workload", dict(workload)))
+            found = (container for spec in specs for container, _ in limited_only(spec))
+            yield from ((workload, container) for container in list(found)[:1])
 
 
 def released_conditions(workload: Mapping[str, Any], reason: str, message: str, now: str) -> list[Mapping[str, Any]]:

@@ -25,6 +25,8 @@ from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
+from gke_ai.ops.blocks import COLUMNS as BLOCK_COLUMNS
+from gke_ai.ops.blocks import block_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
@@ -156,6 +158,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
     whole, snapshot, rows = snapshot, selection.of(snapshot), selection.rows
     parts: list[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]] = [
         ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
+        ("Blocks", BLOCK_COLUMNS, block_rows(whole.nodes, whole.pods)),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),

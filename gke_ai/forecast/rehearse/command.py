@@ -16,7 +16,7 @@ from gke_ai.console import new_console
 from gke_ai.forecast.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.rehearse import configurations, delays, plain, prepared, timers, upgrades
+from gke_ai.forecast.rehearse import blocks, configurations, delays, plain, prepared, timers, upgrades
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update
@@ -138,6 +138,7 @@ def rehearse(options: Options) -> Forecast | None:
         with scratch() as emulator:
             change.bring_up(emulator)
             state, notes = change.restored(emulator)
+            notes += blocks.uncounted(state)
             written = restore_state(emulator, state) if state else None
             with Recorder(emulator.kubeconfig()) as recorder:
                 notes += compare_state(emulator, options.stack, written, recorder) if written else []
@@ -225,6 +226,8 @@ def _change(
         if not recorder.settle(delays.QUIET_SECONDS, prepared.BASE_SETTLES):
             notes.append("The base did not settle before the change, so some results may belong to the base.")
     emulator.run("delay", *delayed)
+    api = client_of(emulator.kubeconfig(), 1)
+    before = blocks.read(api)
     recorder.begin()
     update = start()
     try:
@@ -242,6 +245,7 @@ def _change(
             settled = recorder.settle(quiet, limit)
         if owed := [] if settled else recorder.owed():
             notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
+        notes += blocks.moves(before, blocks.read(api))
         notes += update.notes()
         if update.runs:
             notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")

@@ -71,4 +71,5 @@ def _record(pool: NodePool) -> dict[str, Any]:
         "min_nodes": scaling.total_min_node_count if whole else scaling.min_node_count * zones,
         "max_nodes": whole or scaling.max_node_count * zones,
         "topology": pool.placement_policy.tpu_topology or None,
+        "compact": pool.placement_policy.type == "COMPACT",
     }

@@ -62,6 +62,7 @@ class Autoscaling(_Part):
 
 
 class Placement(_Part):
+    type: Annotated[str, Field(pattern=r"^[A-Z_]{0,40}$")] = ""
     tpu_topology: Annotated[str, Field(pattern=r"^(\d{1,3}(x\d{1,3}){1,2})?$")] = ""
 
 

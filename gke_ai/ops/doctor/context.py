@@ -11,8 +11,10 @@ from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import installed
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from gke_ai.ops.stack import Context
@@ -48,6 +50,7 @@ class ClusterAlone:
         yield from self.served("Kueue", KUEUE_API, "runs and servers get no quota, and nothing waits in a queue")
         if found := installed(self.api):
             yield Finding(GOOD, f"Kueue {found.version} in {found.namespace} queues {', '.join(found.frameworks)}")
+            yield from self.placed_by_topology()
         yield from self.served("JobSet", JOBSET_API, "Multislice training is not possible")
         yield from self.nodes(str(version).removeprefix("v"))
 
@@ -81,6 +84,16 @@ class ClusterAlone:
         else:
             text = f"it serves {', '.join(versions) or 'no version'}, and not {wanted}, which gke-ai reads. Upgrade it"
             yield Finding(MISSING, name, text)
+
+    def placed_by_topology(self) -> Iterator[Finding]:
+        """Workloads that Kueue places by topology request what they are limited to."""
+        for workload, container in uncounted_by_topology(list_objects(self.api, f"/apis/{KUEUE_API}/workloads")):
+            yield Finding(
+                ADVICE,
+                WorkloadName.of_workload(workload, {}),
+                f"container {container} has limits and no requests, and Kueue placed it by topology. After a restart, "
+                "Kueue counts it as nothing, and places others on its node. State requests in its template",
+            )
 
     def nodes(self, control_plane: str) -> Iterator[Finding]:
         """Nodes are ready, those with accelerators offer them, and each can mount buckets."""

@@ -15,7 +15,7 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.topology import PREFERRED, REQUIRED
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import pod_sets, requests, templates
+from gke_ai.kube.pods import limited_only, pod_sets, requests, templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.configuration_file import read_documents
 from gke_ai.settings.published import Published
@@ -110,13 +110,11 @@ def _without_requests(path: Path, template: Object) -> Iterator[str]:
     """Yields the containers with limits and no requests, in a pod that Kueue places by topology."""
     if {REQUIRED, PREFERRED}.isdisjoint(mapping(template, "metadata", "annotations")):
         return
-    for container in (*items(template, "spec", "initContainers"), *items(template, "spec", "containers")):
-        limits, requests = (mapping(container, "resources", key) for key in ("limits", "requests"))
-        if missing := ", ".join(sorted(limits.keys() - requests.keys())):
-            yield (
-                f"{path}: container {container.get('name')} has limits of {missing} and no requests. After a restart, "
-                "Kueue would count it as nothing and place others on its node. Set resources.requests."
-            )
+    for container, missing in limited_only(mapping(template, "spec")):
+        yield (
+            f"{path}: container {container} has limits of {', '.join(missing)} and no requests. After a restart, Kueue "
+            "would count it as nothing and place others on its node. Set resources.requests."
+        )
 
 
 def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) -> Iterator[str]:

@@ -16,8 +16,8 @@ class Topology(Section):
 
     noun: ClassVar[str] = "the topology of a run"
 
-    required: Level | None = None
-    """Level at which all pods are in one place. The run waits until there is one with room. Default: `preferred`."""
+    required: Level | None = Field(default=None, examples=["block"])
+    """Level at which all pods are in one place. The run waits until there is one with room."""
     preferred: Level | None = Field(default=None, examples=["block"])
     """Level at which all pods are in one place if one has room. If none has, Kueue tries the next wider level, and at
-    last any nodes. Default: `required`."""
+    last any nodes."""

@@ -1,0 +1,185 @@
+"""Only here: the real Kueue places runs of four A4 nodes in two blocks, preempts, replaces lost nodes, and evicts."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.topology import LEVELS
+from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.settings import load
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.mistakes import PROJECT, base
+
+pytestmark = pytest.mark.nightly
+
+Object = dict[str, Any]
+BLOCK = LEVELS["block"]
+RUN: Object = {
+    "kind": "job",
+    "namespace": "llm",
+    "image": "example.com/train:1",
+    "queue": "lq",
+    "priorityClass": "low",
+    "gpusPerPod": 8,
+    "resources": {"cpu": 8, "memory": "32Gi"},
+    "acceptSlowNetwork": True,
+    "tokenSecret": None,
+}
+BLUE, RED = "blue-b1", "red-b1"
+
+
+def values(runs: list[Object]) -> Object:
+    """Two compact pools of five A4 nodes, each in one block, under one flavor."""
+    pool = {"machineType": "a4-highgpu-8g", "nodesPerZone": 5, "zones": ["us-central1-b"], "compactPlacement": True}
+    pools = [{"name": name, **pool, "capacity": {"mode": "spot"}} for name in ("blue", "red")]
+    good = base("topology")
+    queues = {
+        **good["queues"],
+        "flavors": [{"name": "b200", "pools": ["blue", "red"]}],
+        "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}],
+    }
+    return {"cluster": good["cluster"], "gpuPools": pools, "queues": queues, "training": runs}
+
+
+def small(pool: str) -> Object:
+    """A run that takes two nodes of a block."""
+    return {**RUN, "name": f"small-{pool}", "pool": pool, "pods": 2}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Emulator]:
+    """Two blocks, each with three free nodes of five. The tests below use it in order."""
+    with fresh() as emulator:
+        content = {f"gke-ai:{key}": value for key, value in values([small("blue"), small("red")]).items()}
+        config = emulator.state / "topology.yaml"
+        emulator.state.mkdir(parents=True, exist_ok=True)
+        config.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+        emulator.run("delay", "repair=600")
+        emulator.make("up", config)
+        eventually(lambda: sum(blocks_of(emulator, "small").values()) == 4, "the small runs have their nodes")
+        yield emulator
+
+
+def submit(emulator: Emulator, name: str, **keys: Any) -> str:
+    """Create a run of four nodes as the program would. Returns the name of its JobSet."""
+    run = {**RUN, "name": name, "accelerator": "nvidia-b200", "pods": 4, **keys}
+    (placed,) = load(values([run]), PROJECT).placed_runs
+    (jobset,) = objects_of(placed.section, place_of(placed))
+    file = emulator.state / f"{name}.json"
+    file.write_text(json.dumps(jobset))
+    emulator.kubectl("create", "-f", str(file))
+    return str(jobset["metadata"]["name"])
+
+
+def pods_of(emulator: Emulator, name: str) -> list[Object]:
+    """The pods of runs whose names begin so that run on nodes."""
+    pods = emulator.get("pods", "-n", "llm")
+    own = [pod for pod in pods if pod["metadata"]["name"].startswith(name) and pod["spec"].get("nodeName")]
+    return [
+        pod for pod in own if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+    ]
+
+
+def block_of(emulator: Emulator) -> dict[str, str]:
+    """The block of each node."""
+    nodes = emulator.get("nodes")
+    return {node["metadata"]["name"]: node["metadata"]["labels"].get(BLOCK, "") for node in nodes}
+
+
+def blocks_of(emulator: Emulator, name: str) -> Counter[str]:
+    """How many pods of a run are in each block."""
+    blocks = block_of(emulator)
+    return Counter(blocks.get(pod["spec"]["nodeName"], "lost") for pod in pods_of(emulator, name))
+
+
+def workload(emulator: Emulator, name: str) -> Object:
+    """Kueue's Workload of a run."""
+    (own,) = (
+        item
+        for item in emulator.get("workloads", "-n", "llm")
+        if item["metadata"]["ownerReferences"][0]["name"].startswith(name)
+    )
+    return own
+
+
+def reserved(emulator: Emulator, name: str) -> str:
+    """Why a run has no quota yet."""
+    conditions = workload(emulator, name).get("status", {}).get("conditions", [])
+    return next((item["message"] for item in conditions if item["type"] == "QuotaReserved"), "")
+
+
+def evictions(emulator: Emulator, name: str) -> list[str]:
+    """The reasons for which Kueue has evicted a run."""
+    stats = workload(emulator, name).get("status", {}).get("schedulingStats", {})
+    return [item["reason"] for item in stats.get("evictions", [])]
+
+
+def test_the_two_pools_are_two_blocks_with_three_free_nodes_each(cluster: Emulator) -> None:
+    assert Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5, "": 1}
+    assert blocks_of(cluster, "small") == {BLUE: 2, RED: 2}
+    shown = cluster.make("status")
+    for block in (BLUE, RED):
+        assert f"{block} │ ■■□□□" in shown
+
+
+def test_without_the_key_a_run_of_four_nodes_is_split(cluster: Emulator) -> None:
+    name = submit(cluster, "split")
+    eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
+    assert sorted(blocks_of(cluster, name).values()) == [1, 3]
+    cluster.kubectl("-n", "llm", "delete", "jobset", name)
+    eventually(lambda: not pods_of(cluster, name), "it is gone")
+
+
+def test_with_a_required_block_it_waits_for_one_with_room(cluster: Emulator) -> None:
+    name = submit(cluster, "whole", topology={"required": "block"})
+    eventually(lambda: "allows to fit only 3 out of 4 pod(s)" in reserved(cluster, name), "Kueue says why it waits")
+    assert not pods_of(cluster, name)
+    cluster.kubectl("-n", "llm", "delete", "jobset", name)
+
+
+def test_with_a_higher_priority_it_preempts_within_one_block(cluster: Emulator) -> None:
+    name = submit(cluster, "urgent", topology={"required": "block"}, priorityClass="high")
+    eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
+    assert len(blocks_of(cluster, name)) == 1
+    assert sum(blocks_of(cluster, "small").values()) == 2, "one small run is preempted, and the other one continues"
+
+
+def lose(emulator: Emulator, name: str) -> str:
+    """Delete the node of a pod of a run, as if its machine were gone. Returns its name."""
+    node = str(pods_of(emulator, name)[0]["spec"]["nodeName"])
+    emulator.kubectl("delete", "node", node, "--wait=false")
+    return node
+
+
+def test_a_lost_node_is_replaced_by_the_spare_one_of_the_block(cluster: Emulator) -> None:
+    (block,) = blocks_of(cluster, "urgent")
+    lost = lose(cluster, "urgent")
+    eventually(lambda: lost not in json.dumps(workload(cluster, "urgent")["status"]["admission"]), "Kueue replaces it")
+    eventually(lambda: blocks_of(cluster, "urgent") == {block: 4}, "all pods run in the block again", 180)
+    assert evictions(cluster, "urgent") == []
+    assert Counter(block_of(cluster).values())[block] == 4
+
+
+def test_without_a_spare_node_in_the_block_the_run_is_evicted(cluster: Emulator) -> None:
+    (block,) = blocks_of(cluster, "urgent")
+    lose(cluster, "urgent")
+    eventually(lambda: "NodeFailures" in evictions(cluster, "urgent"), "Kueue evicts the run")
+    # It preempts the small run of the other block, which has five nodes.
+    eventually(lambda: sum(blocks_of(cluster, "urgent").values()) == 4, "the run has nodes again", 180)
+    assert block not in blocks_of(cluster, "urgent")
+
+
+def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
+    cluster.run("delay", "repair=1")
+    eventually(lambda: Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5, "": 1}, "all nodes are back")
+    places = [
+        tuple(node["metadata"]["labels"].get(label) for label in LEVELS.values()) for node in cluster.get("nodes")
+    ]
+    assert len(places) == len({*places})
