@@ -76,9 +76,9 @@ def test_a_pool_grows_for_its_waiting_pods_up_to_its_maximum() -> None:
     assert "gpu: max node group size reached (3)" in plan.refused["p3"]
 
 
-B200 = {"gpu": "nvidia-b200", "gpus": 8}
-RESERVED = PoolRecord("b200", "a4-highgpu-8g", ZONES[1:], **B200, capacity="reservation", nodes_per_zone=10)
-COMPACT = PoolRecord("b200", "a4-highgpu-8g", ZONES[1:], **B200, capacity="spot", nodes_per_zone=10, compact=True)
+A4_POOL = PoolRecord("b200", "a4-highgpu-8g", ZONES[1:], gpu="nvidia-b200", gpus=8, nodes_per_zone=10)
+RESERVED = replace(A4_POOL, capacity="reservation")
+COMPACT = replace(A4_POOL, capacity="spot", compact=True)
 
 
 def places(present: Iterable[Object]) -> Counter[str]:

@@ -34,7 +34,7 @@ def moves(before: Blocks, after: Blocks) -> Iterator[str]:
 def uncounted(snapshot: Snapshot | None) -> Iterator[str]:
     """Yields a note on the workloads with limits and no requests that Kueue placed by topology."""
     found = uncounted_by_topology(snapshot.of("Workload")) if snapshot else ()
-    if names := sorted({WorkloadName.of_workload(dict(workload), {}) for workload, _ in found}):
+    if names := sorted({str(WorkloadName.of_workload(dict(workload), {})) for workload, _ in found}):
         yield (
             f"Kueue placed {join_names(names)} by topology, and a container has limits and no requests. A restart of "
             "Kueue counts it as nothing, here too, and places others on its node."

@@ -17,7 +17,7 @@ class Topology(Section):
     noun: ClassVar[str] = "the topology of a run"
 
     required: Level | None = Field(default=None, examples=["block"])
-    """Level at which all pods are in one place. The run waits until there is one with room."""
+    """Level at which all pods are in one place. The run waits until one has room. Default: none is required."""
     preferred: Level | None = Field(default=None, examples=["block"])
     """Level at which all pods are in one place if one has room. If none has, Kueue tries the next wider level, and at
-    last any nodes."""
+    last any nodes. Default: none is preferred."""

@@ -137,12 +137,12 @@ _UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, 
 
 
 def _places(queues: Queues) -> bool:
-    """Whether the Kueue of the stack is one of whose placement the faults are known and mended."""
+    """Whether the Kueue of the stack is one of that places by topology without the faults of earlier ones."""
     return queues.kueue == "existing" or is_supported(queues.kueue_version or KUEUE_VERSION)
 
 
 def _too_old(queues: Queues) -> str:
-    return f"Kueue {queues.kueue_version} has faults in its placement by topology, which 0.19 mends"
+    return f"Kueue {queues.kueue_version} has faults in its placement by topology, fixed in 0.19"
 
 
 def _reason(flavor: ResourceFlavor, queues: Queues) -> str:
