@@ -16,13 +16,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gke_ai.catalog import fuse
+from gke_ai.catalog import fuse, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
-from gke_ai.catalog.topology import PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.published import CONFIG_MAP
 
@@ -63,7 +62,7 @@ _LABELS = [
 _MANAGED = "kueue.x-k8s.io/managed"
 LABELS = {"Pod": [*_LABELS, _MANAGED], "Job": _LABELS, "JobSet": _LABELS, "Deployment": [*_LABELS, _MANAGED]}
 # How close to each other Kueue places the pods: a stricter wish, for nodes of the same quota.
-_TOPOLOGY = [REQUIRED, PREFERRED]
+_TOPOLOGY = [*topology.ANNOTATIONS]
 # Time for which a workload needs its nodes. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 _ANNOTATIONS = ["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
 ANNOTATIONS = {

@@ -34,6 +34,8 @@ TOPOLOGY = f"gce-{'-'.join(LEVELS)}"
 # Annotations of a pod template: https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/topology_types.go
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+GROUPS, GROUP_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
+ANNOTATIONS = (REQUIRED, PREFERRED, GROUPS, GROUP_SIZE)
 # Kueue before this version ends if a container has limits and no requests, and does not try a waiting workload again
 # when a plain pod ends: `pkg/workload/workload.go` of v0.18.4, and `kueue_releases.yaml`.
 SINCE = (0, 19)

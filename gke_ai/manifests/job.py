@@ -9,7 +9,7 @@ from typing import Any
 from gke_ai.catalog import fuse
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.topology import LEVELS, PREFERRED, REQUIRED
+from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import (
@@ -129,8 +129,12 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
 
 def topology_annotations(run: FineTune | TrainingRun) -> dict[str, str]:
     """Annotations of the pod template by which Kueue places the pods. Empty without a topology."""
-    stated = {} if run.topology is None else {REQUIRED: run.topology.required, PREFERRED: run.topology.preferred}
-    return {name: LEVELS[level] for name, level in stated.items() if level is not None}
+    if run.topology is None:
+        return {}
+    groups = run.topology.groups
+    levels = {REQUIRED: run.topology.required, PREFERRED: run.topology.preferred, GROUPS: groups and groups.level}
+    stated = {name: LEVELS[level] for name, level in levels.items() if level is not None}
+    return {**stated, **({GROUP_SIZE: str(groups.pods)} if groups else {})}
 
 
 FUSE_VOLUME = "gcs-fuse-csi-ephemeral"

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.inference_extension import PICKER_LABEL
-from gke_ai.catalog.topology import LEVELS, REQUIRED
+from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
 from gke_ai.settings.published import ANNOTATION, CONFIG_MAP
 from tests.cluster.conftest import fresh
@@ -392,7 +392,8 @@ TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 DURATION = {f"{PARAMETER}maxRunDurationSeconds": "600"}
 IN_A_BLOCK = {REQUIRED: LEVELS["block"]}
 TOGETHER = {**IN_A_BLOCK, "kueue.x-k8s.io/podset-group-name": "shared"}
-IN_SLICES = {"kueue.x-k8s.io/podset-slice-required-topology": LEVELS["host"], "kueue.x-k8s.io/podset-slice-size": "1"}
+IN_LAYERS = {"kueue.x-k8s.io/podset-slice-required-topology-constraints": "[]"}
+IN_GROUPS = {**IN_A_BLOCK, GROUPS: LEVELS["host"], GROUP_SIZE: "1"}
 PARTIAL = {"kueue.x-k8s.io/job-min-parallelism": "1", **DURATION}
 ON_SLICES = {
     "containers": [ON_A_DEVICE],
@@ -467,7 +468,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     ),
     ("a Job that grows while it runs", job(annotations=ELASTIC), FOREIGN),
     ("a Job that is placed together with another", template_of(job(), annotations=TOGETHER), FOREIGN),
-    ("a Job in slices of its own", template_of(job(), annotations=IN_SLICES), FOREIGN),
+    ("a Job in layers of groups", template_of(job(), annotations=IN_LAYERS), FOREIGN),
     ("a Deployment in one block", template_of(deployment(), annotations=IN_A_BLOCK), FOREIGN),
     ("a JobSet whose Jobs grow while they run", jobset_of(jobset(), annotations=ELASTIC), FOREIGN),
     (
@@ -595,7 +596,7 @@ def places(kind: str) -> int:
         item("Job", "x", {**job()["spec"], "parallelism": 2, "completions": 2}, OWN, annotations=PARTIAL),
         job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "600"}, annotations=DURATION),
         jobset(ON_SLICES, annotations={EXCLUSIVE: NODE_POOL, **DURATION}),
-        template_of(job(), annotations=IN_A_BLOCK),
+        template_of(job(), annotations=IN_GROUPS),
         pod(spec(None), None, finalizers=["orphan"]),
         job(spec(None, volumes=[{"name": "data", "emptyDir": {}}], terminationGracePeriodSeconds=GRACE_SECONDS), None),
         *(job(spec(None, volumes=[{"name": "data", **source}]), None) for source in FILES),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.topology import HOSTNAME, LEVELS, PREFERRED, REQUIRED, TOPOLOGY
+from gke_ai.catalog.topology import ANNOTATIONS, GROUP_SIZE, GROUPS, HOSTNAME, LEVELS, PREFERRED, REQUIRED, TOPOLOGY
 from gke_ai.components import GpuNodePool, KueueStack
 from gke_ai.settings.published import place
 from gke_ai.settings.reading import PREFIX
@@ -60,11 +60,15 @@ def test_a_fine_tuning_run_names_its_level_too() -> None:
     values = stack_of()
     (run,) = values[f"{PREFIX}training"]
     kept = {key: run[key] for key in ("name", "queue", "pool", "pods", "gpusPerPod", "acceptSlowNetwork")}
-    tuning = {**kept, "volume": {"bucket": "checkpoints"}, "topology": {"preferred": "subblock"}}
+    topology = {"preferred": "block", "groups": {"pods": 2, "level": "subblock"}}
+    tuning = {**kept, "volume": {"bucket": "checkpoints"}, "topology": topology}
     values[f"{PREFIX}training"] = [tuning]
     annotations = shared_record(values).one("Job").inputs["spec"]["template"]["metadata"]["annotations"]
-    assert annotations[PREFERRED] == LEVELS["subblock"]
-    assert REQUIRED not in annotations
+    assert {name: annotations[name] for name in ANNOTATIONS if name in annotations} == {
+        PREFERRED: BLOCK,
+        GROUPS: LEVELS["subblock"],
+        GROUP_SIZE: "2",
+    }
 
 
 @pytest.mark.parametrize(

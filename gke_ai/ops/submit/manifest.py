@@ -12,7 +12,7 @@ from typing import Any
 from gke_ai.catalog.documents import Reader
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.topology import PREFERRED, REQUIRED
+from gke_ai.catalog.topology import ANNOTATIONS
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import limited_only, pod_sets, requests, templates
@@ -108,7 +108,7 @@ def problems_of(path: Path, item: Object, published: Published | None) -> Iterat
 
 def _without_requests(path: Path, template: Object) -> Iterator[str]:
     """Yields the containers with limits and no requests, in a pod that Kueue places by topology."""
-    if {REQUIRED, PREFERRED}.isdisjoint(mapping(template, "metadata", "annotations")):
+    if {*ANNOTATIONS}.isdisjoint(mapping(template, "metadata", "annotations")):
         return
     for container, missing in limited_only(mapping(template, "spec")):
         yield (

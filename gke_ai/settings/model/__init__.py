@@ -47,7 +47,7 @@ from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBa
 from gke_ai.settings.model.server import ScratchVolume, Server
 from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from gke_ai.settings.model.settings import Monitoring, Settings, Tenant, Unresolved, Waiver
-from gke_ai.settings.model.topology import Topology
+from gke_ai.settings.model.topology import Topology, TopologyGroups
 from gke_ai.settings.model.training import BucketVolume, GpuRun, RunCheckpoints, TrainingRun
 from gke_ai.settings.model.workloads import (
     GpuWorkload,
@@ -127,6 +127,7 @@ __all__ = [
     "Tgi",
     "TokenSecret",
     "Topology",
+    "TopologyGroups",
     "TpuBatch",
     "TpuPool",
     "TpuRun",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.topology import COMPACT_FAMILIES, COMPACT_FLEX_START, SINCE, can_be_compact, is_supported
+from gke_ai.catalog.topology import (
+    COMPACT_FAMILIES,
+    COMPACT_FLEX_START,
+    LEVELS,
+    SINCE,
+    can_be_compact,
+    is_supported,
+)
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
@@ -68,11 +75,12 @@ def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Prob
 
 @each(lambda stack: stack.placed)
 def topologies_state_one_level(placed: Placed[Workload]) -> Iterator[Problem]:
-    """A topology is required or preferred."""
+    """A topology is required or preferred, or only of groups."""
     topology = placed.section.placement
-    if topology is None or (topology.required is None) != (topology.preferred is None):
+    stated = [] if topology is None else [level for level in (topology.required, topology.preferred) if level]
+    if topology is None or len(stated) == 1 or (topology.groups is not None and not stated):
         return
-    how = "neither required nor preferred" if topology.required is None else "both required and preferred"
+    how = "both required and preferred" if stated else "neither required nor preferred"
     cause = f"the topology states {how}. Kueue would ignore it, or refuse the run"
     yield Problem(placed.section.at("topology"), cause, "Set one of them, for example required: block")
 
@@ -118,19 +126,40 @@ def workloads_find_a_flavor_for_their_topology(stack: ResolvedStack) -> Iterator
 
 
 @each(lambda stack: stack.gpu_workloads)
-def required_hosts_hold_all_pods(placed: Placed[Workload]) -> Iterator[Problem]:
-    """All pods of a run fit one machine, if it requires one host."""
-    run = placed.section
-    machines = [MACHINES[pool.section.node_machine_type] for pool in placed.pools]
-    most = max((machine.gpus for machine in machines), default=0)
-    wanted = placed.pods_at_once * placed.accelerators
-    if run.placement is not None and run.placement.required == "host" and machines and wanted > most:
-        yield Problem(
-            run.at("topology.required"),
-            f"the {placed.pods_at_once} pods have {wanted} GPUs together, and a host has {most}. The run would wait "
-            "forever",
-            "Require block or subblock",
+def groups_are_parts_of_a_run(placed: Placed[Workload]) -> Iterator[Problem]:
+    """Groups have equal sizes, and their level is narrower than that of the run."""
+    run, topology = placed.section, placed.section.placement
+    groups = topology.groups if topology else None
+    if topology is None or groups is None:
+        return
+    if placed.pods_at_once % groups.pods:
+        cause = f"{placed.pods_at_once} pods are no groups of {groups.pods}. Kueue would refuse the run"
+        yield Problem(run.at("topology.groups.pods"), cause, f"Write a divisor of {placed.pods_at_once}")
+    wider, narrower = topology.required or topology.preferred, groups.level
+    levels = list(LEVELS)
+    if wider is not None and levels.index(narrower) <= levels.index(wider):
+        cause = (
+            f"groups of one {narrower} are no parts of one {wider}. They would change nothing, or Kueue never admits it"
         )
+        possible = levels[levels.index(wider) + 1 :]
+        remedy = f"Write {' or '.join(possible)}" if possible else "Remove groups"
+        yield Problem(run.at("topology.groups.level"), cause, remedy)
+
+
+@each(lambda stack: stack.gpu_workloads)
+def required_hosts_hold_their_pods(placed: Placed[Workload]) -> Iterator[Problem]:
+    """All pods of a run, or of a group, fit one machine if they must be on one host."""
+    run, topology = placed.section, placed.section.placement
+    machines = [MACHINES[pool.section.node_machine_type] for pool in placed.pools]
+    if topology is None or not machines:
+        return
+    most, groups = max(machine.gpus for machine in machines), topology.groups
+    together = {"topology.required": placed.pods_at_once} if topology.required == "host" else {}
+    together |= {"topology.groups.level": groups.pods} if groups and groups.level == "host" else {}
+    for key, pods in together.items():
+        if (wanted := pods * placed.accelerators) > most:
+            cause = f"{pods} pods have {wanted} GPUs together, and a host has {most}. The run would wait forever"
+            yield Problem(run.at(key), cause, "Write block or subblock")
 
 
 _UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, SINCE))} or later"
