@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from gke_ai.catalog.topology import LEVELS
+from gke_ai.forecast.forecast import read
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
-from tests.cluster.emulator import Emulator, eventually
+from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.mistakes import PROJECT, base
 
 pytestmark = pytest.mark.nightly
@@ -53,14 +56,20 @@ def small(pool: str) -> Object:
     return {**RUN, "name": f"small-{pool}", "pool": pool, "pods": 2}
 
 
+def configured(emulator: Emulator, name: str, *runs: Object) -> Path:
+    """The configuration with these runs, in a file."""
+    content = {f"gke-ai:{key}": value for key, value in values([*runs]).items()}
+    file = emulator.state / f"{name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+    return file
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Emulator]:
     """Two blocks, each with three free nodes of five. The tests below use it in order."""
     with fresh() as emulator:
-        content = {f"gke-ai:{key}": value for key, value in values([small("blue"), small("red")]).items()}
-        config = emulator.state / "topology.yaml"
-        emulator.state.mkdir(parents=True, exist_ok=True)
-        config.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+        config = configured(emulator, "topology", small("blue"), small("red"))
         emulator.run("delay", "repair=600")
         emulator.make("up", config)
         eventually(lambda: sum(blocks_of(emulator, "small").values()) == 4, "the small runs have their nodes")
@@ -123,9 +132,11 @@ def evictions(emulator: Emulator, name: str) -> list[str]:
 def test_the_two_pools_are_two_blocks_with_three_free_nodes_each(cluster: Emulator) -> None:
     assert Counter(block_of(cluster).values()) == {BLUE: 5, RED: 5}
     assert blocks_of(cluster, "small") == {BLUE: 2, RED: 2}
-    shown = cluster.make("status")
-    for block in (BLUE, RED):
-        assert f"{block} │ ■■□□□" in shown
+    shown = " ".join(cluster.make("status").split())
+    for block, name in ((BLUE, "small-blue"), (RED, "small-red")):
+        pictures = re.findall(rf"{block} (\S+) 16 of 40 llm/jobset/{name}", shown)
+        assert [sorted(picture) for picture in pictures] == [sorted("■■□□□")], shown
+    settled(cluster)
 
 
 def test_without_the_key_a_run_of_four_nodes_is_split(cluster: Emulator) -> None:
@@ -183,3 +194,17 @@ def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
         for node in cluster.get("nodes", "-l", BLOCK)
     ]
     assert len(places) == len({*places})
+
+
+def test_down_deletes_the_levels_after_their_flavor(cluster: Emulator) -> None:
+    cluster.make("down")
+    gone(cluster, Found(frozenset(), frozenset()))
+
+
+def test_a_rehearsal_says_which_run_moves_to_another_block(emulator: Emulator) -> None:
+    base = configured(emulator, "base", small("blue"))
+    change = configured(emulator, "change", {**small("blue"), "pool": "red"})
+    out = emulator.state / "out.json"
+    emulator.run("gke-ai", "rehearse", "--stack", "t", "--base", str(base), "--config", str(change), "--json", str(out))
+    notes = read(out).notes
+    assert any("small-blue" in note and f"moves from block {BLUE} to {RED}" in note for note in notes), notes
