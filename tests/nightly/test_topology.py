@@ -20,8 +20,6 @@ from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.mistakes import PROJECT, base
 
-pytestmark = pytest.mark.nightly
-
 Object = dict[str, Any]
 BLOCK = LEVELS["block"]
 RUN: Object = {
