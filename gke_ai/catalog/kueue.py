@@ -72,5 +72,7 @@ class Demand:
     start_seconds: int | None = 0
     """Longest time until the pods of an admitted workload are ready; None if they may wait for days."""
     has_tenants: bool = False
+    topology: str = ""
+    """A flavor that Kueue places by topology; empty if there is none."""
     cluster_queues: Sequence[tuple[str, str]] = ()
     """Cluster queues that the stack uses and does not create, each with the namespace of a local queue to it."""

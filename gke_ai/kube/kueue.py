@@ -14,6 +14,7 @@ from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.kueue import DEFAULT_LIMIT_SECONDS, FRAMEWORKS, NO_LIMIT, Demand, limits_by_default
 from gke_ai.catalog.namespaces import KUEUE, NAMESPACE_NAME
 from gke_ai.catalog.selectors import matches
+from gke_ai.catalog.topology import is_supported
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, list_objects, request
 from gke_ai.kube.objects import Object
@@ -161,6 +162,12 @@ class ExistingKueue:
                 f"{place} evicts workloads whose pods are not ready {limit:.0f} s after admission, and pods of this "
                 f"stack {slow}: they would be evicted again and again",
                 "Raise waitForPodsReady.timeout of its configuration",
+            )
+        if needed.topology and not is_supported(self.version):
+            yield Refusal(
+                f"{place} has faults in its placement by topology, which flavor {needed.topology} needs and 0.19 fixes: "
+                "pods could be lost or counted twice",
+                f"Upgrade it, or remove topology from flavor {needed.topology}",
             )
         if needed.has_tenants and self.namespace != KUEUE:
             yield Refusal(

@@ -123,6 +123,7 @@ def of_kueue(stack: ResolvedStack) -> Demand:
         unqueued_servers=tuple(dict.fromkeys([*unqueued, *(server.namespace for server in stack.gateway_servers)])),
         start_seconds=None if waits else slowest,
         has_tenants=bool(stack.settings.tenants),
+        topology=next((flavor.section.name for flavor in stack.flavors if flavor.has_topology), ""),
         cluster_queues=tuple(dict.fromkeys((queue.namespace, queue.cluster_queue) for queue in others)),
     )
 
