@@ -165,8 +165,8 @@ class ExistingKueue:
             )
         if needed.topology and not is_supported(self.version):
             yield Refusal(
-                f"{place} has faults in its placement by topology, which flavor {needed.topology} needs and 0.19 fixes: "
-                "pods could be lost or counted twice",
+                f"{place} places by topology with faults that 0.19 fixes, and flavor {needed.topology} needs it: pods "
+                "could be lost or counted twice",
                 f"Upgrade it, or remove topology from flavor {needed.topology}",
             )
         if needed.has_tenants and self.namespace != KUEUE:

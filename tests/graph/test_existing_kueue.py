@@ -103,7 +103,7 @@ def test_a_kueue_without_pods_is_enough_for_jobs() -> None:
 def test_a_queue_that_it_lacks_and_a_version_that_is_too_old_are_refused() -> None:
     assert [*existing().refusals(Demand({}, (), cluster_queues=[("llm", "research")]), {})] == []
     placed = Demand({}, (), start_seconds=None, topology="b200")
-    assert "which flavor b200 needs" in str([*ExistingKueue("0.18.4", "kueue-system", "m").refusals(placed, {})])
+    assert "flavor b200 needs it" in str([*ExistingKueue("0.18.4", "kueue-system", "m").refusals(placed, {})])
     assert "b200" not in str([*ExistingKueue("0.19.1", "kueue-system", "m").refusals(placed, {})])
     (lacking,) = existing().refusals(Demand({}, (), cluster_queues=[("llm", "reserch")]), {})
     assert "has no cluster queue reserch" in lacking.cause
