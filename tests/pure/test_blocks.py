@@ -8,6 +8,7 @@ import pytest
 
 from gke_ai.catalog.topology import LEVELS
 from gke_ai.forecast.rehearse import blocks as rehearsed
+from gke_ai.forecast.timeline import Observation, Timeline
 from gke_ai.kube.pods import limited_only
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.blocks import block_rows, blocks_by_run
@@ -17,14 +18,14 @@ GPU = "nvidia.com/gpu"
 
 def node(name: str, block: str) -> dict[str, Any]:
     labels = {LEVELS["block"]: block, LEVELS["host"]: f"{block}-{name}"} if block else {}
-    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": {GPU: "8"}}}
+    return {"metadata": {"name": name, "uid": name, "labels": labels}, "status": {"allocatable": {GPU: "8"}}}
 
 
 def pod(name: str, node_name: str, gpus: int = 8, phase: str = "Running", jobset: str = "") -> dict[str, Any]:
     labels = {"jobset.sigs.k8s.io/jobset-name": jobset} if jobset else {}
     container = {"name": "c", "resources": {"limits": {GPU: str(gpus)}} if gpus else {}}
     return {
-        "metadata": {"name": name, "namespace": "llm", "labels": labels},
+        "metadata": {"name": name, "uid": f"{name}-{node_name}", "namespace": "llm", "labels": labels},
         "spec": {"containers": [container], "nodeName": node_name},
         "status": {"phase": phase},
     }
@@ -51,10 +52,16 @@ def test_each_block_has_a_picture_of_its_nodes_and_the_pods_of_each_run() -> Non
 
 
 def test_a_rehearsal_names_the_runs_that_are_in_other_blocks_at_the_end() -> None:
-    before = blocks_by_run(NODES, PODS)
-    assert before == {"llm/jobset/first": ["a", "b"], "llm/pod/small": ["a"]}
-    after = blocks_by_run(NODES, [pod("first-0", "n1", jobset="first"), pod("first-1", "n2", jobset="first")])
-    assert [*rehearsed.moves(before, after)] == ["llm/jobset/first moves from block a and b to a."]
+    assert blocks_by_run(NODES, PODS) == {"llm/jobset/first": ["a", "b"], "llm/pod/small": ["a"]}
+    moved = pod("first-1", "n2", jobset="first")
+    observations = [
+        *(Observation(-1, "Node", item, False) for item in NODES),
+        *(Observation(-1, "Pod", item, False) for item in PODS),
+        Observation(2, "Pod", PODS[1], True),
+        Observation(3, "Pod", moved, False),
+    ]
+    timeline = Timeline(tuple(observations), 1, 4, True)
+    assert [*rehearsed.moves(timeline)] == ["llm/jobset/first moves from block a and b to a."]
 
 
 def workload(resources: dict[str, Any], **assignment: Any) -> dict[str, Any]:

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.client import list_objects
+from gke_ai.forecast.timeline import Timeline
 from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.objects import Object
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.blocks import blocks_by_run
 
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
-Blocks = Mapping[str, Sequence[str]]
-"""The blocks of each run."""
-
-
-def read(api: ApiClient) -> Blocks:
-    """Returns the blocks of the runs of a cluster."""
-    return blocks_by_run(list_objects(api, "/api/v1/nodes"), list_objects(api, "/api/v1/pods"))
-
-
-def moves(before: Blocks, after: Blocks) -> Iterator[str]:
-    """Yields each run that is in other blocks than before."""
+def moves(timeline: Timeline) -> Iterator[str]:
+    """Yields each run that is in other blocks at the end than before the change."""
+    before, after = _blocks(timeline, 0), _blocks(timeline, timeline.ended)
     for run in sorted(before.keys() & after.keys()):
-        if list(before[run]) != list(after[run]):
-            yield f"{run} moves from block {join_names(list(before[run]))} to {join_names(list(after[run]))}."
+        if before[run] != after[run]:
+            yield f"{run} moves from block {join_names(before[run])} to {join_names(after[run])}."
+
+
+def _blocks(timeline: Timeline, until: float) -> dict[str, list[str]]:
+    """Returns the blocks of each run at a time."""
+    present: dict[str, dict[str, Object]] = {"Node": {}, "Pod": {}}
+    for observation in timeline.observations:
+        if observation.kind in present and observation.seconds <= until:
+            items, uid = present[observation.kind], observation.item["metadata"]["uid"]
+            items.pop(uid, None)
+            if not observation.gone:
+                items[uid] = observation.item
+    return blocks_by_run(present["Node"].values(), present["Pod"].values())
 
 
 def uncounted(snapshot: Snapshot | None) -> Iterator[str]:

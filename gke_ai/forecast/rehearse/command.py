@@ -226,8 +226,6 @@ def _change(
         if not recorder.settle(delays.QUIET_SECONDS, prepared.BASE_SETTLES):
             notes.append("The base did not settle before the change, so some results may belong to the base.")
     emulator.run("delay", *delayed)
-    api = client_of(emulator.kubeconfig(), 1)
-    before = blocks.read(api)
     recorder.begin()
     update = start()
     try:
@@ -245,7 +243,6 @@ def _change(
             settled = recorder.settle(quiet, limit)
         if owed := [] if settled else recorder.owed():
             notes.append(f"At the end, controllers still have to act on {join_names(owed)}.")
-        notes += blocks.moves(before, blocks.read(api))
         notes += update.notes()
         if update.runs:
             notes.append(f"pulumi up still waits at the end: {update.waits_for() or 'for a resource'}.")
@@ -255,6 +252,7 @@ def _change(
         update.stop()
     recorded = recorder.timeline(settled)
     notes += timers.uncounted(histories(recorded))
+    notes += blocks.moves(recorded)
     forecast = outcome(
         recorded,
         options.stack,
