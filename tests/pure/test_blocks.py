@@ -8,7 +8,7 @@ import pytest
 
 from gke_ai.catalog.topology import LEVELS
 from gke_ai.forecast.rehearse import blocks as rehearsed
-from gke_ai.forecast.timeline import Observation, Timeline
+from gke_ai.forecast.timeline import Observation, Timeline, histories
 from gke_ai.kube.pods import limited_only
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.blocks import block_rows, blocks_by_run
@@ -61,7 +61,7 @@ def test_a_rehearsal_names_the_runs_that_are_in_other_blocks_at_the_end() -> Non
         Observation(3, "Pod", moved, False),
     ]
     timeline = Timeline(tuple(observations), 1, 4, True)
-    assert [*rehearsed.moves(timeline)] == ["llm/jobset/first moves from block a and b to a."]
+    assert [*rehearsed.moves(histories(timeline))] == ["llm/jobset/first moves from block a and b to a."]
 
 
 def workload(resources: dict[str, Any], **assignment: Any) -> dict[str, Any]:

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.forecast.timeline import Timeline
+from gke_ai.forecast.timeline import Histories
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.blocks import blocks_by_run
 
 
-def moves(timeline: Timeline) -> Iterator[str]:
+def moves(recorded: Histories) -> Iterator[str]:
     """Yields each run that is in other blocks at the end than before the change."""
-    before, after = _blocks(timeline, 0), _blocks(timeline, timeline.ended)
+    nodes, pods = (list(recorded.get(kind, {}).values()) for kind in ("Node", "Pod"))
+    before = blocks_by_run(_known(item.before for item in nodes), _known(item.before for item in pods))
+    after = blocks_by_run(_known(item.after for item in nodes), _known(item.after for item in pods))
     for run in sorted(before.keys() & after.keys()):
         if before[run] != after[run]:
             yield f"{run} moves from block {join_names(before[run])} to {join_names(after[run])}."
 
 
-def _blocks(timeline: Timeline, until: float) -> dict[str, list[str]]:
-    """Returns the blocks of each run at a time."""
-    present: dict[str, dict[str, Object]] = {"Node": {}, "Pod": {}}
-    for observation in timeline.observations:
-        if observation.kind in present and observation.seconds <= until:
-            items, uid = present[observation.kind], observation.item["metadata"]["uid"]
-            items.pop(uid, None)
-            if not observation.gone:
-                items[uid] = observation.item
-    return blocks_by_run(present["Node"].values(), present["Pod"].values())
+def _known(versions: Iterable[Object | None]) -> list[Object]:
+    return [version for version in versions if version is not None]
 
 
 def uncounted(snapshot: Snapshot | None) -> Iterator[str]:

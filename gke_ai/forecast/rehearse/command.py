@@ -252,7 +252,7 @@ def _change(
         update.stop()
     recorded = recorder.timeline(settled)
     notes += timers.uncounted(histories(recorded))
-    notes += blocks.moves(recorded)
+    notes += blocks.moves(histories(recorded))
     forecast = outcome(
         recorded,
         options.stack,
