@@ -132,7 +132,11 @@ def topology_annotations(run: FineTune | TrainingRun) -> dict[str, str]:
     if run.topology is None:
         return {}
     groups = run.topology.groups
-    levels = {REQUIRED: run.topology.required, PREFERRED: run.topology.preferred, GROUPS: groups and groups.level}
+    levels = {
+        REQUIRED: run.topology.required,
+        PREFERRED: run.topology.preferred,
+        GROUPS: groups.level if groups else None,
+    }
     stated = {name: LEVELS[level] for name, level in levels.items() if level is not None}
     return {**stated, **({GROUP_SIZE: str(groups.pods)} if groups else {})}
 
