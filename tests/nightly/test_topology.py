@@ -21,7 +21,7 @@ from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
 from tests.mistakes import PROJECT, base
 
 Object = dict[str, Any]
-BLOCK = LEVELS["block"]
+BLOCK, SUBBLOCK = LEVELS["block"], LEVELS["subblock"]
 RUN: Object = {
     "kind": "job",
     "namespace": "llm",
@@ -141,6 +141,20 @@ def test_without_the_key_a_run_of_four_nodes_is_split(cluster: Emulator) -> None
     name = submit(cluster, "split")
     eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
     assert sorted(blocks_of(cluster, name).values()) == [1, 3]
+    cluster.kubectl("-n", "llm", "delete", "jobset", name)
+    eventually(lambda: not pods_of(cluster, name), "it is gone")
+
+
+def test_groups_of_pods_are_in_one_sub_block_each(cluster: Emulator) -> None:
+    name = submit(cluster, "pairs", topology={"groups": {"pods": 2, "level": "subblock"}})
+    eventually(lambda: sum(blocks_of(cluster, name).values()) == 4, "the run has its nodes")
+    subblocks = {node["metadata"]["name"]: node["metadata"]["labels"].get(SUBBLOCK) for node in cluster.get("nodes")}
+    by_index = {
+        int(pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]): pod["spec"]["nodeName"]
+        for pod in pods_of(cluster, name)
+    }
+    first, second, third, fourth = (subblocks[by_index[index]] for index in range(4))
+    assert (first == second, third == fourth, first == third) == (True, True, False)
     cluster.kubectl("-n", "llm", "delete", "jobset", name)
     eventually(lambda: not pods_of(cluster, name), "it is gone")
 
