@@ -1,7 +1,8 @@
 """Where simulated nodes are in the network: a simulation of Google's placement, in order and without gaps.
 
-The nodes of a compact pool are in one block. Those of a reservation fill one block of a zone after the other. Google
-publishes neither the sizes of blocks nor its order. A new node takes the first free place, such as that of a lost one.
+The nodes of a compact pool are in one block, and those of a block of a reservation in that one. Those of a whole
+reservation fill one block of a zone after the other. Google publishes neither the sizes of blocks nor its order. A new
+node takes the first free place, such as that of a lost one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def first_free(pool: PoolRecord, zone: str, hosts: Collection[str]) -> dict[str,
 
 
 def _place(pool: PoolRecord, zone: str, number: int) -> dict[str, str]:
-    block = f"{pool.name}-{zone.rpartition('-')[2]}{1 if pool.compact else number // BLOCK_NODES + 1}"
-    subblock = f"{block}-{number // SUBBLOCK_NODES + 1}"
-    return {BLOCK: block, SUBBLOCK: subblock, HOST: f"{subblock}-{number + 1}"}
+    in_zone = f"{pool.name}-{zone.rpartition('-')[2]}"
+    block = pool.block or f"{in_zone}{1 if pool.compact else number // BLOCK_NODES + 1}"
+    # Pools can share a block of a reservation.
+    return {BLOCK: block, SUBBLOCK: f"{block}-{number // SUBBLOCK_NODES + 1}", HOST: f"{in_zone}-{number + 1}"}

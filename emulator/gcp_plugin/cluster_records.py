@@ -94,4 +94,12 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         topology=body.get("placementPolicy", {}).get("tpuTopology"),
         upgrade=flat(body.get("upgradeSettings", {})),
         compact=body.get("placementPolicy", {}).get("type") == "COMPACT",
+        block=_reserved_block(config),
     )
+
+
+def _reserved_block(config: Properties) -> str:
+    """The block of a reservation that a pool uses; empty if it uses the whole reservation or none."""
+    names = config.get("reservationAffinity", {}).get("values", [])
+    blocks = (name.partition("/reservationBlocks/")[2].partition("/")[0] for name in names)
+    return next(filter(None, blocks), "")

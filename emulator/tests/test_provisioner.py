@@ -85,9 +85,12 @@ def places(present: Iterable[Object]) -> Counter[str]:
     return Counter(nodes.label(node, blocks.BLOCK) for node in present)
 
 
-def test_nodes_of_a_reservation_fill_one_block_after_the_other_and_those_of_a_compact_pool_have_one() -> None:
+def test_nodes_of_a_reservation_fill_blocks_and_those_of_one_block_or_a_compact_pool_have_one() -> None:
     assert places(nodes_of(RESERVED, 10)) == {"b200-b1": 8, "b200-b2": 2}
     assert places(nodes_of(COMPACT, 10)) == {"b200-b1": 10}
+    one = [*nodes_of(replace(RESERVED, block="one"), 9), *nodes_of(replace(RESERVED, name="more", block="one"), 1)]
+    assert places(one) == {"one": 10}
+    assert len({nodes.label(node, blocks.HOST) for node in one}) == 10
     subblocks = Counter(nodes.label(node, blocks.SUBBLOCK) for node in nodes_of(COMPACT, 10))
     assert subblocks == {"b200-b1-1": 4, "b200-b1-2": 4, "b200-b1-3": 2}
 
