@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.topology import LEVELS
+from gke_ai.catalog.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.forecast import read
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
@@ -36,14 +36,14 @@ RUN: Object = {
 BLUE, RED = "blue-b1", "red-b1"
 
 
-def values(runs: list[Object]) -> Object:
+def values(runs: list[Object], **flavor: Any) -> Object:
     """Two compact pools of five A4 nodes, each in one block, under one flavor."""
     pool = {"machineType": "a4-highgpu-8g", "nodesPerZone": 5, "zones": ["us-central1-b"], "compactPlacement": True}
     pools = [{"name": name, **pool, "capacity": {"mode": "spot"}} for name in ("blue", "red")]
     good = base("topology")
     queues = {
         **good["queues"],
-        "flavors": [{"name": "b200", "pools": ["blue", "red"]}],
+        "flavors": [{"name": "b200", "pools": ["blue", "red"], **flavor}],
         "clusterQueues": [{"name": "gpus", "flavors": [{"flavor": "b200", "quota": "derive"}]}],
     }
     return {"cluster": good["cluster"], "gpuPools": pools, "queues": queues, "training": runs}
@@ -54,9 +54,9 @@ def small(pool: str) -> Object:
     return {**RUN, "name": f"small-{pool}", "pool": pool, "pods": 2}
 
 
-def configured(emulator: Emulator, name: str, *runs: Object) -> Path:
+def configured(emulator: Emulator, name: str, *runs: Object, **flavor: Any) -> Path:
     """The configuration with these runs, in a file."""
-    content = {f"gke-ai:{key}": value for key, value in values([*runs]).items()}
+    content = {f"gke-ai:{key}": value for key, value in values([*runs], **flavor).items()}
     file = emulator.state / f"{name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
@@ -211,6 +211,20 @@ def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
 def test_down_deletes_the_levels_after_their_flavor(cluster: Emulator) -> None:
     cluster.make("down")
     gone(cluster, Found(frozenset(), frozenset()))
+
+
+def test_a_flavor_gets_its_topology_while_its_runs_go_on(emulator: Emulator) -> None:
+    runs = [small("blue"), small("red")]
+    emulator.make("up", configured(emulator, "without", *runs, topology=False))
+    eventually(lambda: sum(blocks_of(emulator, "small").values()) == 4, "the small runs have their nodes")
+    before = {pod["metadata"]["uid"] for pod in pods_of(emulator, "small")}
+    emulator.make("up", configured(emulator, "with", *runs))
+    (flavor,) = emulator.get("resourceflavors")
+    assert flavor["spec"]["topologyName"] == TOPOLOGY
+    name = submit(emulator, "new")
+    eventually(lambda: sum(blocks_of(emulator, name).values()) == 4, "a new run has the free nodes")
+    assert {pod["metadata"]["uid"] for pod in pods_of(emulator, "small")} == before
+    assert evictions(emulator, "small-blue") == evictions(emulator, "small-red") == []
 
 
 def test_a_rehearsal_says_which_run_moves_to_another_block(emulator: Emulator) -> None:
