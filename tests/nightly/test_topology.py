@@ -208,6 +208,28 @@ def test_the_pool_replaces_lost_nodes_in_their_block(cluster: Emulator) -> None:
     assert len(places) == len({*places})
 
 
+def test_a_server_without_a_topology_runs_in_the_same_queue(cluster: Emulator) -> None:
+    resources = {"requests": {"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
+    container = {"name": "server", "image": "example.com/server:1", "resources": resources}
+    labels = {"app": "server"}
+    server = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server", "namespace": "llm", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+    file = cluster.state / "server.json"
+    file.write_text(json.dumps(server))
+    cluster.kubectl("create", "-f", str(file))
+    eventually(lambda: sum(blocks_of(cluster, "server").values()) == 2, "both replicas have nodes")
+    cluster.kubectl("-n", "llm", "delete", "deployment", "server")
+    eventually(lambda: not pods_of(cluster, "server"), "it is gone")
+
+
 def test_down_deletes_the_levels_after_their_flavor(cluster: Emulator) -> None:
     cluster.make("down")
     gone(cluster, Found(frozenset(), frozenset()))

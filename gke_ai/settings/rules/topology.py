@@ -166,7 +166,7 @@ _UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, 
 
 
 def _places(queues: Queues) -> bool:
-    """Whether the Kueue of the stack is one of that places by topology without the faults of earlier ones."""
+    """Whether the Kueue of the stack places by topology without the faults of earlier releases."""
     return queues.kueue == "existing" or is_supported(queues.kueue_version or KUEUE_VERSION)
 
 
