@@ -65,20 +65,35 @@ def runs(stack: Stack) -> None:
     runs.show(stack)
 
 
-@gke_ai.verb(SECTION, "logs", "gke-ai logs finetune-gemma --stack prod --lines 500")
+@gke_ai.verb(
+    SECTION,
+    "logs",
+    """
+gke-ai logs finetune-gemma --stack prod --lines 500
+gke-ai logs first --namespace team-a --follow    # of a namespace of the kubeconfig's cluster
+""",
+)
 @click.argument("run", envvar=variable("run"))
 @option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
+@click.option("-f", "--follow", is_flag=True, help="print new lines of all pods until the run ends, or Ctrl-C")
 @with_stack(context=True, namespaced=True)
-def logs(stack: Stack, run: str, lines: int) -> None:
+def logs(stack: Stack, run: str, lines: int, follow: bool) -> None:
     """Prints the logs of a run's pods, its restarts and its newest checkpoint."""
-    from gke_ai.ops import logs
+    from gke_ai.ops import follow_logs, logs
 
-    logs.show(stack, run, lines)
+    (follow_logs.follow if follow else logs.show)(stack, run, lines)
 
 
-@gke_ai.verb(SECTION, "remove-run", "gke-ai remove-run finetune-gemma --stack prod")
+@gke_ai.verb(
+    SECTION,
+    "remove-run",
+    """
+gke-ai remove-run finetune-gemma --stack prod
+gke-ai remove-run first --namespace team-a    # of a namespace of the kubeconfig's cluster
+""",
+)
 @click.argument("run", envvar=variable("run"))
-@with_stack()
+@with_stack(context=True, namespaced=True)
 def remove_run(stack: Stack, run: str) -> None:
     """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
     from gke_ai.ops import runs

@@ -42,6 +42,7 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 gke-ai submit --file run.yaml --namespace team-a
 gke-ai submit first --image registry.example.com/train:1 --namespace team-a --gpus 2 -- python train.py
+gke-ai submit first --image python:3.12 --workdir . --namespace team-a -- python train.py
 gke-ai submit --manifest job.yaml --dry-run
 """,
 )
@@ -50,6 +51,11 @@ gke-ai submit --manifest job.yaml --dry-run
 @click.option("--file", "run_file", type=FILE, help="file with a run as it stands under training or batch")
 @click.option("--manifest", type=FILE, help="file with the manifest of a Job or a JobSet")
 @click.option("--image", help="image of the training program")
+@click.option(
+    "--workdir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="folder of code to bring along, at most 1 MiB packed; the working directory of the pods",
+)
 @click.option("--gpus", "gpus_per_pod", type=int, help="GPUs per pod. Default: 1")
 @click.option("--pods", type=int, help="pods that train together. Default: 1")
 @click.option("--queue", help="local queue. Default: the only one of the namespace")
@@ -80,6 +86,7 @@ def submit(
     run_file: Path | None,
     manifest: Path | None,
     image: str | None,
+    workdir: Path | None,
     mounts: tuple[str, ...],
     cpu: str | None,
     memory: str | None,
@@ -101,6 +108,7 @@ def submit(
     from gke_ai.ops.submit.command import How, submit
     from gke_ai.ops.submit.manifest import read_manifest
     from gke_ai.ops.submit.request import Options, Request
+    from gke_ai.ops.submit.workdir import pack
 
     given = [text for text, value in (("--file", run_file), ("--manifest", manifest), ("NAME", name)) if value]
     if len(given) != 1:
@@ -111,7 +119,10 @@ def submit(
     if name and not image:
         raise click.UsageError("--image is missing. Name the image of the training program.")
     options = Options(name, image or "", command, stated, cpu, memory, env, mounts, checkpoints) if name else None
-    request = read_manifest(manifest) if manifest else Request(run_file, options)
+    if workdir and manifest:
+        raise click.UsageError("--workdir has no effect on a manifest, which states its volumes. Leave it out.")
+    code = pack(workdir.absolute()) if workdir else None
+    request = read_manifest(manifest) if manifest else Request(run_file, options, code)
     sys.exit(submit(context, request, How(again, dry_run, detach)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,14 @@ class Answer:
     def reason(self) -> str:
         """Why the request failed, on one line."""
         return " ".join((self.error or f"HTTP {self.code}").split())[:300]
+
+
+class Interrupted(Exception):
+    """A response that broke off, with its HTTP status if the cluster refuses it, else 0."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"HTTP {code}" if code else "the connection broke")
+        self.code = code
 
 
 def client_of(kubeconfig: str, connections: int) -> ApiClient:
@@ -138,6 +146,28 @@ def send(
         return Answer(0, error=type(error.reason or error).__name__)
     except HTTPError as error:
         return Answer(0, error=type(error).__name__)
+
+
+def stream(api: ApiClient, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[str]:
+    """Yields the lines of a response as they come. Raises Interrupted, also after a silence."""
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        timeout = (SECONDS, silent_seconds)
+        response = _dynamic(api).request(
+            "get", path, query_params=[*query.items()], serialize=False, _request_timeout=timeout
+        )
+        rest = b""
+        for chunk in response.stream(amt=None):
+            *lines, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+        if rest:
+            yield rest.decode(errors="replace")
+    except ApiException as error:
+        raise Interrupted(error.status or 0) from None
+    except (HTTPError, OSError):
+        raise Interrupted(0) from None
 
 
 def _dynamic(api: ApiClient) -> Any:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.checkpoints import Checkpoint
 from gke_ai.emulation import RUN, on_emulator
 from gke_ai.kube.client import Answer
+from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping
 from gke_ai.ops.doctor.requests import call
 
 STORAGE = "https://storage.googleapis.com/storage/v1"
+# Variables with the directory: of the contract, and of a fine-tuning run.
+DIRECTORIES = (checkpoints.DIRECTORY, "MODEL_PATH")
 TOKEN = "gcloud auth application-default print-access-token"
 
 
@@ -27,6 +32,27 @@ def newest(url: str) -> Checkpoint | None:
     names = emulated_names(bucket) if on_emulator() else google_names(bucket, directory)
     prefix = f"{directory}/" if directory else ""
     return checkpoints.newest(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def directory_of(template: Object) -> str:
+    """Returns the `gs://` directory to which the pods of a template write checkpoints; empty if they don't say it."""
+    spec = mapping(template, "spec")
+    mounted = {str(volume.get("name")): mapping(volume, "csi", "volumeAttributes") for volume in items(spec, "volumes")}
+    for container in items(spec, "containers"):
+        path = next(
+            (PurePosixPath(str(entry.get("value"))) for entry in items(container, "env") if _names(entry)), None
+        )
+        for mount in items(container, "volumeMounts"):
+            attributes, at = mounted.get(str(mount.get("name")), {}), str(mount.get("mountPath"))
+            is_part = "only-dir" in str(attributes.get("mountOptions")) or "subPath" in mount
+            bucket = attributes.get("bucketName")
+            if bucket and path and path.is_relative_to(at) and not is_part:
+                return f"gs://{bucket}/{path.relative_to(at)}"
+    return ""
+
+
+def _names(variable: Object) -> bool:
+    return variable.get("name") in DIRECTORIES and isinstance(variable.get("value"), str)
 
 
 @cache  # a command reads several runs, which often share a bucket

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
@@ -34,12 +34,22 @@ def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
         for container in pod["spec"]["containers"]:
             if container["name"] != fuse.SIDECAR:
                 yield from of_container(api, pod, container["name"], lines)
-    newest, step = runs.saved(found)
+    yield from summary(found, pods)
+
+
+def summary(found: Run, pods: Sequence[Object]) -> Iterator[str]:
+    """Yields the state of a run and its newest checkpoint, and without pods where their logs are."""
     running = f"{found.running(pods)} of {found.wanted_pods} pods run"
     yield f"{found.kind} {found}: {found.state}, {running}, {found.restarts} restarts"
-    yield f"newest complete checkpoint: {newest}" + (f", step {step}" if step != "–" else "")
+    yield newest(found)
     if not pods:
         yield "It has no pods now. " + of_deleted_pods(found)
+
+
+def newest(found: Run) -> str:
+    """The newest complete checkpoint of a run, as a line."""
+    name, step = runs.saved(found)
+    return f"newest complete checkpoint: {name}" + (f", step {step}" if step != "–" else "")
 
 
 def order(pod: Object) -> tuple[int, str]:
@@ -56,9 +66,13 @@ def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Ite
     if answer.code == 200:
         yield from (f"{metadata['name']}: {line}" for line in str(answer.body).splitlines())
         return
-    refused = "a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {answer.code})"
-    why = refused if answer.code else f"the cluster does not answer ({answer.error})"
+    why = refused(answer.code) if answer.code else f"the cluster does not answer ({answer.error})"
     yield f"{metadata['name']}: no log: {why}"
+
+
+def refused(code: int) -> str:
+    """Why there is no log, for the HTTP status of the answer."""
+    return "a simulated pod writes none" if on_emulator() else f"the cluster refuses it (HTTP {code})"
 
 
 def of_deleted_pods(found: Run) -> str:

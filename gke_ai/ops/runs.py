@@ -11,7 +11,7 @@ from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.console import new_console, new_table
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import wanted_pods
+from gke_ai.kube.pods import templates, wanted_pods
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -26,7 +26,11 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 SAVED = "newest checkpoint"
 PATHS: Mapping[str, tuple[str, str]] = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs")}
 # With what a run has beside its Job.
-PARTS: Mapping[str, tuple[str, str]] = {**PATHS, "Service": ("/api/v1", "services")}
+PARTS: Mapping[str, tuple[str, str]] = {
+    **PATHS,
+    "Service": ("/api/v1", "services"),
+    "ConfigMap": ("/api/v1", "configmaps"),
+}
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,13 @@ def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]
         return runs_of(outputs, items, set(outputs.get("namespaces") or []) - stack.own_namespaces)
     return sorted(
         (
-            Run(item["metadata"]["name"], item["metadata"]["namespace"], kind, item=item)
+            Run(
+                item["metadata"]["name"],
+                item["metadata"]["namespace"],
+                kind,
+                checkpoints=checkpoints.directory_of(next(templates(kind, item), {})),
+                item=item,
+            )
             for kind, objects in items.items()
             for item in objects
             if not item["metadata"].get("ownerReferences") and (kind == "JobSet" or label(item, QUEUE_LABEL))

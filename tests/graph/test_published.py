@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.kube.pods import templates
 from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.ops import checkpoints
 from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published, place, publish
 from gke_ai.settings.reading import PREFIX
+from gke_ai.settings.runs import checkpoint_folder
 from tests.recorder import PROJECT, Registration, configuration, load_stack, shared_record
 
 SECTIONS = ("training", "batch")
@@ -75,7 +78,7 @@ def submitted(item: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_a_submitted_run_is_the_object_that_the_program_registers(example: str) -> None:
+def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_checkpoints(example: str) -> None:
     values = with_tenant(example)
     record, own = shared_record(values), published(values, "team")
     compared = 0
@@ -84,6 +87,10 @@ def test_a_submitted_run_is_the_object_that_the_program_registers(example: str) 
             placed, problems = place(own, section, run)
             assert placed
             assert problems == []
+            saved = checkpoint_folder(placed.section)
+            run = objects_of(placed.section, place_of(placed))[-1]
+            directory = checkpoints.directory_of(next(templates(run["kind"], run)))
+            assert directory == (f"gs://{saved[0]}/{saved[1]}" if saved else "")
             for item in objects_of(placed.section, place_of(placed)):
                 resource = record.one(item["kind"], item["metadata"]["name"])
                 assert submitted(item) == registered(resource)

@@ -43,14 +43,16 @@ def _check_run(member: Member, published: Published | None, request: Request) ->
     """Checks a run of a section: by the program's rules, and by what the cluster says."""
     section, item = request.run(published, member.namespace)
     placed, problems = place(published, section, item)
-    texts = [_in_words(problem, request) for problem in problems]
+    code = request.code
+    texts = [*(code.problems if code else []), *(_in_words(problem, request) for problem in problems)]
     if placed is None:
         return Checked((), texts, ())
     run = placed.section
     kind = {"kind": run.object_kind, "metadata": {"name": run.object_name, "namespace": member.namespace}}
-    objects = [] if problems else [marked(item) for item in objects_of(run, place_of(placed))]
+    objects = [] if texts else objects_of(run, place_of(placed))
+    objects = [marked(item) for item in (code.inside(objects) if code and objects else objects)]
     queue = run.queue if published is None else None  # the rules have checked it
-    return _ask(member, objects or [kind], queue, texts, run.images, complete=not problems)
+    return _ask(member, objects or [kind], queue, texts, run.images, complete=not texts)
 
 
 def _check_manifest(member: Member, published: Published | None, manifest: Manifest) -> Checked:

@@ -53,6 +53,8 @@ def submit(context: Context, request: Request | Manifest, how: How) -> int:
     published = member.published()
     known = published if isinstance(published, Published) else None
     checked = check(member, known, request)
+    if isinstance(request, Request) and request.code:
+        _tell(request.code.summary)
     left_out = [*([f"{OF_STACK} ({published})"] if isinstance(published, str) else []), *checked.left_out]
     if known and known.version != PROJECT_VERSION:
         _tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")

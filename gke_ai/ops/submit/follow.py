@@ -14,6 +14,7 @@ from gke_ai.kube.client import list_objects, request, send
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended, waiting_containers
 from gke_ai.kube.values import items
+from gke_ai.ops import logs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.workloads import EVICTED, WAITING, state_of
 
@@ -154,3 +155,5 @@ def describe(api: ApiClient, run: Run) -> Iterator[str]:
     yield f"{run.kind} {run}: {seen.run.state}, {seen.run.restarts} restarts"
     if not seen.run.end:
         yield from filter(None, (seen.state, seen.progress, first_line(api, seen.pods)))
+    if run.checkpoints:
+        yield logs.newest(run)

@@ -27,7 +27,9 @@ GONE_SECONDS = 60.0
 
 
 def marked(item: Object) -> dict[str, Any]:
-    """Returns an object with the hash of its content."""
+    """Returns an object with the hash of its content. A ConfigMap of code has that of its files."""
+    if item["kind"] == "ConfigMap":
+        return dict(item)
     digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:16]
     metadata = item["metadata"]
     return {**item, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SUBMITTED: digest}}}
@@ -98,7 +100,9 @@ class Member:
     def refusal(self, item: Object) -> str:
         """Returns why the cluster would refuse an object; empty if it would create it. Nothing is created."""
         answer = request(self.api, "POST", collection(item), {"dryRun": "All", "fieldValidation": "Strict"}, item)
-        return answer.reason if answer.code >= 400 and answer.code != 409 else ""
+        if answer.code < 400 or answer.code == 409:
+            return ""
+        return "" if answer.code == 403 and self.existing(item) else answer.reason  # it counts in a quota already
 
     def create(self, item: Object) -> Object:
         """Creates an object once, also over a connection that breaks. Stops if the cluster refuses it.

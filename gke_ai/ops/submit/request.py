@@ -10,6 +10,7 @@ from typing import Any
 
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.run_file import run_of
+from gke_ai.ops.submit.workdir import LABEL, Code
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
@@ -80,6 +81,8 @@ class Request:
 
     file: Path | None = None
     options: Options | None = None
+    code: Code | None = None
+    """The code that it brings along."""
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -105,7 +108,9 @@ class Request:
             section, item = run_of(self.file, self.content, {pool["name"] for pool in tpu_pools})
         if not isinstance(item, dict):
             raise Stop(f"{self.file} has no run. Write one entry of training or batch.")
-        return section, {**item, "namespace": namespace}
+        # By the label, another code is another run.
+        labels = {"labels": {**(item.get("labels") or {}), LABEL: self.code.digest}} if self.code else {}
+        return section, {**item, "namespace": namespace, **labels}
 
     def named(self, path: str) -> str:
         """Returns where a user wrote a key of the run: in the file, or as an option. `path` begins with the section."""
