@@ -9,6 +9,8 @@ PREFIX = "gke-gcsfuse/"
 VOLUMES = f"{PREFIX}volumes"
 # The container of the sidecar: https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
 SIDECAR = "gke-gcsfuse-sidecar"
+# What the webhook of the driver requests for it, on the same page.
+SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 # Folders exist if a file in them does. https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md
 MOUNT_OPTIONS = "implicit-dirs"
 # Name of a volume that holds the file cache, in place of the driver's own:

@@ -60,10 +60,12 @@ gke-ai submit --manifest job.yaml --dry-run
 @click.option("--pods", type=int, help="pods that train together. Default: 1")
 @click.option("--queue", help="local queue. Default: the only one of the namespace")
 @click.option("--priority", "priority_class", help="priority class of the pods")
-@click.option("--pool", help="GPU pool. Default: the only one of the queue")
+@click.option("--pool", help="GPU or TPU pool. Default: the only GPU pool of the queue")
 @click.option("--accelerator", help="GPU type, on a cluster without GPU pools")
+@click.option("--tpu", help="TPU version, such as v6e, on a cluster without TPU pools")
+@click.option("--num-slices", "slices", type=int, help="TPU slices that train together. Default: one, as a batch Job")
 @click.option("--compute-class", help="compute class that provides the nodes")
-@click.option("--topology", help="required=LEVEL or preferred=LEVEL: block, subblock or host for all pods")
+@click.option("--topology", help="LEVEL for all pods, as required=block or preferred=host; or of a TPU slice, as 2x4")
 @click.option("--checkpoints", help="BUCKET or BUCKET/PATH for the checkpoints")
 @click.option("--resume-from", help="directory of another run, in the bucket of --checkpoints")
 @click.option("--mount", "mounts", multiple=True, help="BUCKET;PATH or BUCKET;PATH;ro to mount a bucket; repeatable")
@@ -92,6 +94,9 @@ def submit(
     memory: str | None,
     env: tuple[str, ...],
     checkpoints: str | None,
+    tpu: str | None,
+    topology: str | None,
+    slices: int | None,
     again: bool,
     dry_run: bool,
     detach: bool,
@@ -114,11 +119,17 @@ def submit(
     if len(given) != 1:
         raise click.UsageError("State the run once: by NAME and options, by --file, or by --manifest.")
     stated = {to_camel(key): value for key, value in keys.items() if value is not None}
-    if not name and (stated or image or command or mounts or cpu or memory or env or checkpoints):
+    others = (image, command, mounts, cpu, memory, env, checkpoints, tpu, topology, slices)
+    if not name and (stated or any(others)):
         raise click.UsageError(f"With {given[0]}, the file says what the run is. Leave the options of a run out.")
     if name and not image:
         raise click.UsageError("--image is missing. Name the image of the training program.")
-    options = Options(name, image or "", command, stated, cpu, memory, env, mounts, checkpoints) if name else None
+    slice_keys = (tpu, topology, slices)
+    options = (
+        Options(name, image or "", command, stated, cpu, memory, env, mounts, checkpoints, *slice_keys)
+        if name
+        else None
+    )
     if workdir and manifest:
         raise click.UsageError("--workdir has no effect on a manifest, which states its volumes. Leave it out.")
     code = pack(workdir.absolute()) if workdir else None

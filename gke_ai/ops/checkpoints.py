@@ -39,9 +39,8 @@ def directory_of(template: Object) -> str:
     spec = mapping(template, "spec")
     mounted = {str(volume.get("name")): mapping(volume, "csi", "volumeAttributes") for volume in items(spec, "volumes")}
     for container in items(spec, "containers"):
-        path = next(
-            (PurePosixPath(str(entry.get("value"))) for entry in items(container, "env") if _names(entry)), None
-        )
+        named = (entry.get("value") for entry in items(container, "env") if entry.get("name") in DIRECTORIES)
+        path = next((PurePosixPath(text) for text in named if isinstance(text, str)), None)
         for mount in items(container, "volumeMounts"):
             attributes, at = mounted.get(str(mount.get("name")), {}), str(mount.get("mountPath"))
             is_part = "only-dir" in str(attributes.get("mountOptions")) or "subPath" in mount
@@ -49,10 +48,6 @@ def directory_of(template: Object) -> str:
             if bucket and path and path.is_relative_to(at) and not is_part:
                 return f"gs://{bucket}/{path.relative_to(at)}"
     return ""
-
-
-def _names(variable: Object) -> bool:
-    return variable.get("name") in DIRECTORIES and isinstance(variable.get("value"), str)
 
 
 @cache  # a command reads several runs, which often share a bucket

@@ -130,6 +130,12 @@ def _with_limits(queue: Queue) -> dict[str, Any]:
     }
 
 
+def resolved(published: Published) -> ResolvedStack:
+    """Returns the part of the stack that is published to a tenant."""
+    settings, unresolved, _ = read(dict(published.sections))
+    return ResolvedStack(settings, published.measured, unresolved)
+
+
 def place(published: Published | None, section: str, item: object) -> tuple[Placed[Run] | None, list[Problem]]:
     """Returns a run with the nodes, the queue and the priority that the program would give it, and every problem of it.
 

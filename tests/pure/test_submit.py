@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
 from gke_ai.ops.runs import Run
-from gke_ai.ops.submit import follow, member
+from gke_ai.ops.submit import checks, follow, member
 from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import problems_of, read_manifest
@@ -30,7 +31,7 @@ from gke_ai.ops.submit.member import SUBMITTED, Member, marked
 from gke_ai.ops.submit.refused import REFUSED
 from gke_ai.ops.submit.request import Options, Request
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.published import Published
+from gke_ai.settings.published import Published, place
 from gke_ai.terminal import Stop
 from tests.repository import ROOT
 
@@ -40,8 +41,11 @@ QUOTA = {"cpu": "8", "nvidia.com/gpu": "2"}
 # What the stack of one team with one queue publishes.
 PUBLISHED = Published(
     {
-        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24"}],
-        "tpuPools": [{"name": "slice"}],
+        "cluster": {"location": "us-central1"},
+        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24", "zones": ["us-central1-a"]}],
+        "tpuPools": [
+            {"name": "slice", "machineType": "ct6e-standard-4t", "topology": "2x2", "zones": ["us-central1-b"]}
+        ],
         "queues": {
             "flavors": [{"name": "l4", "pools": ["gpus"]}],
             "clusterQueues": [{"name": "cq", "flavors": [{"flavor": "l4", "quota": QUOTA}]}],
@@ -93,6 +97,78 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
 
 
 @pytest.mark.parametrize(
+    ("options", "section", "keys"),
+    [
+        (
+            Options("x", "i", tpu="v6e", topology="2x4"),
+            "batch",
+            {"tpu": {"version": "v6e", "topology": "2x4"}},
+        ),
+        (Options("x", "i", keys={"pool": "slice"}), "batch", {"pool": "slice"}),
+        (
+            Options("x", "i", tpu="v5e", topology="4x4", slices=2),
+            "training",
+            {"kind": "multislice", "slices": 2, "tpu": {"version": "v5e", "topology": "4x4"}},
+        ),
+        (
+            Options("x", "i", keys={"pool": "slice"}, slices=1),
+            "training",
+            {"kind": "multislice", "slices": 1, "pools": ["slice"]},
+        ),
+    ],
+)
+def test_options_of_slices_make_a_run_on_tpus(options: Options, section: str, keys: Object) -> None:
+    found, item = Request(options=options).run(PUBLISHED, "team-a")
+    shared = {"name": "x", "image": "i", "namespace": "team-a", "queue": "lq", "serviceAccount": "workload"}
+    assert (found, item) == (section, {**shared, **keys})
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        (Options("x", "i", tpu="v6e", topology="9x9"), "--topology"),
+        (Options("x", "i", tpu="v9", topology="2x2"), "--tpu"),
+        (Options("x", "i", topology="2x2"), "--tpu"),
+        (Options("x", "i", tpu="v6e", topology="2x4", keys={"gpusPerPod": 1}), "--gpus"),
+        (Options("x", "i", tpu="v6e", topology="2x4", checkpoints="b"), "--checkpoints"),
+        (Options("x", "i", slices=0, tpu="v6e", topology="4x4"), "--num-slices"),
+        (Options("x", "i", slices=1, tpu="v6e", topology="2x4", keys={"pods": 2}), "--pods"),
+    ],
+)
+def test_a_wrong_option_of_a_run_on_tpus_is_named(options: Options, option: str) -> None:
+    request = Request(options=options)
+    _, problems = place(None, *request.run(None, "team-a"))
+    texts = [checks._in_words(problem, request) for problem in problems]
+    assert any(text.startswith(f"{option}: ") for text in texts), texts
+
+
+# https://github.com/GoogleCloudPlatform/cluster-toolkit: the flags of `gcluster job submit` in cmd/job/submit.go at
+# 00774fd48be8acb25f51bb0cfcec1c864c30a143, those of `gcluster job` in cmd/job/job.go, and those of later releases.
+OF_GCLUSTER = re.findall(
+    r"--[a-z-]+",
+    """
+--project --cluster --cluster-location --location --image --base-image --build-context --command --compute-type
+--dry-run-out --platform --mount --name --queue --num-nodes --num-slices --restarts --gke-ttl-after-finished
+--grace-period --gke-disable-parallel-containers --placement-policy --node-constraint --cpu-affinity
+--restart-on-exit-codes --image-pull-secret --service-account --topology --gke-scheduler --await-job-completion
+--timeout --priority --verbose --gke-nap-provisioning --gke-nap-reservation --gke-mtc-enabled --env --pathways
+--pathways-proxy-server-image --pathways-server-image --pathways-worker-image --pathways-headless
+--pathways-gcs-location --pathways-elastic-slices --pathways-max-slice-restarts --pathways-proxy-args
+--pathways-server-args --pathways-worker-args --pathways-colocated-python-sidecar-image --pathways-head-np
+""",
+)
+
+
+def test_each_option_of_gcluster_exists_or_is_refused() -> None:
+    existing = {name for option in gke_ai.commands["submit"].params for name in option.opts} - REFUSED.keys()
+    assert sorted(existing & {*OF_GCLUSTER}) == [
+        *("--env", "--grace-period", "--image", "--mount", "--num-slices", "--priority", "--queue", "--restarts"),
+        *("--service-account", "--topology"),
+    ]
+    assert {*OF_GCLUSTER} - existing == REFUSED.keys()
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (Options("x", "i", env=("A",)), "--env A has no value"),
@@ -103,7 +179,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
 )
 def test_a_text_that_no_key_takes_is_refused(options: Options, message: str) -> None:
     with pytest.raises(Stop, match=message):
-        options.item(None)
+        options.run(None)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -158,6 +234,8 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
         (job({**GOOD, "memory": "1Gi"}), "queue lq has no quota for memory"),
         (LIMITED, "container main has limits of nvidia.com/gpu and no requests. After a restart, Kueue would count it"),
         (job(GOOD, pods=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
+        (job({"cpu": "8", "nvidia.com/gpu": "3"}), "a pod requests 3 of nvidia.com/gpu, and a node of pool gpus"),
+        (job({"cpu": "30", "memory": "1Gi"}), "a node of pool gpus (g2-standard-24) has 23"),
         (job(GOOD, priorityClassName="high"), "tenant team-a may not use priority class high. It may use low"),
     ],
 )

@@ -18,6 +18,7 @@ from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import limited_only, pod_sets, requests, templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.configuration_file import read_documents
+from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
@@ -88,7 +89,7 @@ def _unreadable(item: Object) -> Iterator[str]:
 
 
 def problems_of(path: Path, item: Object, published: Published | None) -> Iterator[str]:
-    """Yields what is wrong with a manifest: requests, queue, quota and priority."""
+    """Yields what is wrong with a manifest: requests, queue, quota, priority and fit on a node."""
     queue = label(item, QUEUE_LABEL)
     if not queue:
         yield f"{path}: metadata.labels has no {QUEUE_LABEL}, so Kueue does not manage the run. Add it."
@@ -104,6 +105,9 @@ def problems_of(path: Path, item: Object, published: Published | None) -> Iterat
                 )
     if published is not None:
         yield from _against(path, item, queue, published.sections)
+        if fit := Fit.of_queue(published, queue):
+            reasons = dict.fromkeys(fit.problem(template) for template in templates(item["kind"], item))
+            yield from (f"{path}: {reason}. Request less." for reason in reasons if reason)
 
 
 def _without_requests(path: Path, template: Object) -> Iterator[str]:

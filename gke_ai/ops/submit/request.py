@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,7 @@ from gke_ai.ops.submit.workdir import LABEL, Code
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
+_SLICE = re.compile(r"\d+(x\d+)*")  # the topology of a TPU slice
 # The option that sets a key of a training job, for messages.
 OPTIONS: Mapping[str, str] = {
     "name": "NAME",
@@ -25,6 +27,10 @@ OPTIONS: Mapping[str, str] = {
     "queue": "--queue",
     "priorityClass": "--priority",
     "pool": "--pool",
+    "pools": "--pool",
+    "tpu": "--tpu",
+    "tpu.topology": "--topology",
+    "slices": "--num-slices",
     "accelerator": "--accelerator",
     "computeClass": "--compute-class",
     "topology": "--topology",
@@ -43,7 +49,7 @@ OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Options:
-    """A training job from options of the command line. What is not stated has the default of its key."""
+    """A run from options of the command line. What is not stated has the default of its key."""
 
     name: str
     image: str
@@ -55,11 +61,14 @@ class Options:
     env: Sequence[str] = ()
     mounts: Sequence[str] = ()
     checkpoints: str | None = None
+    tpu: str | None = None
+    topology: str | None = None
+    slices: int | None = None
 
-    def item(self, published: Published | None) -> dict[str, Any]:
-        """Returns the run as it would stand under `training`. Stops at a text that no key takes."""
+    def run(self, published: Published | None) -> tuple[str, dict[str, Any]]:
+        """Returns the section of the run, and the run as it would stand there. Stops at a text that no key takes."""
+        section, place = self._place(published)
         item = {
-            "kind": "job",
             "name": self.name,
             "image": self.image,
             "command": list(self.command),
@@ -68,11 +77,24 @@ class Options:
             "volumes": [_mount(text) for text in self.mounts],
             "checkpoints": _directory(self.checkpoints) if self.checkpoints else None,
             **self.keys,
-            "topology": _topology(self.keys["topology"]) if self.keys.get("topology") else None,
+            **place,
         }
         item["resources"] = {key: value for key, value in item["resources"].items() if value is not None}
         stated = {key: value for key, value in item.items() if value not in (None, [], {})}
-        return {**_defaults(published, stated), **stated}
+        return section, {**_defaults(published, stated), **stated}
+
+    def _place(self, published: Published | None) -> tuple[str, dict[str, Any]]:
+        """Returns the section of the run, and the keys of its kind and its slices. Without slices it is on GPUs."""
+        pool = self.keys.get("pool")
+        on_tpus = _is_tpu_pool(published, pool)
+        of_slice = bool(_SLICE.fullmatch(self.topology or ""))
+        named = {"version": self.tpu, "topology": self.topology if of_slice else None}
+        tpu = {"tpu": {key: text for key, text in named.items() if text}}
+        placed = {"topology": _topology(self.topology)} if self.topology and not of_slice else {}
+        if self.slices is not None:
+            pools = {"pool": None, "pools": [pool]} if on_tpus else {}
+            return "training", {"kind": "multislice", "slices": self.slices, **tpu, **pools, **placed}
+        return ("batch", {**tpu, **placed}) if tpu["tpu"] or on_tpus else ("training", {"kind": "job", **placed})
 
 
 @dataclass(frozen=True)
@@ -102,7 +124,7 @@ class Request:
 
     def run(self, published: Published | None, namespace: str) -> tuple[str, dict[str, Any]]:
         """Returns the section of the run and the run, in a namespace. Stops if the file has no run."""
-        section, item = "training", self.options.item(published) if self.options else {}
+        section, item = self.options.run(published) if self.options else ("training", {})
         if self.file:
             tpu_pools = published.sections["tpuPools"] if published else []
             section, item = run_of(self.file, self.content, {pool["name"] for pool in tpu_pools})
@@ -129,13 +151,17 @@ def _defaults(published: Published | None, stated: Mapping[str, Any]) -> dict[st
     defaults: dict[str, Any] = {"serviceAccount": tenant.get("serviceAccount", "workload")}
     if len(queues["localQueues"]) == 1:
         defaults["queue"] = queues["localQueues"][0]["name"]
-    if not {"pool", "accelerator", "computeClass"} & stated.keys():
+    if not {"pool", "accelerator", "computeClass", "tpu", "slices"} & stated.keys():
         gpu_pools = {pool["name"] for pool in published.sections["gpuPools"]}
         pools = {pool for flavor in queues["flavors"] for pool in flavor.get("pools", []) if pool in gpu_pools}
         types = {flavor["accelerator"] for flavor in queues["flavors"] if flavor.get("accelerator")}
         if len(pools | types) == 1:
             defaults["pool" if pools else "accelerator"] = (pools | types).pop()
     return defaults
+
+
+def _is_tpu_pool(published: Published | None, name: object) -> bool:
+    return published is not None and any(pool["name"] == name for pool in published.sections["tpuPools"])
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
@@ -149,8 +175,8 @@ def _topology(text: str) -> dict[str, str]:
     how, _, level = text.partition("=")
     if how not in ("required", "preferred") or not level:
         raise Stop(
-            f"--topology {text} is not required=LEVEL or preferred=LEVEL. Write for example --topology required=block. "
-            "The topology of a TPU is in a file: use --file."
+            f"--topology {text} is not required=LEVEL or preferred=LEVEL, and no TPU slice. Write for example "
+            "--topology required=block, or --topology 2x4 for a slice."
         )
     return {how: level}
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Generic, TypeVar
 
+from gke_ai.catalog import fuse
 from gke_ai.catalog.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
@@ -17,10 +18,6 @@ from gke_ai.settings.stack.pools import NodePool
 from gke_ai.settings.stack.queues import Queue
 
 AnyWorkload = TypeVar("AnyWorkload", bound=Workload, covariant=True)
-
-# Default requests of the sidecar, set by the webhook of the FUSE driver:
-# https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-sidecar
-_SIDECAR_DEFAULTS = {"cpu": "250m", "memory": "256Mi", "ephemeral-storage": "5Gi"}
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ class Placed(Generic[AnyWorkload]):
         """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it mounts a bucket."""
         request = dict(self.pod_request)
         if (stated := self.section.sidecar) is not None:
-            sidecar = dict(_SIDECAR_DEFAULTS)
+            sidecar = dict(fuse.SIDECAR_DEFAULTS)
             sidecar["cpu"] = stated.cpu or sidecar["cpu"]
             sidecar["memory"] = stated.memory or sidecar["memory"]
             sidecar["ephemeral-storage"] = stated.ephemeral_storage or sidecar["ephemeral-storage"]
