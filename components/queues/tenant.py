@@ -7,13 +7,13 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.peers import api_server
 from gke_ai.components.peers import namespaces as pods_of
 from gke_ai.components.queues.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
 from gke_ai.settings import model
-from gke_ai.settings.published import ANNOTATION, CONFIG_MAP
 
 
 def group_of(api_version: str) -> str:

@@ -20,10 +20,10 @@ from gke_ai.catalog import fuse, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
+from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.settings.published import CONFIG_MAP
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]

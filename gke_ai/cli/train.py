@@ -108,6 +108,22 @@ def submit(
     the program would create for the same run. Whatever is refused is refused before anything is created. Ctrl-C
     detaches, and the run goes on.
     """
+    given = [text for text, value in (("--file", run_file), ("--manifest", manifest), ("NAME", name)) if value]
+    if len(given) != 1:
+        raise click.UsageError("State the run once: by NAME and options, by --file, or by --manifest.")
+    stated = {key: value for key, value in keys.items() if value is not None}
+    others = (image, command, mounts, cpu, memory, env, checkpoints, tpu, topology, slices)
+    if not name and (stated or any(others)):
+        raise click.UsageError(f"With {given[0]}, the file says what the run is. Leave the options of a run out.")
+    if name and not image:
+        raise click.UsageError("--image is missing. Name the image of the training program.")
+    if workdir and manifest:
+        raise click.UsageError("--workdir has no effect on a manifest, which states its volumes. Leave it out.")
+
+    from gke_ai.ops.submit.opening import Opening
+
+    opening = Opening(context)  # before the rules are loaded
+
     from pydantic.alias_generators import to_camel
 
     from gke_ai.ops.submit.command import How, submit
@@ -115,26 +131,16 @@ def submit(
     from gke_ai.ops.submit.request import Options, Request
     from gke_ai.ops.submit.workdir import pack
 
-    given = [text for text, value in (("--file", run_file), ("--manifest", manifest), ("NAME", name)) if value]
-    if len(given) != 1:
-        raise click.UsageError("State the run once: by NAME and options, by --file, or by --manifest.")
-    stated = {to_camel(key): value for key, value in keys.items() if value is not None}
-    others = (image, command, mounts, cpu, memory, env, checkpoints, tpu, topology, slices)
-    if not name and (stated or any(others)):
-        raise click.UsageError(f"With {given[0]}, the file says what the run is. Leave the options of a run out.")
-    if name and not image:
-        raise click.UsageError("--image is missing. Name the image of the training program.")
+    in_file = {to_camel(key): value for key, value in stated.items()}
     slice_keys = (tpu, topology, slices)
     options = (
-        Options(name, image or "", command, stated, cpu, memory, env, mounts, checkpoints, *slice_keys)
+        Options(name, image or "", command, in_file, cpu, memory, env, mounts, checkpoints, *slice_keys)
         if name
         else None
     )
-    if workdir and manifest:
-        raise click.UsageError("--workdir has no effect on a manifest, which states its volumes. Leave it out.")
     code = pack(workdir.absolute()) if workdir else None
     request = read_manifest(manifest) if manifest else Request(run_file, options, code)
-    sys.exit(submit(context, request, How(again, dry_run, detach)))
+    sys.exit(submit(context, opening, request, How(again, dry_run, detach)))
 
 
 @gke_ai.verb(SECTION, "describe", "gke-ai describe first --namespace team-a")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.console import new_console, new_table
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates, wanted_pods
@@ -205,6 +204,8 @@ def saved(run: Run) -> tuple[str, str]:
 
 def show(stack: Stack) -> None:
     """Prints the runs of a stack."""
+    from gke_ai.console import new_console, new_table
+
     _, runs = read(stack)
     columns = ("run", "kind", "state", "restarts", SAVED, "step", *([] if stack.is_alone else ["in the configuration"]))
     rows = [

@@ -22,9 +22,6 @@ from gke_ai.settings.rules import check
 from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor, Space
 from gke_ai.settings.stack.queues import labels_all
 
-# The ConfigMap, and its annotation with the text: Pulumi would replace a ConfigMap whose data change.
-CONFIG_MAP = "gke-ai-stack"
-ANNOTATION = "gke-ai/published"
 # Keys that are published, by kind of section.
 KEYS: Mapping[type[Section], frozenset[str]] = {
     Cluster: frozenset({"mode", "existing_mode", "location"}),

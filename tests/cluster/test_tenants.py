@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
-from gke_ai.settings.published import ANNOTATION, CONFIG_MAP
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
 from tests.cluster.test_flex_start import finish

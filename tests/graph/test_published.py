@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.kube.pods import templates
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops import checkpoints
-from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published, place, publish
+from gke_ai.settings.published import Published, place, publish
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.runs import checkpoint_folder
 from tests.recorder import PROJECT, Registration, configuration, load_stack, shared_record

@@ -17,6 +17,7 @@ from gke_ai.ops.submit import follow
 from gke_ai.ops.submit.checks import Checked, check
 from gke_ai.ops.submit.manifest import Manifest
 from gke_ai.ops.submit.member import SUBMITTED, Member, title
+from gke_ai.ops.submit.opening import Opening
 from gke_ai.ops.submit.request import Request
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop, printable
@@ -35,11 +36,12 @@ class How:
     detach: bool = False
 
 
-def submit(context: Context, request: Request | Manifest, how: How) -> int:
+def submit(context: Context, opening: Opening, request: Request | Manifest, how: How) -> int:
     """Checks a run, creates it and follows it. Returns the exit code.
 
     Args:
         context: The cluster, with a namespace.
+        opening: The connection to it.
         request: The run.
         how: How it is submitted.
     """
@@ -49,8 +51,9 @@ def submit(context: Context, request: Request | Manifest, how: How) -> int:
     where = stated or context.namespace
     if not where:
         raise Stop("No namespace is stated, and the context has none. Set --namespace.")
-    member = Member(context.cluster(), where)
-    published = member.published()
+    api, answer = opening.result(where)
+    member = Member(api, where)
+    published = member.published(answer)
     known = published if isinstance(published, Published) else None
     checked = check(member, known, request)
     if isinstance(request, Request) and request.code:

@@ -8,11 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, request, send
 from gke_ai.kube.objects import ApiObject, Object, annotation
 from gke_ai.ops.runs import PARTS
-from gke_ai.settings.published import ANNOTATION, CONFIG_MAP, Published
+from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -57,9 +58,8 @@ class Member:
         """Reads a path of the API."""
         return request(self.api, "GET", path)
 
-    def published(self) -> Published | str:
-        """Returns what the stack published here, or why it is not known."""
-        answer = self.get(f"/api/v1/namespaces/{self.namespace}/configmaps/{CONFIG_MAP}")
+    def published(self, answer: Answer) -> Published | str:
+        """Returns what the stack published here, for the answer with its ConfigMap, or why it is not known."""
         if answer.code == 200 and (text := annotation(answer.body, ANNOTATION)):
             return Published.parse(text)
         return f"namespace {self.namespace} has no ConfigMap {CONFIG_MAP}" if answer.code == 404 else answer.reason
