@@ -42,9 +42,9 @@ QUOTA = {"cpu": "8", "nvidia.com/gpu": "2"}
 PUBLISHED = Published(
     {
         "cluster": {"location": "us-central1"},
-        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24", "zones": ["us-central1-a"]}],
+        "gpuPools": [{"name": "gpus", "machineType": "g2-standard-24", "zones": ["us-central1-a"], "nodesPerZone": 3}],
         "tpuPools": [
-            {"name": "slice", "machineType": "ct6e-standard-4t", "topology": "2x2", "zones": ["us-central1-b"]}
+            {"name": "slice", "version": "v6e", "topology": "2x2", "zones": ["us-central1-b"], "nodesPerZone": 1}
         ],
         "queues": {
             "flavors": [{"name": "l4", "pools": ["gpus"]}],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gke_ai.ops.submit.member import SUBMITTED
 from gke_ai.ops.submit.request import Options, Request
 from gke_ai.ops.submit.workdir import LABEL, MAX_BYTES, PATH, Code, pack
 from gke_ai.settings.published import place
+from tests.unpacked import names, unpack
 
 Files = dict[str, str | bytes]
 PROGRAM: Files = {"train.py": "import own.model\n", "own/model.py": "print('step 0')\n", "own/__init__.py": ""}
@@ -30,22 +30,15 @@ def folder(path: Path, files: Files) -> Path:
     return path
 
 
-def unpack(code: Code, target: Path) -> list[str]:
-    """Runs the command of the init container, and returns what it wrote."""
+def unpacked(code: Code, target: Path) -> Path:
+    """What the pod of a run has in its working directory."""
     config_map, run = objects(code)
-    spec = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    (init,) = spec["initContainers"]
-    mounted = target.parent / f"{target.name}-archive"
-    for path in (mounted, target):
-        path.mkdir()
-    for name, content in config_map["binaryData"].items():
-        (mounted / name).write_bytes(b64decode(content))
-    paths = {mount["mountPath"]: mounted if mount.get("readOnly") else target for mount in init["volumeMounts"]}
-    words = list(init["command"])
-    for path, local in sorted(paths.items(), reverse=True):
-        words = [str(local) + word.removeprefix(path) if f"{word}/".startswith(f"{path}/") else word for word in words]
-    subprocess.run(words, check=True)
-    return sorted(str(path.relative_to(target)) for path in target.rglob("*"))
+    return unpack(spec_of(run), config_map, target)
+
+
+def spec_of(run: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return spec
 
 
 def objects(code: Code | None, **keys: Any) -> list[dict[str, Any]]:
@@ -73,13 +66,11 @@ def test_the_same_files_make_the_same_bytes(tmp_path: Path) -> None:
 
 def test_another_code_is_another_run_and_the_same_code_the_same_run(tmp_path: Path) -> None:
     path = folder(tmp_path / "code", PROGRAM)
-    names = [objects(pack(path))[-1]["metadata"]["name"]]
-    names.append(objects(pack(path))[-1]["metadata"]["name"])
+    first, same = (objects(pack(path))[-1]["metadata"]["name"] for _ in range(2))
     folder(path, {"own/model.py": "print('step 1')\n"})
-    names.append(objects(pack(path))[-1]["metadata"]["name"])
-    names.append(objects(None)[-1]["metadata"]["name"])
-    assert names[0] == names[1]
-    assert len({*names}) == 3
+    changed, without = (objects(code)[-1]["metadata"]["name"] for code in (pack(path), None))
+    assert first == same
+    assert len({first, changed, without}) == 3
 
 
 def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Path) -> None:
@@ -92,7 +83,7 @@ def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Pat
         "annotations": {SUBMITTED: code.digest},
     }
     assert config_map["immutable"] is True
-    spec = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    spec = spec_of(run)
     (container,), (init,) = spec["containers"], spec.pop("initContainers")
     assert container.pop("workingDir") == PATH
     assert container["volumeMounts"].pop() == {"name": "workdir", "mountPath": PATH}
@@ -118,8 +109,8 @@ def test_a_pod_unpacks_what_was_packed_and_the_program_runs(tmp_path: Path) -> N
     (path / "own" / "link.py").symlink_to("../train.py")
     code = pack(path)
     assert code.problems == []
-    target = tmp_path / "pod"
-    assert unpack(code, target) == sorted(str(item.relative_to(path)) for item in path.rglob("*"))
+    target = unpacked(code, tmp_path / "pod")
+    assert names(target) == names(path)
     assert os.readlink(target / "own" / "link.py") == "../train.py"
     assert os.access(target / "run.sh", os.X_OK)
     assert not os.access(target / "train.py", os.X_OK)
@@ -148,7 +139,7 @@ def test_hidden_files_and_those_of_one_file_of_patterns_stay_at_home(
     assert {*left_out} <= {*code.left_out}
     assert [name for name in code.left_out if name not in left_out and not Path(name).name.startswith(".")] == []
     assert all(name in code.summary for name in left_out)
-    assert unpack(code, tmp_path / "pod") == sorted(
+    assert names(unpacked(code, tmp_path / "pod")) == sorted(
         {
             *(name for name in {*files, *PROGRAM} if not _below(name, code.left_out)),
             *(
@@ -197,7 +188,7 @@ def test_patterns_are_read_as_git_reads_them(pattern: str, name: str, matches: b
 
 def test_a_pattern_with_a_mark_keeps_a_hidden_file(tmp_path: Path) -> None:
     code = pack(folder(tmp_path / "code", {**PROGRAM, ".gcloudignore": "!.config\n", ".config/x": "x"}))
-    assert unpack(code, tmp_path / "pod")[:2] == [".config", ".config/x"]
+    assert names(unpacked(code, tmp_path / "pod"))[:2] == [".config", ".config/x"]
 
 
 # Written in two parts, so that no scanner takes this file for a leak.

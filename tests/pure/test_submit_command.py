@@ -1,0 +1,234 @@
+"""The whole command `gke-ai submit` against a stub of a cluster: what it refuses, and connections that break."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.cli.verbs import gke_ai
+from gke_ai.ops.submit import member
+from gke_ai.ops.submit.image import ImageCheck
+from tests.pure.test_submit import PUBLISHED, job, kubeconfig
+
+Object = dict[str, Any]
+TEXT = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": PUBLISHED.sections, "nodes": []})
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/team-a/localqueues"
+
+
+class Cluster:
+    """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
+
+    def __init__(self, breaks: list[str] | None = None, published: bool = True) -> None:
+        self.breaks, self.created = breaks or [], list[str]()
+        self.objects: dict[str, Object] = {f"{QUEUES}/lq": {"metadata": {"name": "lq"}}}
+        if published:
+            path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
+            self.objects[path] = {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: TEXT}}}
+        self._changing = Lock()
+
+    def answer(self, method: str, path: str, query: str, body: Object) -> tuple[int, Object] | None:
+        with self._changing:
+            if method == "GET":
+                below = [item for name, item in self.objects.items() if name.rpartition("/")[0] == path]
+                found = self.objects.get(path, {"items": below} if path.endswith("localqueues") else None)
+                return (200, found) if found else (404, {"message": "not found"})
+            if path.endswith("selfsubjectaccessreviews"):
+                return 201, {"status": {"allowed": True}}
+            if method == "PATCH":
+                self.objects[path]["metadata"] |= body["metadata"]
+                return 200, self.objects[path]
+            name = f"{path}/{body['metadata']['name']}"
+            if "dryRun" in query:
+                return (409 if name in self.objects else 201), body
+            lost = self.breaks.pop(0) if self.breaks else ""
+            if lost == "before":
+                return None
+            if name in self.objects:
+                return 409, {"message": "already exists"}
+            self.objects[name] = {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.created)}"}}
+            self.created.append(name)
+            return None if lost == "after" else (201, self.objects[name])
+
+
+@contextmanager
+def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
+    """Serves a cluster, and yields the kubeconfig of a member."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+            path, _, query = self.path.partition("?")
+            answer = cluster.answer(self.command, path, query, body)
+            if answer is None:
+                self.close_connection = True
+                return
+            text = json.dumps(answer[1]).encode()
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PATCH = _serve
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        file = folder / "kubeconfig"
+        file.write_text(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"))
+        yield file
+        server.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pauses, and no registry."""
+    monkeypatch.setattr(member, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(ImageCheck, "_ask", lambda *_: None)
+
+
+OPTIONS = {"--image": "i:1", "--pool": "gpus", "--cpu": "4", "--queue": "lq"}
+# Without what the stack publishes, pools are not known.
+ON_L4 = {**OPTIONS, "--pool": None, "--accelerator": "nvidia-l4"}
+
+
+def submit(file: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(gke_ai, ["submit", "--kubeconfig", str(file), "--detach", *arguments])
+
+
+def of(options: Object) -> list[str]:
+    return ["first", *(word for option, value in options.items() if value is not None for word in (option, str(value)))]
+
+
+NOT_CHECKED = "Not checked: fit on the machine, quota, pool, priority class, bucket (namespace team-a has no ConfigMap"
+# What a user changes, the message, and whether it is the same without what the stack publishes. Else it is not checked.
+WRONG: list[tuple[Object, str, bool]] = [
+    ({"--image": "Not An Image"}, '"Not An Image" is not the name of an image', True),
+    ({"--gpus": 0}, "--gpus: 0 is below the minimum, 1", True),
+    ({"--pods": "0"}, "--pods: 0 is below the minimum, 1", True),
+    ({"--memory": "much"}, "--memory: 'much' is not a Kubernetes quantity", True),
+    ({"--env": "HF_TOKEN=x"}, "--env: ", True),
+    ({"--grace-period": -1}, "--grace-period: -1 is below the minimum, 0", True),
+    ({"--resume-from": "other"}, "--resume-from: ", True),
+    ({"--shared-memory": "99Gi", "--memory": "8Gi"}, "--shared-memory: ", True),
+    ({"--restarts": -1}, "--restarts: -1 is below the minimum, 0", True),
+    ({"--queue": "other"}, "local queue other", True),
+    ({"--accelerator": "nvidia-l5", "--pool": None}, "--accelerator: ", True),
+    ({"--gpus": 9}, "--gpus: a pod of the JobSet requests 9 GPUs, and a node of pool gpus", False),
+    ({"--pods": 3}, "--pods: the 3 pods of training first together request", False),
+    ({"--priority": "high"}, "--priority: priority class high is not allowed for tenant team-a", False),
+    ({"--priority": "urgent"}, "--priority: priority class urgent does not exist", False),
+    ({"--checkpoints": "saved"}, "--checkpoints: bucket saved does not exist", False),
+    ({"--mount": "data;/data"}, "--mount: bucket data does not exist", False),
+    ({"--service-account": "deployer"}, "--service-account: ", False),
+]
+
+
+@pytest.mark.parametrize(("change", "message", "always"), WRONG, ids=[str(row[0]) for row in WRONG])
+@pytest.mark.parametrize("published", [True, False], ids=["published", "nothing published"])
+def test_a_wrong_run_is_refused_before_anything_is_created(
+    change: Object, message: str, always: bool, published: bool, tmp_path: Path
+) -> None:
+    cluster = Cluster(published=published)
+    stated = {**(OPTIONS if published else ON_L4), **change}
+    with serve(cluster, tmp_path) as file:
+        result = submit(file, *of(stated))
+    output = " ".join(result.output.split())
+    assert (NOT_CHECKED in output) is not published
+    if published or always:
+        assert result.exit_code == 3, result.output
+        assert message.removeprefix("local queue ") in output
+        assert cluster.created == []
+    else:
+        assert result.exit_code == 0, result.output
+        assert message not in output
+
+
+def requests(kind: str, folder: Path) -> list[str]:
+    """The arguments of a run: from options, with code, in a file with two objects, and as a manifest."""
+    if kind in ("options", "code"):
+        (folder / "code").mkdir()
+        (folder / "code" / "train.py").write_text("print()")
+        return [*of(ON_L4), *(["--workdir", str(folder / "code")] if kind == "code" else [])]
+    file = folder / f"{kind}.yaml"
+    if kind == "file":
+        run = {
+            "kind": "fineTune",
+            "name": "tuned",
+            "queue": "lq",
+            "accelerator": "nvidia-l4",
+            "volume": {"bucket": "saved"},
+        }
+        file.write_text(yaml.safe_dump({**run, "pods": 1, "gpusPerPod": 1, "resources": {"cpu": 4}}))
+    else:
+        file.write_text(yaml.safe_dump(job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")))
+    return [f"--{kind}", str(file)]
+
+
+KINDS = {"options": 1, "code": 2, "file": 2, "manifest": 1}
+"""Each way to state a run, with the number of its objects."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "breaks",
+    [[], ["before"], ["after"], ["before", "after"], ["after", "after"], ["after", "before", "before"], ["", "after"]],
+    ids=",".join,
+)
+def test_a_connection_lost_on_the_way_leaves_one_run(kind: str, breaks: list[str], tmp_path: Path) -> None:
+    cluster = Cluster([*breaks], published=False)
+    with serve(cluster, tmp_path) as file:
+        arguments = requests(kind, tmp_path)
+        results = [submit(file, *arguments) for _ in range(2)]
+    assert [result.exit_code for result in results] == [0, 0], [result.output for result in results]
+    assert len(cluster.created) == len({*cluster.created}) == KINDS[kind]
+    assert "was submitted before" in results[1].output
+    *others, run = (cluster.objects[name] for name in cluster.created)
+    assert [item["metadata"]["ownerReferences"][0]["uid"] for item in others] == [run["metadata"]["uid"]] * len(others)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_connection_that_stays_lost_leaves_none_and_the_next_command_creates_it(kind: str, tmp_path: Path) -> None:
+    cluster = Cluster(["before"] * 4, published=False)
+    with serve(cluster, tmp_path) as file:
+        arguments = requests(kind, tmp_path)
+        lost = submit(file, *arguments)
+        assert "submit it again, and it is created only if it does not" in str(lost.exception)
+        assert cluster.created == []
+        assert submit(file, *arguments).exit_code == 0
+    assert len(cluster.created) == KINDS[kind]
+
+
+def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp_path: Path) -> None:
+    cluster = Cluster(published=False)
+    stated = of(ON_L4)
+    with serve(cluster, tmp_path) as file:
+        folder = tmp_path / "code"
+        folder.mkdir()
+        (folder / "train.py").write_text("print()")
+        (folder / ".env").write_text("SECRET=x")
+        result = submit(file, *stated, "--workdir", str(folder), "--dry-run")
+        config_map, run = yaml.safe_load_all(result.stdout)
+        assert (config_map["kind"], run["kind"]) == ("ConfigMap", "JobSet")
+        assert "Left out: .env." in result.stderr
+        (folder / "key.pem").write_text("-----BEGIN " + "PRIVATE KEY-----")
+        refused = submit(file, *stated, "--workdir", str(folder), "--gpus", "0")
+        assert refused.exit_code == 3
+        assert "--workdir: key.pem has a private key" in refused.output
+        assert "--gpus: 0 is below the minimum" in refused.output
+        missing = submit(file, *stated, "--workdir", str(tmp_path / "none"))
+        assert (missing.exit_code, "does not exist" in missing.output) == (2, True)
+        manifest = submit(file, "--manifest", str(file), "--workdir", str(folder))
+        assert (manifest.exit_code, "has no effect on a manifest" in manifest.output) == (2, True)
+    assert cluster.created == []
