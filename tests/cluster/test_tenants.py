@@ -12,6 +12,7 @@ import re
 import shlex
 import signal
 import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ from tests.cluster.test_flex_start import finish
 from tests.queueing_names import PARAMETER, names
 from tests.queueing_names import REFUSED as REFUSED_NAMES
 from tests.queueing_names import allowed as allowed_names
+from tests.unpacked import names as names_below
+from tests.unpacked import unpack
 
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -524,6 +527,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a privileged pod", pod(spec(None, hostNetwork=True), None), POD_SECURITY),
     ("a pod on its node's disk", pod(volume(hostPath={"path": "/"})), POD_SECURITY),
     ("a mount of another's Secret", pod(volume(secret={"secretName": "s", "namespace": "team-b"})), UNKNOWN),
+    ("a mount of another's code", pod(volume(configMap={"name": "c", "namespace": "team-b"})), UNKNOWN),
     # What bounds the team
     ("a local queue", plain("LocalQueue", "x", "kueue.x-k8s.io/v1beta2", spec={"clusterQueue": "team-b"}), RBAC),
     ("a namespace", plain("Namespace", "team-c"), RBAC),
@@ -834,12 +838,17 @@ _, SUBMIT, DESCRIBE, LOGS, CANCEL = [
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(shared: Emulator, team_a: Credential) -> Path:
+def kubeconfig(shared: Emulator) -> Path:
     """A kubeconfig with only a token of team A's deployer."""
+    return kubeconfig_of(shared, "team-a")
+
+
+def kubeconfig_of(shared: Emulator, team: str) -> Path:
+    """A kubeconfig with only a token of a team's deployer."""
     content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
-    token = shared.kubectl("create", "token", "deployer", "-n", team_a.team).strip()
+    token = shared.kubectl("create", "token", "deployer", "-n", team).strip()
     cluster = content["clusters"][0]["name"]
-    file = shared.state / "member-kubeconfig"
+    file = shared.state / f"kubeconfig-{team}"
     context = {"cluster": cluster, "user": "member"}
     content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
     file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
@@ -987,8 +996,18 @@ def test_a_member_submits_a_run_that_is_preempted_and_resumes(ask: Ask, shared: 
     assert "Submit it once more with --again" in ask(SUBMIT, fails=True)
     assert "is submitted" in ask(SUBMIT, "--again")
     assert submitted(team_a, "first")[0]["metadata"]["uid"] != run["metadata"]["uid"]
-    assert "Canceled" in ask(CANCEL)
-    assert submitted(team_a, "first") == []
+
+    remove = ["gke-ai", "remove-run", "first", "--namespace", "team-a"]
+    assert "has not ended" in ask(remove, fails=True)
+    shared.run("bucket", "put", "team-a-models", f"{name}/step-00000040-000001/COMPLETE")
+    saved = "newest complete checkpoint: step-00000040-000001, step 40"
+    assert (saved in ask(DESCRIBE), saved in ask(LOGS)) == (True, True)
+    assert "step-00000040-000001" in ask(["gke-ai", "runs", "--namespace", "team-a"])
+    eventually(lambda: running(team_a, f"jobset.sigs.k8s.io/jobset-name={name}"), "the run runs once more")
+    finish(shared, f"{name}-worker-0", "team-a")
+    eventually(lambda: submitted(team_a, "first")[0]["status"].get("terminalState") == "Completed", "the run ends")
+    assert "Removed" in ask(remove)
+    eventually(lambda: submitted(team_a, "first") == [], "the run is removed")
 
 
 @pytest.mark.usefixtures("at_work")
@@ -1007,6 +1026,94 @@ def test_a_run_is_followed_until_ctrl_c(shared: Emulator, kubeconfig: Path, team
     assert process.returncode == 0
     assert len(submitted(team_a, "first")) == 1
     shared.run(*CANCEL, "--kubeconfig", str(kubeconfig))
+
+
+def with_code(shared: Emulator, kubeconfig: Path, team: str, folder: Path, *more: str, fails: bool = False) -> str:
+    """Submits a run with the code of a folder."""
+    options = {"--namespace": team, "--image": "example.com/local:1", "--accelerator": "nvidia-l4", "--cpu": "1"}
+    words = [word for option in {**options, "--memory": "1Gi"}.items() for word in option]
+    places = ("--kubeconfig", str(kubeconfig), "--workdir", str(folder), "--detach")
+    return shared.run("gke-ai", "submit", "local", *words, *places, *more, "--", "python", "train.py", fails=fails)
+
+
+def test_local_code_comes_with_a_run_and_goes_with_it(
+    shared: Emulator, kubeconfig: Path, team_a: Credential, team_b: Credential, tmp_path: Path
+) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("import step\n")
+    (folder / "step.py").write_text("print('step', 0)\n")
+    (folder / ".env").write_text("SECRET=x\n")
+    full = with_code(shared, kubeconfig, "team-a", folder, fails=True)
+    assert re.search(r"the cluster refuses it: configmaps .* exceeded quota: tenant, requested: configmaps=1", full)
+    assert submitted(team_a, "local") == []
+
+    own = kubeconfig_of(shared, "team-b")
+    printed = with_code(shared, own, "team-b", folder, "--dry-run")
+    objects = [*yaml.safe_load_all(printed[printed.index("apiVersion") :])]
+    assert ([item["kind"] for item in objects], submitted(team_b, "local")) == (["ConfigMap", "JobSet"], [])
+    # This machine runs no code that comes from the cluster, also where the user named a program for the image.
+    shared.run("program", "add", "example.com/local:1", str(folder), "--", "python", "train.py")
+    output = with_code(shared, own, "team-b", folder)
+    assert "has 2 files for /workdir" in output
+    assert "Left out: .env." in output
+    assert "was submitted before" in with_code(shared, own, "team-b", folder)
+    (run,) = submitted(team_b, "local")
+    name = run["metadata"]["name"]
+    code = team_b.read("ConfigMap", f"{name}-workdir").content
+    assert code["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
+    label = f"jobset.sigs.k8s.io/jobset-name={name}"
+    eventually(lambda: bool(pods_of(team_b, label)), "Kueue admits the run")
+    spec = pods_of(team_b, label)[0]["spec"]
+    working = unpack(spec, code, tmp_path / "pod")
+    assert (names_below(working), spec["containers"][0]["workingDir"]) == (["step.py", "train.py"], "/workdir")
+    done = subprocess.run(spec["containers"][0]["command"], cwd=working, capture_output=True, text=True, check=True)
+    assert done.stdout == "step 0\n"
+    describe = ("gke-ai", "describe", "local", "--namespace", "team-b", "--kubeconfig", str(own))
+    refusal = "the working directory /workdir is not /app"
+    eventually(lambda: refusal in shared.run(*describe), "the emulator says why the program does not start")
+
+    changed = {"binaryData": {"workdir.tar.gz": "AAAA"}}
+    assert "field is immutable" in team_b.change("ConfigMap", f"{name}-workdir", changed).message
+    assert RBAC in team_a.change("ConfigMap", f"{name}-workdir", changed, "team-b").message
+    (folder / "step.py").write_text("print('step', 1)\n")
+    with_code(shared, own, "team-b", folder)
+    assert len(submitted(team_b, "local")) == 2
+    for item in submitted(team_b, "local"):
+        cancel = ("gke-ai", "cancel", item["metadata"]["name"], "--namespace", "team-b", "--kubeconfig", str(own))
+        assert "Canceled" in shared.run(*cancel)
+    path = f"{name}-workdir"
+    eventually(lambda: team_b.read("ConfigMap", path).status == 404, "the code is deleted with its run")
+
+
+# Fails at its first start, so that JobSet creates its pod again, and completes at its second one.
+RESTARTED = """
+import pathlib, sys, time
+file = pathlib.Path("started")
+again = file.exists()
+file.touch()
+print("start", 2 if again else 1, flush=True)
+time.sleep(1)
+sys.exit(0 if again else 1)
+"""
+
+
+def test_logs_are_followed_over_restarts_until_the_run_ends(
+    shared: Emulator, ask: Ask, kubeconfig: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(RESTARTED)
+    shared.run("program", "add", "example.com/restarted:1", str(tmp_path), "--", "python", "train.py")
+    command = [word.replace("example.com/train:1", "example.com/restarted:1") for word in SUBMIT]
+    ask([word.replace("first", "restarted") for word in command])
+    follow = ("gke-ai", "logs", "restarted", "--namespace", "team-a", "--follow", "--kubeconfig", str(kubeconfig))
+    process = shared.start(*follow)
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
+    starts = re.findall(r"^(restarted-\w+-worker-0-0-\w+): start (\d)$", output, re.M)
+    assert [number for _, number in starts] == ["1", "2"], output
+    assert starts[0][0] != starts[1][0]
+    assert re.search(r"JobSet team-a/restarted-\w+: Completed, .* 1 restarts", output)
+    assert "Removed" in ask(["gke-ai", "remove-run", "restarted", "--namespace", "team-a"])
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import yaml
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.kube.pods import templates
 from gke_ai.manifests.runs import objects_of, place_of
-from gke_ai.ops import checkpoints
+from gke_ai.ops import checkpoints as directories
+from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published, place, publish
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.runs import checkpoint_folder
@@ -90,7 +91,7 @@ def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_
             assert problems == []
             saved = checkpoint_folder(placed.section)
             run = objects_of(placed.section, place_of(placed))[-1]
-            directory = checkpoints.directory_of(next(templates(run["kind"], run)))
+            directory = directories.directory_of(next(templates(run["kind"], run)))
             assert directory == (f"gs://{saved[0]}/{saved[1]}" if saved else "")
             for item in objects_of(placed.section, place_of(placed)):
                 resource = record.one(item["kind"], item["metadata"]["name"])
@@ -165,6 +166,23 @@ def test_a_run_that_the_program_would_refuse_is_refused(change: dict[str, Any], 
     _, problems = place(published(two_teams(), "team-a"), "training", {**RUN, **change})
     causes = [problem.cause for problem in problems if problem.path == f"gke-ai:training[0].{path}"]
     assert any(cause in text for text in causes), problems
+
+
+@pytest.mark.parametrize("checkpoints", [{}, {"checkpoints": {"bucket": "saved"}}], ids=["", "with a sidecar"])
+@pytest.mark.parametrize("gpus", [1, 2, 3])
+@pytest.mark.parametrize("cpu", [4, 22, 23, 24])
+def test_a_manifest_fits_a_node_exactly_if_the_same_run_from_keys_does(
+    cpu: int, gpus: int, checkpoints: dict[str, Any]
+) -> None:
+    own = published(two_teams(), "team-a")
+    run = {**RUN, **checkpoints, "gpusPerPod": gpus, "resources": {"cpu": cpu, "memory": "16Gi"}}
+    placed, problems = place(own, "training", run)
+    assert placed
+    fit = Fit.of_queue(own, "queue")
+    assert fit
+    (jobset,) = objects_of(placed.section, place_of(placed))
+    reason = fit.problem(next(templates("JobSet", jobset)))
+    assert bool(reason) is any("a node of pool gpupool" in problem.cause for problem in problems), (reason, problems)
 
 
 def test_without_it_a_run_names_its_accelerator_and_the_flavor_chooses_the_nodes() -> None:
