@@ -104,9 +104,14 @@ def _count(spec: Object, key: str) -> int:
     return 1 if spec.get(key) is None else int(spec[key])
 
 
+def container_statuses(pod: Object) -> list[Object]:
+    """The status of each container of a pod, init containers first."""
+    return [*items(pod, "status", "initContainerStatuses"), *items(pod, "status", "containerStatuses")]
+
+
 def waiting_containers(pod: Object) -> Iterator[tuple[Object, Object]]:
     """Yields the status of each container that has not started, and what its state says of that."""
-    for status in items(pod, "status", "containerStatuses"):
+    for status in container_statuses(pod):
         if waiting := mapping(status, "state", "waiting"):
             yield status, waiting
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gke_ai.catalog import fuse
 from gke_ai.kube.client import Interrupted, list_objects, request, stream
 from gke_ai.kube.objects import Object
-from gke_ai.kube.values import items
+from gke_ai.kube.pods import container_statuses
 from gke_ai.ops import logs, runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Stack
@@ -85,7 +85,7 @@ class Followed:
         """Begins to show the containers of pods that have started since the last look."""
         running = set()
         for pod in sorted(pods, key=logs.order):
-            for status in items(pod, "status", "containerStatuses"):
+            for status in container_statuses(pod):
                 start = (pod["metadata"]["uid"], status["name"], int(status.get("restartCount") or 0))
                 state = status.get("state") or {}
                 if "running" in state:

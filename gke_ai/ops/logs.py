@@ -9,6 +9,7 @@ from gke_ai.catalog import fuse
 from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.client import list_objects, send
 from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
 from gke_ai.ops.stack import Stack
@@ -31,10 +32,17 @@ def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
     """Yields the log lines, each with the name of its pod, and then a summary of the run."""
     pods = list_objects(api, f"/api/v1/namespaces/{found.namespace}/pods", labelSelector=found.selector)
     for pod in sorted(pods, key=order):
-        for container in pod["spec"]["containers"]:
-            if container["name"] != fuse.SIDECAR:
-                yield from of_container(api, pod, container["name"], lines)
+        for container in _with_logs(pod):
+            yield from of_container(api, pod, container, lines)
     yield from summary(found, pods)
+
+
+def _with_logs(pod: Object) -> Iterator[str]:
+    """Yields the names of the containers with logs: of an init container, why it failed."""
+    for status in items(pod, "status", "initContainerStatuses"):
+        if mapping(status, "state", "terminated").get("exitCode"):
+            yield str(status["name"])
+    yield from (name for container in pod["spec"]["containers"] if (name := container["name"]) != fuse.SIDECAR)
 
 
 def summary(found: Run, pods: Sequence[Object]) -> Iterator[str]:

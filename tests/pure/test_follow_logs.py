@@ -11,7 +11,7 @@ import pytest
 
 from gke_ai.catalog import fuse
 from gke_ai.kube.client import Answer, Interrupted, client_of, stream
-from gke_ai.ops import follow_logs, runs
+from gke_ai.ops import follow_logs, logs, runs
 from gke_ai.ops.follow_logs import Followed
 from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Context
@@ -80,6 +80,15 @@ def test_lines_of_pods_that_restart_and_come_later_have_the_name_of_their_pod(mo
     assert {query["container"] for _, query in cluster.asked} == {"training"}
 
 
+def test_an_init_container_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = pod("mine-0", state="waiting")
+    item["status"]["initContainerStatuses"] = [{"name": "workdir", "state": {"terminated": {"exitCode": 2}}}]
+    cluster = Cluster(monkeypatch, [[item], [item]])
+    cluster.logs = {"mine-0": [["t1 tar: short read"]]}
+    assert cluster.follow()[0] == ["mine-0: tar: short read"]
+    assert cluster.asked[0][1]["container"] == "workdir"
+
+
 def test_a_log_is_taken_up_where_its_connection_broke(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, [[pod("mine-0")] for _ in range(8)])
     cluster.logs = {"mine-0": [["t1 a", "t2 b", "lost"], ["t1 a", "t2 b", "t3 c"]]}
@@ -90,7 +99,7 @@ def test_a_log_is_taken_up_where_its_connection_broke(monkeypatch: pytest.Monkey
 
 
 def test_a_refused_log_is_named_once_and_that_of_a_deleted_pod_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow_logs.logs, "on_emulator", lambda: False)
+    monkeypatch.setattr(logs, "on_emulator", lambda: False)
     cluster = Cluster(monkeypatch, [[pod("mine-0"), pod("mine-1")] for _ in range(4)])
     cluster.logs = {"mine-0": [403], "mine-1": [404]}
     assert cluster.follow()[0] == ["mine-0: no log: the cluster refuses it (HTTP 403)"]

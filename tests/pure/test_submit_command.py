@@ -210,6 +210,18 @@ def test_a_connection_that_stays_lost_leaves_none_and_the_next_command_creates_i
     assert len(cluster.created) == KINDS[kind]
 
 
+def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: Path) -> None:
+    cluster = Cluster(published=False)
+    with serve(cluster, tmp_path) as file:
+        arguments = requests("code", tmp_path)
+        submit(file, *arguments)
+        code, run = cluster.created
+        del cluster.objects[code]
+        assert "was submitted before" in submit(file, *arguments).output
+    assert cluster.created == [code, run, code]
+    assert cluster.objects[code]["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+
+
 def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(published=False)
     stated = of(ON_L4)

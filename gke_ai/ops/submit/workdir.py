@@ -46,7 +46,7 @@ class _TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Code:
-    """A packed folder. The same files make the same bytes, whenever and by whom they are packed."""
+    """A packed folder. The same files make the same bytes at any time and for any user."""
 
     folder: Path
     archive: bytes
@@ -72,7 +72,7 @@ class Code:
         config_map = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            # Its own hash: another release of zlib may pack the same content to other bytes.
+            # Its own hash: another release of Python may compress the same content to other bytes.
             "metadata": {
                 "name": name,
                 "namespace": run["metadata"]["namespace"],
@@ -142,7 +142,7 @@ class _Entry:
 
 
 def pack(folder: Path) -> Code:
-    """Packs a folder, and lists what of it can't be brought along. The folder is only read."""
+    """Packs a folder, and lists each file that can't be brought along. The folder is only read."""
     left_out: list[str] = []
     problems: list[str] = []
     sizes: dict[str, int] = {}
