@@ -44,6 +44,8 @@ class Cluster:
                 return (200, found) if found else (404, {"message": "not found"})
             if path.endswith("selfsubjectaccessreviews"):
                 return 201, {"status": {"allowed": True}}
+            if method == "DELETE":
+                return 200, self.objects.pop(path)
             if method == "PATCH":
                 self.objects[path]["metadata"] |= body["metadata"]
                 return 200, self.objects[path]
@@ -53,6 +55,8 @@ class Cluster:
             lost = self.breaks.pop(0) if self.breaks else ""
             if lost == "before":
                 return None
+            if lost == "refused":
+                return 403, {"message": "a webhook refuses it"}
             if name in self.objects:
                 return 409, {"message": "already exists"}
             self.objects[name] = {**body, "metadata": {**body["metadata"], "uid": f"uid-{len(self.created)}"}}
@@ -78,7 +82,7 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST = do_PATCH = _serve
+        do_GET = do_POST = do_PATCH = do_DELETE = _serve
 
         def log_message(self, *_: object) -> None:
             """Nothing."""
@@ -220,6 +224,30 @@ def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: 
         assert "was submitted before" in submit(file, *arguments).output
     assert cluster.created == [code, run, code]
     assert cluster.objects[code]["metadata"]["ownerReferences"][0]["uid"] == cluster.objects[run]["metadata"]["uid"]
+
+
+def test_a_run_that_is_refused_after_all_leaves_no_code(tmp_path: Path) -> None:
+    cluster = Cluster(["", "refused"], published=False)
+    with serve(cluster, tmp_path) as file:
+        result = submit(file, *requests("code", tmp_path))
+    assert "The cluster refuses the JobSet team-a/first-" in str(result.exception)
+    assert len(cluster.created) == 1
+    assert [name for name in cluster.objects if name in cluster.created] == []
+
+
+def test_a_run_with_code_that_ended_runs_once_more_with_the_same_code(tmp_path: Path) -> None:
+    cluster = Cluster(published=False)
+    with serve(cluster, tmp_path) as file:
+        arguments = requests("code", tmp_path)
+        submit(file, *arguments)
+        code, run = cluster.created
+        before = cluster.objects[code]
+        cluster.objects[run]["status"] = {"terminalState": "Completed"}
+        assert "Submit it once more with --again" in submit(file, *arguments).output
+        assert submit(file, *arguments, "--again").exit_code == 0
+    assert cluster.created == [code, run, code, run]
+    assert cluster.objects[code]["binaryData"] == before["binaryData"]
+    assert cluster.objects[code]["metadata"]["uid"] != before["metadata"]["uid"]
 
 
 def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp_path: Path) -> None:

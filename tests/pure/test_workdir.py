@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gke_ai.kube.pods import requests
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit.ignored import Rules, read_rules
 from gke_ai.ops.submit.member import SUBMITTED
@@ -91,6 +92,7 @@ def test_a_run_with_code_is_the_object_of_the_program_and_the_code(tmp_path: Pat
     assert spec["volumes"].pop() == {"name": "workdir", "emptyDir": {}}
     assert run == without
     # No accelerator, and no more than the container: the pod requests the same.
+    assert requests({**spec, "initContainers": [init]}) == requests(spec)
     asked = {"cpu": "4", "memory": "8Gi"}
     assert (init["image"], init["resources"]) == ("i:1", {"requests": asked, "limits": asked})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 
 import yaml
@@ -104,7 +105,14 @@ def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
             member.delete(old)
     for item in others:
         member.create(item)
-    created = member.create(run)
+    try:
+        created = member.create(run)
+    except Stop:
+        with suppress(Stop):
+            if member.existing(run) is None:  # a refusal leaves nothing that counts in a quota
+                for old in filter(None, map(member.existing, others)):
+                    member.delete(old)
+        raise
     for item in others:
         member.owned_by(item, created)
     queue = label(run, QUEUE_LABEL)
