@@ -165,7 +165,7 @@ def test_lines_are_yielded_while_they_are_written(broken: bool) -> None:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         api = client_of(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), 1)
         lines = stream(api, "/log", {"follow": "true"}, 5)
         assert next(lines) == "first"

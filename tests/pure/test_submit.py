@@ -344,7 +344,7 @@ def serve(cluster: Cluster) -> Iterator[Member]:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield Member(client_of(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), 1), "team-a")
         server.shutdown()
 

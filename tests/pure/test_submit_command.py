@@ -88,7 +88,7 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         file = folder / "kubeconfig"
         file.write_text(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"))
         yield file
