@@ -110,9 +110,9 @@ class Followed:
                         last = stamp
                         self._print(f"{name}: {text}")
             except Interrupted as lost:
-                if lost.code and lost.code != 404:  # the pod is not gone
-                    self._print(f"{name}: no log: {logs.refused(lost.code)}")
-                if lost.code:
+                if 400 <= lost.code < 500:
+                    if lost.code != 404:  # the pod is not gone
+                        self._print(f"{name}: no log: {logs.refused(lost.code)}")
                     return
             time.sleep(PAUSE)
             if start not in self._running:  # a later start is followed by itself

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.kube.pods import templates
+from gke_ai.kube.pods import requests, templates
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
+from gke_ai.ops.submit.workdir import PATH, pack
 from gke_ai.settings.published import Published, place, publish
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.runs import checkpoint_folder
@@ -98,6 +100,27 @@ def test_a_submitted_run_is_the_object_that_the_program_registers_and_names_its_
                 assert submitted(item) == registered(resource)
                 compared += 1
     assert compared
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_every_pod_of_every_kind_of_run_unpacks_local_code(example: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    code = pack(tmp_path)
+    values = with_tenant(example)
+    own = published(values, "team")
+    for section in SECTIONS:
+        for item in values.get(f"{PREFIX}{section}", []):
+            placed, _ = place(own, section, item)
+            assert placed
+            made = objects_of(placed.section, place_of(placed))
+            config_map, *others, run = code.inside(made)
+            assert others == made[:-1]
+            for template, before in zip(templates(run["kind"], run), templates(run["kind"], made[-1]), strict=True):
+                spec = template["spec"]
+                (container,), (init,) = spec["containers"], spec["initContainers"]
+                assert (container["workingDir"], init["image"]) == (PATH, container["image"])
+                assert spec["volumes"][-1]["configMap"]["name"] == config_map["metadata"]["name"]
+                assert requests(spec) == requests(before["spec"])
 
 
 TRAINING = "examples/training-job.yaml"

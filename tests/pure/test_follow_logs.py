@@ -91,7 +91,7 @@ def test_an_init_container_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_log_is_taken_up_where_its_connection_broke(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(monkeypatch, [[pod("mine-0")] for _ in range(8)])
-    cluster.logs = {"mine-0": [["t1 a", "t2 b", "lost"], ["t1 a", "t2 b", "t3 c"]]}
+    cluster.logs = {"mine-0": [["t1 a", "t2 b", "lost"], 503, ["t1 a", "t2 b", "t3 c"]]}
     shown, _ = cluster.follow()
     assert shown == ["mine-0: a", "mine-0: b", "mine-0: c"]
     assert cluster.asked[1][1]["sinceTime"] == "t2"

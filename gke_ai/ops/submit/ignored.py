@@ -42,10 +42,15 @@ class Rules:
 def read_rules(folder: Path) -> Rules:
     """Returns the rules of a folder."""
     rules = [rule for line in DEFAULTS for rule in _parsed(line, True)]
-    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
-    if file:
+    file = file_of(folder)
+    if file.is_file():
         rules += [rule for line in _lines(file) for rule in _parsed(line, FILES[file.name])]
     return Rules(rules)
+
+
+def file_of(folder: Path) -> Path:
+    """The file of patterns that counts, or would count."""
+    return next((folder / name for name in FILES if (folder / name).is_file()), folder / next(iter(FILES)))
 
 
 def _lines(file: Path) -> Iterator[str]:

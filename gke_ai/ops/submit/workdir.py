@@ -18,7 +18,7 @@ from typing import Any
 
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import templates
-from gke_ai.ops.submit.ignored import Rules, read_rules
+from gke_ai.ops.submit.ignored import Rules, file_of, read_rules
 from gke_ai.ops.submit.member import SUBMITTED
 from gke_ai.terminal import printable
 
@@ -194,7 +194,7 @@ def _archive(folder: Path, entries: Sequence[_Entry], problems: list[str]) -> by
             if _CREDENTIAL.search(content):
                 problems.append(
                     f"--workdir: {entry.name} has a private key or a token, and every member can read a ConfigMap. "
-                    f"Leave it out by a line in {folder / '.gcloudignore'}, and use a Secret"
+                    f"Leave it out by a line in {file_of(folder)}, and use a Secret"
                 )
     return buffer.getvalue()
 
@@ -204,7 +204,7 @@ def _too_large(folder: Path, size: str, sizes: Mapping[str, int]) -> str:
     names = ", ".join(f"{printable(name)} ({_size(sizes[name])})" for name in largest)
     return (
         f"--workdir: {folder} has {size}, and a ConfigMap takes {_size(MAX_BYTES)}. The largest files are {names}. "
-        f"Leave data out by lines in {folder / '.gcloudignore'} and mount it with --mount, or build an image"
+        f"Leave data out by lines in {file_of(folder)} and mount it with --mount, or build an image"
     )
 
 
