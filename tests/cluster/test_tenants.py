@@ -1052,8 +1052,6 @@ def test_local_code_comes_with_a_run_and_goes_with_it(
     printed = with_code(shared, own, "team-b", folder, "--dry-run")
     objects = [*yaml.safe_load_all(printed[printed.index("apiVersion") :])]
     assert ([item["kind"] for item in objects], submitted(team_b, "local")) == (["ConfigMap", "JobSet"], [])
-    # This machine runs no code that comes from the cluster, also where the user named a program for the image.
-    shared.run("program", "add", "example.com/local:1", str(folder), "--", "python", "train.py")
     output = with_code(shared, own, "team-b", folder)
     assert "has 2 files for /workdir" in output
     assert "Left out: .env." in output
@@ -1063,22 +1061,23 @@ def test_local_code_comes_with_a_run_and_goes_with_it(
     code = team_b.read("ConfigMap", f"{name}-workdir").content
     assert code["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
     label = f"jobset.sigs.k8s.io/jobset-name={name}"
-    eventually(lambda: bool(pods_of(team_b, label)), "Kueue admits the run")
+    eventually(lambda: running(team_b, label), "the pod of the run runs")
     spec = pods_of(team_b, label)[0]["spec"]
     working = unpack(spec, code, tmp_path / "pod")
     assert (names_below(working), spec["containers"][0]["workingDir"]) == (["step.py", "train.py"], "/workdir")
     done = subprocess.run(spec["containers"][0]["command"], cwd=working, capture_output=True, text=True, check=True)
     assert done.stdout == "step 0\n"
-    describe = ("gke-ai", "describe", "local", "--namespace", "team-b", "--kubeconfig", str(own))
-    refusal = "the working directory /workdir is not /app"
-    eventually(lambda: refusal in shared.run(*describe), "the emulator says why the program does not start")
-
     changed = {"binaryData": {"workdir.tar.gz": "AAAA"}}
     assert "field is immutable" in team_b.change("ConfigMap", f"{name}-workdir", changed).message
     assert RBAC in team_a.change("ConfigMap", f"{name}-workdir", changed, "team-b").message
     (folder / "step.py").write_text("print('step', 1)\n")
+    # This machine runs no code that comes from the cluster, also where the user named a program for the image.
+    shared.run("program", "add", "example.com/local:1", str(folder), "--", "python", "train.py")
     with_code(shared, own, "team-b", folder)
-    assert len(submitted(team_b, "local")) == 2
+    (other,) = (item["metadata"]["name"] for item in submitted(team_b, "local") if item["metadata"]["name"] != name)
+    describe = ("gke-ai", "describe", other, "--namespace", "team-b", "--kubeconfig", str(own))
+    refusal = "the working directory /workdir is not /app"
+    eventually(lambda: refusal in shared.run(*describe), "the emulator says why the program does not start")
     for item in submitted(team_b, "local"):
         cancel = ("gke-ai", "cancel", item["metadata"]["name"], "--namespace", "team-b", "--kubeconfig", str(own))
         assert "Canceled" in shared.run(*cancel)
