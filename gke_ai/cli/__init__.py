@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from gke_ai.terminal import Stop
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs `gke-ai`. If a verb stops, prints only its message. The exit codes are in `gke-ai --help`."""
+    gc.set_threshold(20_000, 20, 20)  # what a verb loads is many objects and no garbage
     from gke_ai.cli.verbs import gke_ai
 
     if arguments is not None:
