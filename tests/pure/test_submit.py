@@ -65,11 +65,12 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
         "first",
         "i:1",
         ("python", "train.py"),
-        {"gpusPerPod": 2, "maxRestarts": 0, "topology": "required=block"},
+        {"gpusPerPod": 2, "maxRestarts": 0},
         cpu="4",
         env=("A=b=c",),
         mounts=("gs://data;/data;ro",),
         checkpoints="gs://saved/a/b",
+        topology="required=block",
     )
     assert Request(options=options).run(PUBLISHED, "team-a") == (
         "training",
@@ -174,7 +175,7 @@ def test_each_option_of_gcluster_exists_or_is_refused() -> None:
         (Options("x", "i", env=("A",)), "--env A has no value"),
         (Options("x", "i", mounts=("data",)), "is not BUCKET;PATH"),
         (Options("x", "i", mounts=("data;/d;rx",)), "is not BUCKET;PATH"),
-        (Options("x", "i", (), {"topology": "4x4"}), "is not required=LEVEL or preferred=LEVEL"),
+        (Options("x", "i", topology="block"), "is not required=LEVEL or preferred=LEVEL"),
     ],
 )
 def test_a_text_that_no_key_takes_is_refused(options: Options, message: str) -> None:
