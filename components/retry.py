@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pulumi
 
+from gke_ai.catalog.operators import RUNTIME_KIND, TRAINER
+
 # Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036), JobSet's once it
 # has its certificate. If Autopilot has to create a node for them first, it takes minutes.
 PATIENCE_SECONDS = 600.0
@@ -82,6 +84,11 @@ ALL_LATE = (
         "JobSet",
         ("jobset-webhook-service", 'kind "JobSet"'),
         "Look at `kubectl -n jobset-system get pods` and its logs",
+    ),
+    Late(
+        "Kubeflow Trainer",
+        (f"{TRAINER.release}-controller-manager", f'kind "{RUNTIME_KIND}"'),
+        f"Look at `kubectl -n {TRAINER.namespace} get pods` and its logs",
     ),
     Late("Kueue", (), "Look at `kubectl -n kueue-system get pods` and its logs"),
 )

@@ -202,6 +202,9 @@ def _copy_shipped(module: Module, shipped: Shipped, to: Path) -> None:
         shutil.copytree(source, to)
         for path in (to, *to.rglob("*")):  # the module cache is read-only, and a read-only copy can't be removed
             path.chmod(0o755 if path.is_dir() else 0o644)
+        if shipped.alone:
+            described = (to / "Chart.yaml").read_text()
+            (to / "Chart.yaml").write_text(re.sub(r"^dependencies:\n(?:[ -].*\n)*", "", described, flags=re.M))
     else:
         shutil.copyfile(source, to)
         to.chmod(0o755)

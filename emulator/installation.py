@@ -29,7 +29,7 @@ from emulator import archive
 from emulator.go_build import exclusive, go_version, install
 from emulator.paths import CACHE, LOCK
 from emulator.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
-from emulator.toolchain import BY_NAME, EARLIER, KUBERNETES, NIGHTLY, TOOLS, Module, Tool
+from emulator.toolchain import BY_NAME, KUBERNETES, NIGHTLY, TOOLS, WITH_CHARTS, Module, Tool
 from gke_ai.emulation import INSTALLED
 
 # Plugins in emulator/bin, each with the Python package whose version it reports.
@@ -270,7 +270,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
     search = [*(folder / "bin" for folder in folders.values()), shims, environment / "bin", later]
     locked = dict(re.findall(r"^(\S+)==(\S+)", LOCK.read_text(), re.M))
     plugins = [f"{plugin}-v{locked[package]}" for plugin, package in PLUGINS.items()]
-    earlier = [str(folders[module.name] / "charts") for module in EARLIER]
+    others = [str(folders[module.name] / "charts") for module in WITH_CHARTS]
     lines = [
         *(f"[ -x {shlex.quote(str(path))} ] || return 0" for path in (python, shims)),
         # An empty program would succeed and do nothing. Without it, the shim builds it.
@@ -279,7 +279,7 @@ def write_ready(ready: Path, folders: dict[str, Path], environment: Path) -> Non
         "done",
         f"export GKE_AI_PYTHON={shlex.quote(str(python))}",
         f"export GKE_AI_CHARTS={shlex.quote(str(folders[KUBERNETES.name] / 'charts'))}",
-        f"export GKE_AI_EARLIER_CHARTS={shlex.quote(os.pathsep.join(earlier))}",
+        f"export GKE_AI_OTHER_CHARTS={shlex.quote(os.pathsep.join(others))}",
         f"plugins={shlex.quote(' '.join(plugins))}",
         f"tools={shlex.quote(os.pathsep.join(map(str, search)))}",
         "built() {",

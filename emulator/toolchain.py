@@ -26,11 +26,16 @@ STRIPPED = "-s -w"
 
 @dataclass(frozen=True)
 class Shipped:
-    """A file or folder that a Go module ships beside its code, and its path in the tool's folder."""
+    """A file or folder that a Go module ships beside its code, and its path in the tool's folder.
+
+    A chart in a repository names the charts that its release contains, and Helm refuses it without them: `alone` leaves
+    them out.
+    """
 
     module: str
     path: str
     to: str
+    alone: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +173,19 @@ EARLIER = (KUEUE_0_16, KUEUE_0_18)
 # The endpoint picker of the Gateway API Inference Extension, and its router by the model of a request:
 # https://gateway-api-inference-extension.sigs.k8s.io
 INFERENCE_EXTENSION = Module("endpoint-picker")
+# Controllers of TrainJobs and of Ray, with their charts. They need other versions of controller-runtime.
+TRAINER = Module(
+    "trainer",
+    ships=(
+        Shipped("github.com/kubeflow/trainer/v2", "charts/kubeflow-trainer", "charts/kubeflow-trainer", alone=True),
+    ),
+)
+KUBERAY = Module(
+    "kuberay",
+    ships=(Shipped("github.com/ray-project/kuberay", "helm-chart/kuberay-operator", "charts/kuberay-operator"),),
+)
+# Modules with charts beside those of the pinned Kueue and JobSet.
+WITH_CHARTS = (*EARLIER, TRAINER, KUBERAY)
 TOOLS = (
     Tool(
         "kubernetes",
@@ -262,6 +280,20 @@ TOOLS = (
         {"bbr": "sigs.k8s.io/gateway-api-inference-extension/cmd/bbr"},
         seconds=10,
     ),
+    Tool(
+        "kubeflow-trainer",
+        TRAINER,
+        "github.com/kubeflow/trainer/v2",
+        {"trainer-controller-manager": "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager"},
+        seconds=75,
+    ),
+    Tool(
+        "kuberay-operator",
+        KUBERAY,
+        "github.com/ray-project/kuberay/ray-operator",
+        {"kuberay-operator": "github.com/ray-project/kuberay/ray-operator"},
+        seconds=75,
+    ),
     # Runs programs in YAML, which use the components as a package. `emulator/bin` has it under the engine's name.
     Tool(
         "pulumi-yaml",
@@ -297,5 +329,5 @@ TOOLS = (
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}
-# Tools that no test of `make test` needs: earlier releases.
-NIGHTLY = frozenset(tool.name for tool in TOOLS if tool.module in EARLIER)
+# Tools that no test of `make test` needs: earlier releases, and the controllers of TrainJobs and of Ray.
+NIGHTLY = frozenset(tool.name for tool in TOOLS if tool.module in WITH_CHARTS)

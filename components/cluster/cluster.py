@@ -92,6 +92,7 @@ class GkeCluster(Component):
     https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2,
     https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy,
     https://cloud.google.com/secret-manager/docs/sync-k8-secrets,
+    https://cloud.google.com/kubernetes-engine/docs/add-on/ray-on-gke/how-to/enable-ray-on-gke,
     https://github.com/hashicorp/terraform-provider-google (expandControlPlaneEndpointsConfig)
     """
 
@@ -123,6 +124,7 @@ class GkeCluster(Component):
         workload_identity: bool = False,
         bucket_volumes: bool = False,
         gateway_api: bool = False,
+        ray_operator: bool = False,
         registry_reader: bool = False,
     ) -> None:
         """Create the cluster, or look up the existing one.
@@ -138,6 +140,7 @@ class GkeCluster(Component):
             workload_identity: The stack uses Workload Identity, which an existing cluster must have.
             bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
             gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
+            ray_operator: Run GKE's Ray operator. It stays on if you omit this later.
             registry_reader: Let the created node account pull images from the project's own Artifact Registry.
         """
         super().__init__(name, opts)
@@ -151,6 +154,7 @@ class GkeCluster(Component):
             workload_identity,
             bucket_volumes,
             gateway_api,
+            ray_operator,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
@@ -284,7 +288,7 @@ class GkeCluster(Component):
             initial_node_count=None if autopilot else 1,
             node_config=None if autopilot else self._first_nodes(),
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
-            addons_config=None if autopilot else addons(calico),
+            addons_config=addons(autopilot, calico, features.ray_operator),
             monitoring_config=None if autopilot else monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.
             gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,

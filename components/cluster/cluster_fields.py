@@ -101,11 +101,17 @@ def refuse_kept_group(
     )
 
 
-def addons(calico: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
-    """Add-ons of a Standard cluster."""
-    config: gcp.container.ClusterAddonsConfigArgsDict = {"gcs_fuse_csi_driver_config": {"enabled": True}}
+def addons(autopilot: bool, calico: bool, ray: bool) -> gcp.container.ClusterAddonsConfigArgsDict | None:
+    """Add-ons of a cluster; None on Autopilot, which has the others built in, without Ray's."""
+    if autopilot and not ray:
+        return None
+    config: gcp.container.ClusterAddonsConfigArgsDict = {}
+    if not autopilot:
+        config["gcs_fuse_csi_driver_config"] = {"enabled": True}
     if calico:
         config["network_policy_config"] = {"disabled": False}
+    if ray:
+        config["ray_operator_configs"] = [{"enabled": True}]
     return config
 
 

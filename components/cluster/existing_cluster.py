@@ -9,6 +9,7 @@ from gke_ai.catalog.cluster_updates import (
     enable_bucket_volumes,
     enable_gateway_api,
     enable_google_groups,
+    enable_ray,
     enable_workload_identity,
     update,
 )
@@ -28,6 +29,7 @@ class ClusterFeatures:
     workload_identity: bool
     bucket_volumes: bool
     gateway_api: bool
+    ray_operator: bool
 
 
 def look_up_cluster(
@@ -61,6 +63,11 @@ def look_up_cluster(
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not have the Gateway API. Its API server would refuse the gateway. Remove "
             f"gke-ai:gateway, or run: {enable_gateway_api(*where)}"
+        )
+    if features.ray_operator and not runs_ray(existing):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not have GKE's Ray operator. RayJobs would never start. Set ray: install in "
+            f"gke-ai:queues, or run: {enable_ray(*where)}"
         )
     if features.managed_prometheus and not collects(existing):
         raise pulumi.RunError(
@@ -129,6 +136,11 @@ def collects(existing: "gcp.container.GetClusterResult") -> bool:
     return existing.enable_autopilot or any(
         prometheus.enabled for config in existing.monitoring_configs for prometheus in config.managed_prometheuses
     )
+
+
+def runs_ray(existing: "gcp.container.GetClusterResult") -> bool:
+    """Whether a cluster has GKE's Ray operator."""
+    return any(ray.enabled for addons in existing.addons_configs or [] for ray in addons.ray_operator_configs or [])
 
 
 def serves_gateways(existing: "gcp.container.GetClusterResult") -> bool:

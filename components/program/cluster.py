@@ -40,6 +40,7 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         workload_identity=needs.uses_workload_identity(stack),
         bucket_volumes=bool(stack.bucket_mounts or stack.downloads),
         gateway_api=stack.settings.gateway is not None,
+        ray_operator=stack.queues.ray == "addon",
         registry_reader=needs.reads_registry(stack, project),
     )
     expected = needs.of_cluster(stack)

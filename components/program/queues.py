@@ -44,6 +44,8 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         priority_classes=[priority for priority in queues.priority_classes if priority.mode == "create"],
         install=queues.kueue == "install",
         jobset=needs.jobset(stack),
+        trainer=queues.trainer,
+        ray=queues.ray,
         kueue_version=queues.kueue_version,
         jobset_version=queues.jobset_version,
         manager_replicas=queues.manager_replicas,
@@ -156,6 +158,7 @@ def create_tenants(
             guarded=space.guarded,
             grace_seconds=max(GRACE_SECONDS, space.grace_seconds),
             runs_jobsets=any(run.namespace == space.section.name for run in stack.jobsets),
+            further_kinds=stack.queues.further_kinds,
             published=publish(stack, space, project),
         )
         for space in stack.spaces

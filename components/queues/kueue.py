@@ -1,4 +1,4 @@
-"""Kueue and JobSet, with resource flavors, cluster queues and priority classes."""
+"""Kueue with its controllers of runs, and with resource flavors, cluster queues and priority classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
+from gke_ai.catalog.operators import KUBERAY, TRAINER
 from gke_ai.catalog.topology import HOSTNAME, LEVELS, TOPOLOGY
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
@@ -20,6 +21,7 @@ from gke_ai.catalog.versions import (
 from gke_ai.components.base import Component
 from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
+from gke_ai.components.queues.operators import install_kuberay, install_trainer
 from gke_ai.components.retry import kueue_hook
 from gke_ai.components.rollout import wait_for_rollout
 from gke_ai.settings.model import ClusterQueue, PriorityClass
@@ -41,7 +43,7 @@ PROVISIONED_FOR = "autoscaling.gke.io/provisioning-request"
 
 
 class KueueStack(Component):
-    """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and optionally JobSet.
+    """Kueue from its pinned Helm chart, resource flavors, cluster queues and priority classes, and controllers of runs.
 
     A flavor whose nodes are created by queued provisioning also gets an admission check: Kueue requests all nodes of a
     workload at once, and starts it when they exist. For a flavor with `topology`, Kueue chooses each pod's node by the
@@ -58,6 +60,9 @@ class KueueStack(Component):
     restarts the manager. With `kubeconfig`, dependents of this component wait for the new manager, for up to ten
     minutes: the old one does not know a new namespace, and would let pods with accelerators bypass their queue there.
 
+    JobSet, Kubeflow Trainer and KubeRay are installed before Kueue, which looks for a kind that it does not find less
+    and less often, and deleted after it. Their CRDs stay, as JobSet's does.
+
     With `install=False`, flavors, cluster queues and priority classes are created beside what the cluster has, and
     nothing of Kueue is installed, upgraded or deleted. A cluster queue may have quota for flavors that the cluster has.
 
@@ -69,7 +74,10 @@ class KueueStack(Component):
     https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/ (cohorts: #borrowinglimit, #lendinglimit),
     https://kueue.sigs.k8s.io/docs/concepts/admission_check/provisioning_request/,
     https://kueue.sigs.k8s.io/docs/concepts/topology_aware_scheduling/,
-    https://jobset.sigs.k8s.io/docs/installation/
+    https://jobset.sigs.k8s.io/docs/installation/,
+    https://www.kubeflow.org/docs/components/trainer/operator-guides/installation/,
+    https://docs.ray.io/en/latest/cluster/kubernetes/getting-started/kuberay-operator-installation.html,
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobframework/setup.go (WaitForAPI)
     """
 
     version: pulumi.Output[str]
@@ -85,6 +93,8 @@ class KueueStack(Component):
         priority_classes: Sequence[PriorityClass] = (),
         install: bool = True,
         jobset: bool = False,
+        trainer: str | None = None,
+        ray: str | None = None,
         kueue_version: str | None = None,
         jobset_version: str | None = None,
         manager_replicas: int = 1,
@@ -102,6 +112,8 @@ class KueueStack(Component):
             priority_classes: Kubernetes PriorityClasses.
             install: Install Kueue. If false, the cluster has one of somebody else, of which nothing changes.
             jobset: Also install JobSet.
+            trainer: Kubeflow Trainer, for TrainJobs: `install`, which needs JobSet, or `existing`. Default: none.
+            ray: KubeRay, for RayJobs and RayClusters: `install`, `existing`, or `addon` of GKE. Default: none.
             kueue_version: Version of Kueue's chart. Default: the pinned version.
             jobset_version: Version of JobSet's chart. Default: the pinned version.
             manager_replicas: Number of pods of Kueue's manager.
@@ -126,15 +138,21 @@ class KueueStack(Component):
             )
 
         jobset_release = self._jobset(jobset_version or JOBSET_VERSION) if jobset else []
+        controllers = [*jobset_release]
+        if trainer == "install":
+            controllers.append(install_trainer(name, self, jobset_release))
+        if ray == "install":
+            controllers.append(install_kuberay(self))
         if install:
             version = kueue_version or KUEUE_VERSION
-            manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version)
+            kinds = [*(TRAINER.kinds if trainer else ()), *(KUBERAY.kinds if ray else ())]
+            manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds)
             values = chart_values(version, manager_replicas, manager)
-            release = self._release(version, values, jobset_release, kubeconfig)
+            release = self._release(version, values, controllers, kubeconfig)
             ready: list[pulumi.Resource] = [release]
             self.version = release.version.apply(lambda installed: installed or version)
         else:
-            ready, self.version = jobset_release, pulumi.Output.from_input("")
+            ready, self.version = controllers, pulumi.Output.from_input("")
         hook = kueue_hook(f"queues of {name}")
         checks = [
             self._queued_provisioning(flavor, flavor.queued_resource, ready, hook)
@@ -198,7 +216,7 @@ class KueueStack(Component):
             values=values,
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # JobSet must exist before Kueue starts, and until Kueue has released the last JobSet.
+                # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
                 depends_on=[namespace, *self._aggregated_roles(), *after],
                 hooks=rolled_out,
             ),

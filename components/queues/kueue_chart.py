@@ -9,6 +9,7 @@ import yaml
 
 from gke_ai.catalog.kueue import FRAMEWORKS, NO_LIMIT, limits_by_default
 from gke_ai.catalog.namespaces import KUEUE
+from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
 
 # One manager leads and all answer webhooks, so at least one must always run.
@@ -60,9 +61,14 @@ def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
 
 
 def manager_configuration(
-    namespaces: Sequence[str], quota_metrics: bool, pods_ready_timeout_seconds: int, version: str = KUEUE_VERSION
+    namespaces: Sequence[str],
+    quota_metrics: bool,
+    pods_ready_timeout_seconds: int,
+    version: str = KUEUE_VERSION,
+    further_kinds: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
+    frameworks = [*FRAMEWORKS.values(), *(FRAMEWORKS_OF_OPERATORS[kind] for kind in further_kinds)]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
     if not namespaces:  # queues for other programs: any namespace except the system's
         managed = {**managed, "operator": "NotIn", "values": ["kube-system", KUEUE]}
@@ -88,6 +94,6 @@ def manager_configuration(
         },
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
-        "integrations": {"frameworks": [*FRAMEWORKS.values()]},
+        "integrations": {"frameworks": frameworks},
         **wait_for_pods_ready(pods_ready_timeout_seconds, version),
     }

@@ -12,7 +12,14 @@ from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.peers import api_server
 from gke_ai.components.peers import namespaces as pods_of
-from gke_ai.components.queues.tenant_policy import CONDITIONS, GRACE_SECONDS, KINDS, validations, variables
+from gke_ai.components.queues.tenant_policy import (
+    FURTHER_KINDS,
+    GRACE_SECONDS,
+    KINDS,
+    conditions,
+    validations,
+    variables,
+)
 from gke_ai.settings import model
 
 
@@ -120,6 +127,7 @@ class Tenant(Component):
         guarded: Sequence[str] = (),
         grace_seconds: int = GRACE_SECONDS,
         runs_jobsets: bool = False,
+        further_kinds: Sequence[str] = (),
         published: str = "",
     ) -> None:
         """Create what the tenant has in its namespace, which must exist.
@@ -133,6 +141,7 @@ class Tenant(Component):
             grace_seconds: Longest time that its pods may take to end, in seconds.
             runs_jobsets: Whether JobSets of the same `pulumi up` wait for the tenant. It is then ready when the API
                 server counts them.
+            further_kinds: Kinds that it may create beside those of Kubernetes and JobSet: TrainJob, RayJob, RayCluster.
             published: What `gke-ai submit` reads in the namespace, as `gke_ai.settings.published` writes it. Default:
                 nothing.
         """
@@ -145,7 +154,7 @@ class Tenant(Component):
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             policy_name(namespace),
             metadata={"name": policy_name(namespace)},
-            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds),
+            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds),
             opts=inside,
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
@@ -161,7 +170,14 @@ class Tenant(Component):
                 "namespace": namespace,
                 **({"annotations": COUNTS_JOBSETS} if runs_jobsets else {}),
             },
-            spec={"hard": {**OBJECTS, **quota_of_accelerators(accelerators or {}), **tenant.quota}},
+            spec={
+                "hard": {
+                    **OBJECTS,
+                    **quota_of(further_kinds),
+                    **quota_of_accelerators(accelerators or {}),
+                    **tenant.quota,
+                }
+            },
             opts=inside,
         )
         if published:
@@ -191,7 +207,7 @@ class Tenant(Component):
         role = k8s.rbac.v1.Role(
             f"{namespace}/submit",
             metadata={"name": "submit", "namespace": namespace},
-            rules=rules(),
+            rules=rules(further_kinds),
             opts=inside,
         )
         k8s.rbac.v1.RoleBinding(
@@ -218,6 +234,13 @@ def policy_name(namespace: str) -> str:
     return f"tenant-{namespace}"
 
 
+def quota_of(further_kinds: Sequence[str]) -> dict[str, str]:
+    """The quota of the namespace on objects of further kinds."""
+    return {
+        f"count/{resource}.{group}": "200" for group, _, resource, _ in map(FURTHER_KINDS.__getitem__, further_kinds)
+    }
+
+
 def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
     """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
     return {f"requests.{resource}": str(ACCELERATORS * amount) for resource, amount in accelerators.items()}
@@ -229,11 +252,12 @@ def policy_spec(
     service_accounts: Sequence[str],
     pickers: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
+    further_kinds: Sequence[str] = (),
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
         {"api_groups": [group], "api_versions": [version], "operations": operations, "resources": [resource]}
-        for group, version, resource, operations in KINDS
+        for group, version, resource, operations in [*KINDS, *map(FURTHER_KINDS.__getitem__, further_kinds)]
     ]
     rules_of_tenant = validations(
         tenant.name,
@@ -244,9 +268,10 @@ def policy_spec(
         pickers=pickers,
         grace_seconds=grace_seconds,
         host_paths=tenant.pod_security == "privileged",
+        further_kinds=further_kinds,
     )
-    conditions: Any = CONDITIONS
-    names: Any = variables(pickers)
+    match_conditions: Any = conditions(further_kinds)
+    names: Any = variables(pickers, further_kinds)
     checks: Any = [{**rule, "reason": "Forbidden"} for rule in rules_of_tenant]
     return {
         "failure_policy": "Fail",
@@ -254,13 +279,13 @@ def policy_spec(
             "namespace_selector": {"match_labels": {NAMESPACE_NAME: tenant.name}},
             "resource_rules": kinds,
         },
-        "match_conditions": conditions,
+        "match_conditions": match_conditions,
         "variables": names,
         "validations": checks,
     }
 
 
-def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
+def rules(further_kinds: Sequence[str] = ()) -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
     """Rights to submit workloads, and to read their state.
 
     Nobody may update pods: the only mutable fields of a pod include the gate with which Kueue holds it.
@@ -268,6 +293,7 @@ def rules() -> "list[k8s.rbac.v1.PolicyRuleArgsDict]":
     permissions: list[tuple[str, list[str], list[str]]] = [
         ("batch", ["jobs"], WRITE),
         (group_of(JOBSET_API), ["jobsets"], WRITE),
+        *((group, [resource], WRITE) for group, _, resource, _ in map(FURTHER_KINDS.__getitem__, further_kinds)),
         ("apps", ["deployments", "deployments/scale"], WRITE),
         ("", ["services", "configmaps", "secrets", "persistentvolumeclaims"], WRITE),
         ("autoscaling", ["horizontalpodautoscalers"], WRITE),

@@ -5,8 +5,9 @@ it for a Job that Kueue held. The rules check that one of the two is true for ev
 owner or an annotation that makes Kueue ignore a Pod is refused, because Kueue then does not hold it. The rules check
 Jobs, JobSets and Deployments too, so that their author reads the refusal and not a controller.
 
-The rules list what a team may set: labels and annotations of Kueue and JobSet, kinds of volumes, service accounts,
-types of Secrets. Whatever a later release adds is refused until it is listed here.
+The rules list what a team may set: labels and annotations of Kueue and JobSet, fields of TrainJobs, RayJobs and
+RayClusters, kinds of volumes, service accounts, types of Secrets. Whatever a later release adds is refused until it is
+listed here.
 """
 
 import json
@@ -20,6 +21,7 @@ from gke_ai.catalog import fuse, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
+from gke_ai.catalog.operators import BY_KIND, KUBERAY, OPERATORS, RUNTIME_KIND
 from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
@@ -37,6 +39,11 @@ KINDS = [
     ("apps", "v1", "deployments", WRITES),
     ("jobset.x-k8s.io", "v1alpha2", "jobsets", WRITES),
 ]
+FURTHER_KINDS = {
+    kind: (operator.group, operator.api.partition("/")[2], resource, WRITES)
+    for operator in OPERATORS.values()
+    for kind, resource in operator.kinds.items()
+}
 
 # Controllers have their own service accounts: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles
 CONTROLLERS = [*(f"system:serviceaccounts:{namespace}" for namespace in ("kube-system", KUEUE, JOBSET)), "system:nodes"]
@@ -60,7 +67,12 @@ _LABELS = [
 ]
 # Kueue sets it on what it holds itself.
 _MANAGED = "kueue.x-k8s.io/managed"
-LABELS = {"Pod": [*_LABELS, _MANAGED], "Job": _LABELS, "JobSet": _LABELS, "Deployment": [*_LABELS, _MANAGED]}
+LABELS = {
+    "Pod": [*_LABELS, _MANAGED],
+    "Job": _LABELS,
+    "JobSet": _LABELS,
+    "Deployment": [*_LABELS, _MANAGED],
+}
 # How close to each other Kueue places the pods: a stricter wish, for nodes of the same quota.
 _TOPOLOGY = [*topology.ANNOTATIONS]
 # Time for which a workload needs its nodes. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
@@ -77,6 +89,35 @@ ANNOTATIONS = {
     ],
     "JobSet": [*_ANNOTATIONS, *_TOPOLOGY, EXCLUSIVE],  # only for node pools of TPUs, by a rule
     "Deployment": [*_ANNOTATIONS, "kueue.x-k8s.io/pod-suspending-parent"],
+}
+# Fields of further kinds that may be set, and those of their parts. Left out, among others: what starts pods that Kueue
+# does not count (an existing Ray cluster, its autoscaler, a runtime of the team's own), Services and Ingresses of a Ray
+# head, and who manages the object. Defaults of the CRDs are listed.
+# https://github.com/kubeflow/trainer/blob/v2.2.1/pkg/apis/trainer/v1alpha1/trainjob_types.go
+# https://github.com/ray-project/kuberay/tree/v1.6.2/ray-operator/apis/ray/v1
+FIELDS = {
+    "TrainJob": [
+        *("runtimeRef", "initializer", "trainer", "runtimePatches", "suspend", "activeDeadlineSeconds"),
+        "managedBy",  # a default. Kueue runs without MultiKueue, and nothing starts another value
+    ],
+    # Of the pods of a runtime.
+    "patch": [
+        *("serviceAccountName", "volumes", "initContainers", "containers", "imagePullSecrets", "securityContext"),
+        *("nodeSelector", "affinity", "tolerations"),
+    ],
+    "RayJob": [
+        *("rayClusterSpec", "submitterPodTemplate", "submitterConfig", "entrypoint", "runtimeEnvYAML", "metadata"),
+        *("entrypointNumCpus", "entrypointNumGpus", "entrypointResources", "jobId", "submissionMode", "suspend"),
+        *("activeDeadlineSeconds", "preRunningDeadlineSeconds", "backoffLimit"),
+        *("shutdownAfterJobFinishes", "ttlSecondsAfterFinished"),
+    ],
+    "RayCluster": ["headGroupSpec", "workerGroupSpecs", "rayVersion", "suspend"],
+    "head": ["template", "rayStartParams", "resources", "labels", "serviceType"],
+    "workers": [
+        *("groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts"),
+        *("template", "rayStartParams", "resources", "labels"),
+        "scaleStrategy",  # KubeRay writes an empty one
+    ],
 }
 # Kueue sets the first. A deletion in the foreground or of an owner alone sets the others.
 FINALIZERS = ["kueue.x-k8s.io/managed", "foregroundDeletion", "orphan"]
@@ -102,12 +143,44 @@ GRACE_SECONDS = 600
 # What Kubernetes sets where a pod has none.
 _DEFAULT_GRACE_SECONDS = 30
 
-FROM_CONTROLLER = f"request.userInfo.groups.exists(group, group in {json.dumps(CONTROLLERS)})"
-# Updates by controllers always pass, whatever the object is: a finalizer that they can't remove would keep it
-# forever.
-CONDITIONS = [
-    {"name": "not-a-controllers-update", "expression": f'request.operation == "CREATE" || !({FROM_CONTROLLER})'}
-]
+
+def from_controller(further_kinds: Sequence[str] = ()) -> str:
+    """Whether a request is of a controller."""
+    groups = [*CONTROLLERS, *dict.fromkeys(_accounts(kind) for kind in further_kinds)]
+    return f"request.userInfo.groups.exists(group, group in {json.dumps(groups)})"
+
+
+def conditions(further_kinds: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Updates by controllers always pass: a finalizer that they can't remove would keep an object forever."""
+    updates = f'request.operation == "CREATE" || !({from_controller(further_kinds)})'
+    return [{"name": "not-a-controllers-update", "expression": updates}]
+
+
+def _accounts(kind: str) -> str:
+    """The service accounts of the controller of a further kind."""
+    return f"system:serviceaccounts:{BY_KIND[kind].namespace}"
+
+
+def _children(further_kinds: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Kinds that a controller creates for an object that Kueue held, with its service accounts and the object's kind.
+
+    The object counts: KubeRay also creates RayClusters for RayServices, which no rule checks.
+    """
+    return {
+        kind: {"accounts": _accounts(owner), "owner": owner}
+        for kind, owner in {"JobSet": "TrainJob", "RayCluster": "RayJob", "Job": "RayJob", "Pod": "RayCluster"}.items()
+        if owner in further_kinds
+    }
+
+
+# Lists of kinds, with the fields of the further ones.
+_OF_KINDS = {
+    "further": json.dumps([*FURTHER_KINDS]),
+    "of_ray": json.dumps([*KUBERAY.kinds]),
+    "suspended": json.dumps(["Job", "JobSet", *FURTHER_KINDS]),
+    "fields": json.dumps(FIELDS),
+    "runtime": RUNTIME_KIND,
+}
 
 
 @cache
@@ -115,7 +188,7 @@ def _policy() -> Any:
     return read_table(Path(__file__).with_name("tenant_policy.yaml"))
 
 
-def variables(pickers: Sequence[str] = ()) -> list[dict[str, str]]:
+def variables(pickers: Sequence[str] = (), further_kinds: Sequence[str] = ()) -> list[dict[str, str]]:
     """CEL variables of the rules. Later ones may use earlier ones."""
     names = {
         "accelerator_nodes": json.dumps([GKE_ACCELERATOR, GKE_TPU_ACCELERATOR]),
@@ -128,8 +201,10 @@ def variables(pickers: Sequence[str] = ()) -> list[dict[str, str]]:
         "job_controller": JOB_CONTROLLER,
         "jobset_controller": JOBSET_CONTROLLER,
         "of_queueing": json.dumps(OF_QUEUEING),
-        "labels": json.dumps(LABELS),
-        "annotations": json.dumps(ANNOTATIONS),
+        "labels": json.dumps({**LABELS, **dict.fromkeys(FURTHER_KINDS, _LABELS)}),
+        "annotations": json.dumps({**ANNOTATIONS, **dict.fromkeys(FURTHER_KINDS, _ANNOTATIONS)}),
+        "children": json.dumps(_children(further_kinds)),
+        **_OF_KINDS,
     }
     for item in ("made", "former"):
         of_item = {**names, "item": f"variables.{item}"}
@@ -151,6 +226,7 @@ def validations(
     pickers: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
     host_paths: bool = False,
+    further_kinds: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """The rules, each with the message of a refusal."""
     volumes = [*VOLUMES, *(["hostPath"] if host_paths else [])]
@@ -159,7 +235,8 @@ def validations(
         "published": CONFIG_MAP,
         "of_platform": f'authorizer.group("networking.k8s.io").resource("networkpolicies").namespace("{tenant}")'
         '.check("update").allowed()',
-        "from_controller": FROM_CONTROLLER,
+        "from_controller": from_controller(further_kinds),
+        **_OF_KINDS,
         "queue_label": QUEUE_LABEL,
         "queues_or_none": json.dumps(["", *queues]),
         "choice_of_queues": choice(queues),

@@ -29,6 +29,7 @@ from emulator.stubs.node import CHIPS_FILE
 from gke_ai.catalog.engines import ENGINES, Engine
 from gke_ai.catalog.kueue import WITHOUT_VISIBILITY
 from gke_ai.catalog.nodes import GKE_TPU_ACCELERATOR
+from gke_ai.catalog.operators import KUBERAY, TRAINER
 from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS
 
 Object = dict[str, Any]
@@ -84,7 +85,8 @@ def _manager(container: Container) -> Object:
     metrics = settings.setdefault("metrics", {})
     metrics["bindAddress"] = sandbox.address(metrics.get("bindAddress") or ":8443")
     # In a pod the manager reads it from the ServiceAccount's folder.
-    settings.setdefault("leaderElection", {}).setdefault("resourceNamespace", container.namespace)
+    election = settings.setdefault("leaderElection", {})
+    election["resourceNamespace"] = election.get("resourceNamespace") or container.namespace
     return settings
 
 
@@ -128,11 +130,49 @@ async def _jobset(container: Container) -> list[str]:
 
     JobSet reads its namespace from the ServiceAccount's folder, which doesn't exist here. It then uses `jobset-system`.
     """
+    _let_start()
+    return _manage(container, "jobset", _manager(container))
+
+
+def _let_start() -> None:
     with contextlib.suppress(FileExistsError):  # a file of another user works too
         JOBSET_AWAITS.parent.mkdir(parents=True, exist_ok=True)
         # Creates a new file or fails: everybody may write into /tmp, and put a link to one of our files here.
         os.close(os.open(JOBSET_AWAITS, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
-    return _manage(container, "jobset", _manager(container))
+
+
+async def _trainer(container: Container) -> list[str]:
+    """https://github.com/kubeflow/trainer/tree/v2.2.1/pkg/apis/config
+
+    Like JobSet, it waits for a fixed file. Without the ServiceAccount's folder, its namespace is `kubeflow-system`. Its
+    webhook server reads certificates from the folder for temporary files, which is the sandbox's.
+    """
+    _let_start()
+    settings = _manager(container)
+    del settings["webhook"]["certDir"]
+    status = settings.setdefault("statusServer", {})
+    status["port"] = container.sandbox.port(status.get("port") or 10443)
+    return _manage(container, "trainer-controller-manager", settings)
+
+
+# https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/main.go
+_KUBERAY = (
+    *("--burst", "--enable-leader-election", "--enable-metrics", "--feature-gates", "--log-stdout-encoder", "--qps"),
+    "--reconcile-concurrency",
+)
+
+
+async def _kuberay(container: Container) -> list[str]:
+    """It asks Ray heads through the API server: a pod's address leads nowhere on this machine."""
+    own = {
+        "--kubeconfig": container.kubeconfig,
+        "--leader-election-namespace": container.namespace,
+        "--metrics-addr": container.sandbox.address(":8080"),
+        "--health-probe-bind-address": container.sandbox.address(":8082"),
+        "--use-kubernetes-proxy": "true",
+    }
+    words = [f"{flag}={value}" for flag, value in own.items()]
+    return [processes.tool("kuberay-operator"), *words, *container.kept(*_KUBERAY)]
 
 
 # -------------------------------------------------------------------------------------------------------------- metrics
@@ -292,6 +332,11 @@ async def _jetstream_http(container: Container) -> list[str]:
     return stubs.command("jetstream_http", {"port": port, "engine_port": container.sandbox.port(MAXENGINE_PORT)})
 
 
+async def _ray(container: Container) -> list[str]:
+    """Every container of Ray has it. Only that of the head is called."""
+    return stubs.command("ray_head", {"port": container.sandbox.port(8265)})
+
+
 async def _device_plugin(container: Container) -> list[str]:
     port = _listening(container, None, 2112)
     sandboxes, node = str(container.folder.sandboxes), container.pod["spec"]["nodeName"]
@@ -311,6 +356,8 @@ async def _stackdriver_adapter(container: Container) -> list[str]:
 PROGRAMS = (
     Program("registry.k8s.io/kueue/kueue", _kueue, managed=True),
     Program("registry.k8s.io/jobset/jobset", _jobset, managed=True),
+    Program(TRAINER.image, _trainer, managed=True),
+    Program(KUBERAY.image, _kuberay, managed=True),
     Program("gke.gcr.io/prometheus-engine/frontend", _prometheus),
     Program("registry.k8s.io/prometheus-adapter/prometheus-adapter", _prometheus_adapter, managed=True),
     Program(
@@ -327,6 +374,7 @@ PROGRAMS = (
     Program("us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server", _maxengine, STUB_VARIABLES),
     Program("us-docker.pkg.dev/cloud-tpu-images/inference/jetstream-http", _jetstream_http, STUB_VARIABLES),
     Program("gke.gcr.io/tpu-device-plugin", _device_plugin),
+    Program("rayproject/ray", _ray),
     # Last, because JetStream and TGI have further APIs.
     *(
         Program(engine.image_name, _server(engine), (*STUB_VARIABLES, engine.api_key_variable))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.gcp_plugin.rest_names import DOCUMENTS, NAMES
+from emulator.gcp_plugin.rest_names import DOCUMENTS, LISTS_OF_ONE, NAMES
 from emulator.plugin import UNKNOWN
 
 Schema = Mapping[str, Any]
@@ -200,6 +200,8 @@ def _write(
             target = NAMES.get(key, {}).get(name, name)
             if target is None or item is None or name.startswith("__"):
                 continue
+            if name in LISTS_OF_ONE and isinstance(item, list) and len(item) == 1:
+                item = item[0]
             *parents, last = target.split(".")
             within, inner_schema, inner_key, path = written, schema, key, rest_path
             for parent in parents:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Lists of the provider, of which the API has one.
+LISTS_OF_ONE = ("rayOperatorConfigs",)
 # The API's field for a property of the provider, by the API's type: a dotted field, or None if the property is only the
 # provider's or is part of the URL. Source: the reference of each resource and of its REST type:
 # https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/ (nodepool, storage/bucket),
@@ -37,7 +39,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
     },
     # Mostly deprecated in the API: `rest.cluster` writes the fields that replace it.
     "PrivateClusterConfig": {"enablePrivateEndpoint": None, "enablePrivateNodes": None},
-    "AddonsConfig": {"cloudrunConfig": "cloudRunConfig"},
+    "AddonsConfig": {"cloudrunConfig": "cloudRunConfig", "rayOperatorConfigs": "rayOperatorConfig"},
     "ClusterAutoscaling": {
         "autoProvisioningDefaults": "autoprovisioningNodePoolDefaults",
         "autoProvisioningLocations": "autoprovisioningLocations",

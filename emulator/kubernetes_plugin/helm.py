@@ -23,11 +23,11 @@ from emulator.plugin import ENDS_WITH_PARENT, Refused
 from emulator.toolchain import NIGHTLY
 
 DEFAULT_TIMEOUT_SECONDS = 300
-CHARTS, EARLIER_CHARTS = "GKE_AI_CHARTS", "GKE_AI_EARLIER_CHARTS"
+CHARTS, OTHER_CHARTS = "GKE_AI_CHARTS", "GKE_AI_OTHER_CHARTS"
 """Variables with the folders that replace the registries: the chart `oci://…/NAME` is their folder NAME.
 
-The first has the charts of the pinned releases. The second names a folder for each earlier release, with colons between
-them; one that isn't built doesn't exist.
+The first has the charts of the pinned Kueue and JobSet. The second names a folder for each earlier release and each
+other controller, with colons between them; one that isn't built doesn't exist.
 """
 SUPPORTED = {
     "atomic",
@@ -42,6 +42,7 @@ SUPPORTED = {
     "maxHistory",
     "name",
     "namespace",
+    "repositoryOpts",
     "resetValues",
     "reuseValues",
     "skipAwait",
@@ -81,28 +82,29 @@ class HelmError(Exception):
     """The helm command failed. The text is helm's own."""
 
 
-def chart(reference: str, version: str | None) -> Chart:
+def chart(reference: str, version: str | None, repository: str | None = None) -> Chart:
     """Finds a chart's folder.
 
     Raises:
         Refused: The chart doesn't exist, or the folder has another version.
     """
-    if reference.startswith("oci://"):
+    if repository or reference.startswith("oci://"):
         charts = os.environ.get(CHARTS)
         if not charts:
             raise Refused(
                 f"{reference}: the emulator has no registry; set {CHARTS} to a folder that contains the chart"
             )
         folder = Path(charts) / reference.rpartition("/")[2]
-        earlier = (Path(other) / folder.name for other in os.environ.get(EARLIER_CHARTS, "").split(os.pathsep))
+        others = (Path(other) / folder.name for other in os.environ.get(OTHER_CHARTS, "").split(os.pathsep))
         wanted = (version or "").removeprefix("v")
-        folder = next((other for other in earlier if wanted and _version(other) == wanted), folder)
+        folder = next((other for other in others if wanted and _version(other) == wanted), folder)
     else:
         folder = Path(reference)
     try:
         described = yaml.safe_load((folder / "Chart.yaml").read_text())
     except (OSError, yaml.YAMLError):
-        raise Refused(f"chart {reference}: no chart in the folder {folder.name} of {CHARTS}") from None
+        build = f". Build it: emulator/run --tools {folder.name} true" if folder.name in NIGHTLY else ""
+        raise Refused(f"chart {reference}: no chart in the folder {folder.name} of {CHARTS}{build}") from None
     record = folder / ".version"
     recorded = record.read_text().strip() if record.exists() else str(described["version"])
     if version is not None and version.removeprefix("v") != recorded.removeprefix("v"):
@@ -112,6 +114,10 @@ def chart(reference: str, version: str | None) -> Chart:
             f"releases the emulator can build {tools or 'none'}: emulator/run --tools NAME true"
         )
     return Chart(folder, str(described["name"]), recorded)
+
+
+def _chart_of(release: Mapping[str, Any]) -> Chart:
+    return chart(release["chart"], release.get("version"), (release.get("repositoryOpts") or {}).get("repo"))
 
 
 def _version(folder: Path) -> str:
@@ -219,14 +225,14 @@ class Helm:
                 return
 
     def install(self, release: Mapping[str, Any]) -> None:
-        arguments = ["install", release["name"], str(chart(release["chart"], release.get("version")).folder)]
+        arguments = ["install", release["name"], str(_chart_of(release).folder)]
         arguments += _flags(release, {"createNamespace": "--create-namespace", "skipCrds": "--skip-crds"})
         if release.get("disableWebhooks"):
             arguments.append("--no-hooks")
         self._run(release["namespace"], *arguments, values=release.get("values") or {})
 
     def upgrade(self, release: Mapping[str, Any]) -> None:
-        arguments = ["upgrade", release["name"], str(chart(release["chart"], release.get("version")).folder)]
+        arguments = ["upgrade", release["name"], str(_chart_of(release).folder)]
         arguments += _flags(
             release,
             {"resetValues": "--reset-values", "reuseValues": "--reuse-values", "cleanupOnFail": "--cleanup-on-fail"},

@@ -70,7 +70,8 @@ def checked(request: provider_pb2.CheckRequest, olds: Properties, news: Properti
     if not inputs.get("namespace"):
         inputs["namespace"] = namespace
     if not has_unknown([inputs.get("chart"), inputs.get("version")]):
-        inputs["version"] = chart(plain(inputs["chart"]), plain(inputs.get("version"))).version
+        repository = (plain(inputs.get("repositoryOpts")) or {}).get("repo")
+        inputs["version"] = chart(plain(inputs["chart"]), plain(inputs.get("version")), repository).version
     return inputs
 
 

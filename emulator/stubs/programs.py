@@ -9,8 +9,9 @@ import threading
 from emulator.stubs.engines import server, tgi
 from emulator.stubs.jetstream import jetstream_http, maxengine
 from emulator.stubs.node import device_plugin, metrics_api
+from emulator.stubs.ray import ray_head
 
-STUBS = {stub.__name__: stub for stub in (tgi, server, maxengine, jetstream_http, device_plugin, metrics_api)}
+STUBS = {stub.__name__: stub for stub in (tgi, server, maxengine, jetstream_http, device_plugin, metrics_api, ray_head)}
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def test_the_chart_of_an_earlier_version_is_found_beside_the_pinned_one(
         folder.mkdir(parents=True)
         (folder / "Chart.yaml").write_text(f"name: thing\nversion: {version}\n")
     folders = [*(str(folder.parent) for folder in earlier.values()), str(tmp_path / "not-built")]
-    monkeypatch.setenv("GKE_AI_EARLIER_CHARTS", ":".join(folders))
+    monkeypatch.setenv("GKE_AI_OTHER_CHARTS", ":".join(folders))
     for version, folder in earlier.items():
         monkeypatch.setattr("sys.argv", ["chart", REFERENCE, f"v{version}"])
         chart.main()

@@ -24,6 +24,7 @@ from emulator.cluster.sandbox import Container, Sandbox
 from emulator.folders import Outside
 from gke_ai.catalog import versions
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.operators import KUBERAY, TRAINER
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")
@@ -75,6 +76,9 @@ def stub(container: Container) -> tuple[str, Object]:
         versions.PROMETHEUS_FRONTEND_IMAGE,
         versions.PROMETHEUS_ADAPTER_IMAGE,
         versions.STACKDRIVER_ADAPTER_IMAGE,
+        f"{TRAINER.image}:v{TRAINER.version}",
+        f"{KUBERAY.image}:v{KUBERAY.version}",
+        "rayproject/ray:2.52.0",
         EPP,
         "us-docker.pkg.dev/deeplearning-platform-release/gcr.io/"
         "huggingface-text-generation-inference-cu121.2-2.ubuntu2204.py310",
@@ -164,6 +168,31 @@ def test_a_manager_keeps_its_configuration_except_addresses_and_paths(
     assert adapted["leaderElection"]["resourceNamespace"] == "llm"
 
 
+def test_trainer_gets_certificates_from_the_folder_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configuration has no field for the folder, and it decodes the file strictly."""
+    monkeypatch.setattr(programs, "JOBSET_AWAITS", tmp_path / "awaited")
+    monkeypatch.setattr(processes, "tool", str)
+    file = "/controller_manager_config.yaml"
+    server = container(tmp_path, {"name": "c", "image": TRAINER.image, "args": [f"--config={file}"]})
+    server.sandbox.mounts.append(file)
+    server.sandbox.inside(file).write_text('leaderElection: {leaderElect: true, resourceNamespace: ""}\n')
+    adapted = yaml.safe_load(Path(command(server)[1].removeprefix("--config=")).read_text())
+    assert adapted["webhook"] == {"host": "127.0.0.1", "port": server.sandbox.ports[9443]}
+    assert adapted["statusServer"] == {"port": server.sandbox.ports[10443]}
+    assert adapted["leaderElection"]["resourceNamespace"] == "llm"
+
+
+def test_kuberay_asks_ray_heads_through_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "tool", str)
+    arguments = ["--log-stdout-encoder", "json", "--use-kubernetes-proxy=false", "--feature-gates=A=true"]
+    words = command(container(tmp_path, {"name": "c", "image": KUBERAY.image, "args": arguments}))
+    assert "--use-kubernetes-proxy=true" in words
+    assert "--leader-election-namespace=llm" in words
+    assert words[-3:] == ["--log-stdout-encoder", "json", "--feature-gates=A=true"]
+
+
 def test_the_adapter_queries_the_prometheus_of_its_url(tmp_path: Path) -> None:
     arguments = [
         "--prometheus-url=http://prometheus.llm.svc:9090/",
@@ -220,7 +249,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
 KUBECONFIG = ["--kubeconfig=/cfg/evil", "-kubeconfig=/cfg/evil", "--lister-kubeconfig", "/cfg/evil", "--cert-dir=/x"]
 
 
-@pytest.mark.parametrize("image", [versions.KUEUE_IMAGE, versions.JOBSET_IMAGE, versions.PROMETHEUS_ADAPTER_IMAGE, EPP])
+@pytest.mark.parametrize(
+    "image",
+    [
+        *(versions.KUEUE_IMAGE, versions.JOBSET_IMAGE, versions.PROMETHEUS_ADAPTER_IMAGE),
+        *(TRAINER.image, KUBERAY.image, EPP),
+    ],
+)
 def test_a_controller_gets_no_kubeconfig_of_a_pod_whose_plugin_it_would_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: str
 ) -> None:

@@ -103,6 +103,12 @@ def test_a_mistake_in_a_maintenance_exclusion_is_reported_at_the_user_s_list() -
     assert "NO_MINOR_UPGRADES" in text
 
 
+def test_the_add_on_for_ray_is_a_list_in_the_provider_alone() -> None:
+    body = rest.cluster({"name": "c", "addonsConfig": {"rayOperatorConfigs": [{"enabled": True}]}})
+    assert body.content["addonsConfig"] == {"rayOperatorConfig": {"enabled": True}}
+    assert body.problems("cluster") == []
+
+
 def test_unknown_values_pass() -> None:
     assert problems({**FLEX_START, "initialNodeCount": UNKNOWN, "nodeConfig": {"labels": {"a": UNKNOWN}}}) == []
 

@@ -27,6 +27,7 @@ from emulator.installation import GROUPS, selected
 from emulator.paths import CACHE, ROOT
 from emulator.progress import Canceled, Progress, Stop, duration, roughly
 from emulator.toolchain import BY_NAME, NIGHTLY, TOOLS, Edit, Module, Shipped, Tool
+from gke_ai.catalog.operators import KUBERAY, TRAINER, Operator
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 
 RUN = str(ROOT / "emulator" / "run")
@@ -118,6 +119,13 @@ def test_every_tool_states_its_version_where_go_pins_it(tool: Tool) -> None:
     assert {path.name for path in tool.module.source.iterdir()} == {"go.mod", "go.sum"}
 
 
+@pytest.mark.parametrize("operator", [TRAINER, KUBERAY], ids=lambda operator: operator.release)
+def test_the_controllers_of_trainjobs_and_of_ray_have_the_versions_of_the_catalog(operator: Operator) -> None:
+    assert BY_NAME[operator.release].version == f"v{operator.version}"
+    (chart,) = BY_NAME[operator.release].module.ships
+    assert BY_NAME[operator.release].module.version(chart.module) == f"v{operator.version}"
+
+
 def test_every_go_module_has_a_tool() -> None:
     assert {path.name for path in toolchain.MODULES.iterdir()} == {tool.module.name for tool in TOOLS}
 
@@ -149,7 +157,7 @@ def test_a_tool_that_does_not_exist_is_refused_with_those_that_do() -> None:
 def test_programs_of_earlier_versions_are_named_by_the_versions_that_go_pins() -> None:
     """The emulator finds the program of an image by its tag, and the chart by its version."""
     earlier = {f"kueue-{version}" for version in EARLIER_KUEUE_VERSIONS} | {f"jobset-{EARLIER_JOBSET_VERSION}"}
-    assert earlier == NIGHTLY
+    assert earlier | {TRAINER.release, KUBERAY.release} == NIGHTLY
     for tool in map(BY_NAME.__getitem__, earlier):
         name, _, version = tool.name.partition("-")
         assert [*tool.packages] == [f"{name}-v{version}"]

@@ -56,3 +56,11 @@ def enable_bucket_volumes(cluster: str, location: str, project: str) -> str:
     https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup#enable
     """
     return f"{update(cluster, location, project)} --update-addons=GcsFuseCsiDriver=ENABLED"
+
+
+def enable_ray(cluster: str, location: str, project: str) -> str:
+    """Returns the command that enables the Ray operator.
+
+    https://cloud.google.com/kubernetes-engine/docs/add-on/ray-on-gke/how-to/enable-ray-on-gke
+    """
+    return f"{update(cluster, location, project)} --update-addons=RayOperator=ENABLED"

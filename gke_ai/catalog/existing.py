@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gke_ai.catalog.kueue import Demand
+from gke_ai.catalog.operators import Operator
 
 Labels = Mapping[str, str]
 # Priority classes of Kubernetes and GKE begin so. No workload of a stack may have them.
@@ -58,6 +59,8 @@ class Expected:
     """What it needs of a Kueue that it does not install; None if it installs one, or needs none."""
     jobset: str = ""
     """A workload that needs a JobSet that the stack does not install; empty if none does."""
+    operators: Mapping[str, Operator] = field(default_factory=dict)
+    """Controllers of further kinds, by the key that expects each."""
     namespaces: Sequence[Named] = ()
     flavors: Sequence[NamedFlavor] = ()
     local_queues: Sequence[NamedQueue] = ()
@@ -65,4 +68,4 @@ class Expected:
 
     def __bool__(self) -> bool:
         objects = (*self.namespaces, *self.flavors, *self.local_queues, *self.priority_classes)
-        return self.kueue is not None or bool(self.jobset or objects)
+        return self.kueue is not None or bool(self.jobset or self.operators or objects)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from gke_ai.catalog.operators import KUBERAY, TRAINER
+
 # Label that Kubernetes gives every namespace: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-metadata-name
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 KUEUE = "kueue-system"
@@ -11,6 +13,8 @@ JOBSET = "jobset-system"
 STACKDRIVER_ADAPTER = "custom-metrics"
 # Of the Jobs that fill buckets with models. No pod of a user is there, so nobody else can write as they do.
 MODEL_CACHE = "model-cache"
+# Of this program's controllers and Jobs.
+_OWN = (KUEUE, JOBSET, TRAINER.namespace, KUBERAY.namespace, STACKDRIVER_ADAPTER, MODEL_CACHE)
 # Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
@@ -28,7 +32,7 @@ PUBLIC = frozenset(
         *("gke-managed-system", "gke-managed-cim", "gke-managed-volumepopulator", "gke-managed-checkpointing"),
         *("gke-managed-filestorecsi", "gke-managed-parallelstorecsi", "gke-managed-lustrecsi", "gke-managed-otel"),
         *("gke-managed-mldiagnostics", "gke-managed-networking-dra-driver", "gke-managed-pod-snapshots"),
-        *(KUEUE, JOBSET, STACKDRIVER_ADAPTER, MODEL_CACHE),
+        *_OWN,
     )
 )
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces. Those of GKE begin
@@ -38,4 +42,4 @@ _PREFIXES = ("kube-", "gke-", "gmp-")
 
 def is_system(namespace: str) -> bool:
     """Whether a namespace belongs to Kubernetes, GKE or a controller, so that workloads do not belong there."""
-    return namespace in (KUEUE, JOBSET, STACKDRIVER_ADAPTER, MODEL_CACHE) or namespace.startswith(_PREFIXES)
+    return namespace in _OWN or namespace.startswith(_PREFIXES)

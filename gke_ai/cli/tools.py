@@ -20,6 +20,8 @@ NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),
     r"\bkind: (multislice|job)\b": ("helm", "jobset"),
+    r"^\s+trainer: (install|existing)\b": ("helm", "jobset", "kubeflow-trainer"),
+    r"^\s+ray: (install|existing)\b": ("helm", "kuberay-operator"),
     r"^\s*gke-ai:gateway:": ("endpoint-picker", "model-router"),
     r"\badapter: prometheus\b": ("prometheus", "prometheus-adapter"),
 }

@@ -49,7 +49,7 @@ gke-ai submit --manifest job.yaml --dry-run
 @click.argument("name", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--file", "run_file", type=FILE, help="file with a run as it stands under training or batch")
-@click.option("--manifest", type=FILE, help="file with the manifest of a Job or a JobSet")
+@click.option("--manifest", type=FILE, help="file with the manifest of a Job, JobSet, TrainJob, RayJob or RayCluster")
 @click.option("--image", help="image of the training program")
 @click.option(
     "--workdir",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog.existing import PRIORITIES_OF_THE_SYSTEM, Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
+from gke_ai.catalog.operators import OPERATORS
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
@@ -27,6 +28,8 @@ class Content:
     kueue: ExistingKueue | None = None
     jobset: bool = False
     """Whether it serves the version of JobSet's API that this program writes."""
+    operators: Collection[str] = ()
+    """Namespaces of the controllers of further kinds whose API it serves, where the controller has pods."""
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     """Labels of each namespace."""
     flavors: Mapping[str, Object] = field(default_factory=dict)
@@ -45,6 +48,12 @@ def read(api: ApiClient) -> Content:
     return Content(
         installed(api),
         request(api, "GET", f"/apis/{JOBSET_API}").code == 200,
+        [
+            operator.namespace
+            for operator in OPERATORS.values()
+            if request(api, "GET", f"/apis/{operator.api}").code == 200
+            and list_objects(api, f"/apis/apps/v1/namespaces/{operator.namespace}/deployments")
+        ],
         {name: item["metadata"].get("labels") or {} for name, item in named("/api/v1/namespaces").items()},
         named(f"/apis/{KUEUE_API}/resourceflavors"),
         {(queue["metadata"]["namespace"], queue["metadata"]["name"]): queue for queue in local_queues},
@@ -66,6 +75,14 @@ def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
             "Install or upgrade it first, or remove the key: then this stack installs it",
             "gke-ai:queues.jobset",
         )
+    for path, operator in expected.operators.items():
+        if operator.namespace not in content.operators:
+            yield Refusal(
+                f"the cluster has no {operator.name} in the namespace {operator.namespace} that serves {operator.api}, "
+                "so nothing of its kinds would start",
+                "Install it there first, or write install: then this stack installs it",
+                path,
+            )
     for namespace in expected.namespaces:
         if namespace.name not in content.namespaces:
             yield Refusal(

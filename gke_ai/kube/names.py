@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Self
 
+from gke_ai.catalog.operators import BY_KIND
 from gke_ai.kube.objects import Object, annotation, label
 from gke_ai.kube.workloads import SERVERS
 
@@ -15,6 +17,10 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 LEADER_WORKER_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 # Kueue's annotations on Workloads of StatefulSets and LeaderWorkerSets.
 OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
+# Kueue's annotation on pods with the name of their Workload: a kind, a name and a hash. It names the run whose
+# controller makes a JobSet or a RayCluster: https://github.com/kubernetes-sigs/kueue/tree/v0.19.1/pkg/controller/jobframework
+WORKLOAD = "kueue.x-k8s.io/workload"
+_OF_OPERATORS = re.compile(rf"({'|'.join(map(str.lower, BY_KIND))})-(.+)-[0-9a-f]{{5}}")
 _SERVERS = {kind.lower() for kind in (*SERVERS, "LeaderWorkerSet")}
 
 
@@ -35,8 +41,10 @@ class WorkloadName(str):
 
     @classmethod
     def of_pod(cls, pod: Object) -> Self:
-        """Returns the name of a pod's Deployment, JobSet, Job or other owner, else its own."""
+        """Returns the name of a pod's Deployment, JobSet, Job, TrainJob, RayJob or other owner, else its own."""
         namespace, owner = pod["metadata"]["namespace"], owner_of(pod)
+        if run := _OF_OPERATORS.fullmatch(annotation(pod, WORKLOAD)):
+            return cls.of(namespace, run[1], run[2])
         if jobset := label(pod, JOBSET_NAME):
             return cls.of(namespace, "jobset", jobset)
         if group := label(pod, LEADER_WORKER_SET_NAME):

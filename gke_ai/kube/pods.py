@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.operators import BY_KIND
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping, quantity, value
@@ -15,6 +16,15 @@ from gke_ai.kube.values import items, mapping, quantity, value
 Spec = Mapping[str, Any]
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 _NOTHING = Fraction(0)
+# The pod that submits a RayJob, unless the job states one. Kueue counts it too:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobs/rayjob/rayjob_controller.go
+SUBMITTER: Object = {
+    "spec": {
+        "containers": [
+            {"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}},
+        ]
+    }
+}
 
 
 def requests(spec: Spec) -> dict[str, Fraction]:
@@ -69,13 +79,16 @@ def accelerator_count(spec: Spec) -> int:
 
 
 def templates(kind: str, item: Object) -> Iterator[Object]:
-    """Yields the pod templates of an object. A JobSet has one per job, a Workload one per pod set; a pod is one."""
+    """Yields the pod templates of an object. A JobSet has one per job, a Workload one per pod set; a pod is one.
+
+    Those of a TrainJob are in its runtime. Its trainer stands for them.
+    """
     if kind == "Pod":
         yield item
     elif kind == "PodTemplate":
         yield mapping(item, "template")
-    elif kind == "JobSet":
-        yield from (mapping(job, "template", "spec", "template") for job in items(item, "spec", "replicatedJobs"))
+    elif kind in ("JobSet", *BY_KIND):
+        yield from (template for _, template in pod_sets(item))
     elif kind == "Workload":
         yield from (mapping(pod_set, "template") for pod_set in items(item, "spec", "podSets"))
     elif kind == "CronJob":
@@ -85,19 +98,36 @@ def templates(kind: str, item: Object) -> Iterator[Object]:
 
 
 def wanted_pods(item: Object) -> int:
-    """How many pods the controller of a server, a Job or a JobSet keeps at most. By default each count is 1."""
+    """How many pods the controller of a server or a run keeps at most. By default each count is 1."""
     return sum(count for count, _ in pod_sets(item))
 
 
 def pod_sets(item: Object) -> Iterator[tuple[int, Object]]:
-    """Yields how many equal pods a server, a Job or a JobSet keeps at most, with the template of each group."""
-    if jobs := items(item, "spec", "replicatedJobs"):
+    """Yields how many equal pods a server or a run keeps at most, with the template of each group."""
+    spec = mapping(item, "spec")
+    if jobs := items(spec, "replicatedJobs"):
         for job in jobs:
-            spec = mapping(job, "template", "spec")
-            yield _count(job, "replicas") * _count(spec, "parallelism"), mapping(spec, "template")
+            of_job = mapping(job, "template", "spec")
+            yield _count(job, "replicas") * _count(of_job, "parallelism"), mapping(of_job, "template")
+    elif "runtimeRef" in spec:
+        trainer = mapping(spec, "trainer")
+        container = {**trainer, "name": "node", "resources": mapping(trainer, "resourcesPerNode")}
+        yield _count(trainer, "numNodes"), {"spec": {"containers": [container]}}
+    elif "headGroupSpec" in spec:
+        yield from _ray_groups(spec)
+    elif "rayClusterSpec" in spec:
+        yield from _ray_groups(mapping(spec, "rayClusterSpec"))
+        if spec.get("submissionMode") != "HTTPMode":
+            yield 1, mapping(spec, "submitterPodTemplate") or SUBMITTER
     else:
-        spec = mapping(item, "spec")
         yield _count(spec, "replicas" if "replicas" in spec else "parallelism"), mapping(spec, "template")
+
+
+def _ray_groups(cluster: Object) -> Iterator[tuple[int, Object]]:
+    """The head of a Ray cluster, and its groups of workers, whose replicas are 0 by default."""
+    yield 1, mapping(cluster, "headGroupSpec", "template")
+    for group in items(cluster, "workerGroupSpecs"):
+        yield int(group.get("replicas") or 0) * _count(group, "numOfHosts"), mapping(group, "template")
 
 
 def _count(spec: Object, key: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
 from gke_ai.emulation import COMMAND, on_emulator
-from gke_ai.kube.client import list_objects, send
+from gke_ai.kube.client import send
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops import runs
@@ -30,7 +30,7 @@ def show(stack: Stack, name: str, lines: int = LINES) -> None:
 
 def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
     """Yields the log lines, each with the name of its pod, and then a summary of the run."""
-    pods = list_objects(api, f"/api/v1/namespaces/{found.namespace}/pods", labelSelector=found.selector)
+    pods = found.pods(api)
     for pod in sorted(pods, key=order):
         for container in _with_logs(pod):
             yield from of_container(api, pod, container, lines)

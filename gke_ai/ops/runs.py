@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.catalog.operators import BY_KIND, RAY_CLUSTER_LABEL
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates, wanted_pods
+from gke_ai.kube.values import value
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -20,10 +22,22 @@ if TYPE_CHECKING:
 
 JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"
 JOB_LABEL = "batch.kubernetes.io/job-name"
+# Of the pods of each kind, with the object's name. A TrainJob has a JobSet of its name.
+_LABELS = {
+    **dict.fromkeys(("JobSet", "TrainJob"), JOBSET_LABEL),
+    **dict.fromkeys(("RayCluster", "RayJob"), RAY_CLUSTER_LABEL),
+}
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 # A column of tables of runs. It wraps, because it may have the reason why a bucket can't be read.
 SAVED = "newest checkpoint"
-PATHS: Mapping[str, tuple[str, str]] = {"JobSet": (f"/apis/{JOBSET_API}", "jobsets"), "Job": ("/apis/batch/v1", "jobs")}
+FURTHER: Mapping[str, tuple[str, str]] = {
+    kind: (f"/apis/{operator.api}", operator.kinds[kind]) for kind, operator in BY_KIND.items()
+}
+PATHS: Mapping[str, tuple[str, str]] = {
+    "JobSet": (f"/apis/{JOBSET_API}", "jobsets"),
+    "Job": ("/apis/batch/v1", "jobs"),
+    **FURTHER,
+}
 # With what a run has beside its Job.
 PARTS: Mapping[str, tuple[str, str]] = {
     **PATHS,
@@ -34,12 +48,12 @@ PARTS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a stack: its Job or JobSet in the cluster.
+    """A run of a stack: its Job, JobSet, TrainJob, RayJob or RayCluster in the cluster.
 
     Attributes:
-        name: Name of the Job or JobSet.
+        name: Name of the object.
         namespace: Its namespace.
-        kind: `Job` or `JobSet`.
+        kind: Its kind.
         run_kind: Kind in the configuration: `job`, `fineTune`, `multislice` or `tpuBatch`; empty for an earlier run.
         checkpoints: `gs://` directory of its checkpoints; empty if it is not known.
         item: The object in the cluster; None if it is gone.
@@ -62,20 +76,31 @@ class Run:
 
     @property
     def path(self) -> str:
-        """API path of the Job or JobSet."""
+        """API path of the object."""
         base, plural = PATHS[self.kind]
         return f"{base}/namespaces/{self.namespace}/{plural}/{self.name}"
 
     @property
     def selector(self) -> str:
-        """Label selector of its pods."""
-        return f"{JOBSET_LABEL if self.kind == 'JobSet' else JOB_LABEL}={self.name}"
+        """Label selector of its pods. Of a RayJob, those of its Ray cluster."""
+        name = self.name
+        if self.kind == "RayJob":
+            name = str(value(self.item, "status", "rayClusterName") or name)
+        return f"{_LABELS.get(self.kind, JOB_LABEL)}={name}"
+
+    def pods(self, api: ApiClient) -> list[Object]:
+        """Returns its pods. A RayJob has those of the Job that submits it too."""
+        selectors = [self.selector, *([f"{JOB_LABEL}={self.name}"] if self.kind == "RayJob" else [])]
+        path = f"/api/v1/namespaces/{self.namespace}/pods"
+        return [pod for selector in selectors for pod in list_objects(api, path, labelSelector=selector)]
 
     def owns(self, pod: Object) -> bool:
         """Whether this is a pod of the run."""
         metadata = pod["metadata"]
         label, _, name = self.selector.partition("=")
-        return metadata["namespace"] == self.namespace and (metadata.get("labels") or {}).get(label) == name
+        labels = metadata.get("labels") or {}
+        submits = self.kind == "RayJob" and labels.get(JOB_LABEL) == self.name
+        return metadata["namespace"] == self.namespace and (labels.get(label) == name or submits)
 
     def running(self, pods: Iterable[Object]) -> int:
         """Returns how many of these pods are the run's and are running."""
@@ -87,6 +112,10 @@ class Run:
         status: Mapping[str, Any] = (self.item or {}).get("status") or {}
         if self.kind == "JobSet":
             return str(status.get("terminalState") or "")
+        if self.kind == "RayJob":
+            # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/apis/ray/v1/rayjob_types.go
+            ends = {"Complete": "Completed", "Failed": "Failed", "ValidationFailed": "Failed"}
+            return ends.get(str(status.get("jobDeploymentStatus")), "")
         true = {condition["type"] for condition in status.get("conditions") or [] if condition["status"] == "True"}
         return "Completed" if "Complete" in true else "Failed" if "Failed" in true else ""
 
@@ -99,7 +128,7 @@ class Run:
 
     @property
     def restarts(self) -> int:
-        """Restarts of a JobSet that count towards `maxRestarts`; failed pods of a Job.
+        """Restarts of a JobSet that count towards `maxRestarts`; failed pods of a Job; failed tries of a RayJob.
 
         JobSet also counts restarts that do not, such as those after a preemption or with exit status 75.
         """
@@ -119,7 +148,7 @@ def runs_of(
 
     Args:
         outputs: Outputs of the stack.
-        items: The Jobs and JobSets of the cluster by kind.
+        items: The runs of the cluster by kind.
         shared: Namespaces that the stack uses and did not create, where others have runs too.
     """
     jobs = outputs.get("jobs") or []
@@ -176,8 +205,15 @@ def known_runs(stack: Stack, items: Mapping[str, Sequence[Object]]) -> list[Run]
 def read(stack: Stack) -> tuple[ApiClient, list[Run]]:
     """Returns a client of the stack's cluster, and the runs."""
     api = stack.cluster()
-    items = {kind: list_objects(api, stack.collection(base, plural)) for kind, (base, plural) in PATHS.items()}
-    return api, known_runs(stack, items)
+    items = {kind: list_objects(api, stack.collection(*PATHS[kind])) for kind in PATHS if kind not in FURTHER}
+    return api, known_runs(stack, {**items, **further(stack, api)})
+
+
+def further(stack: Stack, api: ApiClient) -> dict[str, list[Object]]:
+    """Returns the objects of further kinds. Without the kind, or without the right to list it, there are none."""
+    paths = {kind: stack.collection(base, plural) for kind, (base, plural) in FURTHER.items()}
+    answers = {kind: request(api, "GET", path) for kind, path in paths.items()}
+    return {kind: answer.body["items"] for kind, answer in answers.items() if answer.code == 200}
 
 
 def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:
@@ -219,7 +255,7 @@ def show(stack: Stack) -> None:
 
 
 def remove(stack: Stack, name: str) -> None:
-    """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
+    """Deletes the object of a run that has ended. Its checkpoints stay."""
     api, runs = read(stack)
     run = find(stack, runs, name)
     if run.item is None:

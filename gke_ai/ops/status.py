@@ -30,7 +30,7 @@ from gke_ai.ops.blocks import block_rows
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
-from gke_ai.ops.runs import SAVED, Run, known_runs, saved
+from gke_ai.ops.runs import SAVED, Run, further, known_runs, saved
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
@@ -149,7 +149,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
         requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
-        runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets}),
+        runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}),
     )
 
 

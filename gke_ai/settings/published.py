@@ -87,6 +87,7 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
         "computeClasses": [_listed(item, ComputeClass) for item in stack.settings.compute_classes],
         "queues": {
             "kueue": queues.kueue,
+            **queues.operators,
             "flavors": [_flavor(flavor) for flavor in stack.flavors if flavor.section.name in flavors],
             "clusterQueues": [_with_limits(queue) for queue in own],
             "localQueues": [

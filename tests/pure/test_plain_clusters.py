@@ -218,6 +218,16 @@ def test_pods_of_a_kind_without_a_controller_belong_to_its_workload() -> None:
     assert found == {"rayjob-train": ["/api/v1/namespaces/a/pods/head", "/api/v1/namespaces/a/pods/worker"]}
 
 
+def test_the_jobset_of_a_trainjob_belongs_to_its_workload() -> None:
+    objects = {
+        "Workload": [owned("trainjob-train", "TrainJob", "train")],
+        "JobSet": [owned("train", "TrainJob", "train"), owned("other", "TrainJob", "another")],
+        "Pod": [owned("node", "Job", "train-node-0")],
+    }
+    found = evicted.absent(snapshot(objects=objects))
+    assert found == {"trainjob-train": ["/apis/jobset.x-k8s.io/v1alpha2/namespaces/a/jobsets/train"]}
+
+
 def test_an_evicted_workload_without_a_controller_loses_its_pods_and_its_admission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -293,7 +293,7 @@ class Api:
 def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GKE_AI_STATE", raising=False)
     pods = [pod("run-worker-0-10-x", 10), pod("run-worker-0-2-z", 2), pod("run-worker-0-0-y", 0)]
-    monkeypatch.setattr(logs, "list_objects", lambda *_, **__: pods)
+    monkeypatch.setattr(runs, "list_objects", lambda *_, **__: pods)
     (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset(restarts=3, restartsCountTowardsMax=1)]})
     api: Any = Api(**{"run-worker-0-0-y": "step 1\nstep 2\n", "run-worker-0-2-z": "ready\n"})
     assert list(logs.report(api, found, 5)) == [
@@ -312,7 +312,7 @@ def test_logs_are_those_of_each_pod_in_order_with_a_summary(monkeypatch: pytest.
 )
 def test_logs_of_deleted_pods_are_elsewhere(emulated: bool, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "on_emulator", lambda: emulated)
-    monkeypatch.setattr(logs, "list_objects", lambda *_, **__: [])
+    monkeypatch.setattr(runs, "list_objects", lambda *_, **__: [])
     (found,) = runs.runs_of({"jobs": [SAVED]}, {"JobSet": [jobset()]})
     api: Any = Api()
     assert command in list(logs.report(api, found, 5))[-1]

@@ -22,6 +22,7 @@ from gke_ai.catalog.topology import REQUIRED
 from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
+from gke_ai.ops import runs as ops_runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.submit import checks, follow, member
 from gke_ai.ops.submit.follow import Observation
@@ -247,11 +248,7 @@ def test_a_manifest_is_checked_by_what_the_stack_publishes(item: Object, problem
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({**job(GOOD), "kind": "RayJob", "apiVersion": "ray.io/v1"}, "submit creates no RayJob"),
-        (
-            {**job(GOOD), "kind": "TrainJob", "apiVersion": "trainer.kubeflow.org/v1alpha1"},
-            "submit creates no TrainJob",
-        ),
+        ({**job(GOOD), "kind": "RayJob", "apiVersion": "ray.io/v1alpha1"}, r"is a RayJob \(ray.io/v1alpha1\)"),
         ({**job(GOOD), "kind": "Deployment", "apiVersion": "apps/v1"}, "is a Deployment"),
         ({**job(GOOD), "metadata": {"generateName": "x-"}}, "metadata.name is missing"),
         ([1, 2], "has 1 objects"),
@@ -469,7 +466,8 @@ def test_a_run_is_followed_by_what_changes_until_it_ends(
         return now[path]
 
     monkeypatch.setattr(follow, "request", ask)
-    monkeypatch.setattr(follow, "list_objects", lambda api, path, **_: ask(api, "GET", path).body["items"])
+    for module in (follow, ops_runs):
+        monkeypatch.setattr(module, "list_objects", lambda api, path, **_: ask(api, "GET", path).body["items"])
     monkeypatch.setattr(follow, "send", lambda *_: Answer(200, "step 0\nstep 1\n"))
     monkeypatch.setattr(follow, "PAUSE", 0.0)
     lines: list[str] = []

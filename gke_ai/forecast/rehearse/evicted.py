@@ -1,4 +1,4 @@
-"""Releases the quota of evicted Workloads whose kinds have no controller in a rehearsal, such as those of RayJobs.
+"""Releases the quota of evicted Workloads whose kinds have no controller in a rehearsal: TrainJobs, RayJobs and others.
 
 Kueue waits until the controller of such a kind has ended the pods, and then takes back the admission itself:
 pkg/controller/jobframework/reconciler.go of its repository, "handle eviction".
@@ -33,11 +33,11 @@ class Evictions(threading.Thread):
     def __init__(self, api: ApiClient, snapshot: Snapshot) -> None:
         super().__init__(daemon=True)
         self._api = api
-        self._pods = absent(snapshot)
+        self._parts = absent(snapshot)
         self._ended = threading.Event()
 
     def run(self) -> None:
-        while self._pods and not self._ended.wait(LOOK_EVERY):
+        while self._parts and not self._ended.wait(LOOK_EVERY):
             with suppress(Stop):  # the cluster does not answer for a moment
                 self.look(list_objects(self._api, f"/apis/{KUEUE_API}/workloads"))
 
@@ -45,9 +45,9 @@ class Evictions(threading.Thread):
         """Releases those that are evicted."""
         for workload in workloads:
             metadata = workload["metadata"]
-            if metadata.get("uid") in self._pods and (status := released(workload, datetime.now(UTC))):
-                for path in self._pods[metadata["uid"]]:
-                    send(self._api, "DELETE", path)
+            if metadata.get("uid") in self._parts and (status := released(workload, datetime.now(UTC))):
+                for path in self._parts[metadata["uid"]]:
+                    send(self._api, "DELETE", path, query={"propagationPolicy": "Background"})
                 path = f"/apis/{KUEUE_API}/namespaces/{metadata['namespace']}/workloads/{metadata['name']}/status"
                 send(self._api, "PATCH", path, body={"status": status}, headers=_MERGE)
 
@@ -57,9 +57,9 @@ class Evictions(threading.Thread):
 
 
 def absent(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Returns the Workloads of kinds that a snapshot does not have, by uid, with the API paths of their pods."""
+    """Returns the Workloads of kinds that a snapshot does not have, by uid, with the API paths of what they run."""
     return {
-        item["metadata"]["uid"]: list(_pods(owner, item["metadata"]["namespace"], snapshot.of("Pod")))
+        item["metadata"]["uid"]: list(_parts(owner, item["metadata"]["namespace"], snapshot))
         for item in snapshot.of("Workload")
         for owner in absent_owners(item)
     }
@@ -71,15 +71,16 @@ def absent_owners(workload: Object) -> list[Object]:
     return [owner for owner in owners if owner.get("controller") and owner.get("kind") not in kinds()]
 
 
-def _pods(owner: Object, namespace: str, pods: Iterable[Object]) -> Iterator[str]:
-    """The pods of an owner, or of objects that it created and named after itself, such as RayClusters."""
-    for pod in pods:
-        metadata = pod["metadata"]
-        if metadata.get("namespace") == namespace and any(
-            other.get("uid") == owner.get("uid") or str(other.get("name")).startswith(f"{owner.get('name')}-")
-            for other in absent_owners(pod)
-        ):
-            yield f"/api/v1/namespaces/{namespace}/pods/{metadata['name']}"
+def _parts(owner: Object, namespace: str, snapshot: Snapshot) -> Iterator[str]:
+    """The JobSets, Jobs and pods of an owner, or of objects that it created and named after itself: RayClusters."""
+    for kind in ("JobSet", "Job", "Pod"):
+        for item in snapshot.of(kind):
+            metadata = item["metadata"]
+            if metadata.get("namespace") == namespace and any(
+                other.get("uid") == owner.get("uid") or str(other.get("name")).startswith(f"{owner.get('name')}-")
+                for other in absent_owners(item)
+            ):
+                yield f"{kinds()[kind].path(namespace)}/{metadata['name']}"
 
 
 def released(workload: Object, now: datetime) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from gke_ai.catalog.operators import BY_KIND
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
@@ -26,7 +27,7 @@ class Checked:
     """A run after its checks."""
 
     objects: Sequence[Object]
-    """What is created, in order. The last one is the Job or JobSet."""
+    """What is created, in order. The last one is the run."""
     problems: Sequence[str]
     left_out: Sequence[str]
     existing: Object | None = None
@@ -60,7 +61,13 @@ def _check_manifest(member: Member, published: Published | None, manifest: Manif
     item = marked(manifest.inside(member.namespace))
     problems = list(problems_of(manifest.file, item, published))
     specs = [mapping(template, "spec") for template in templates(item["kind"], item)]
-    images = [str(container.get("image", "")) for spec in specs for container in items(spec, "containers")]
+    containers = [container for spec in specs for container in items(spec, "containers")]
+    # That of a TrainJob may be in its runtime.
+    images = [
+        str(container.get("image", ""))
+        for container in containers
+        if item["kind"] not in BY_KIND or "image" in container
+    ]
     return _ask(member, [item], label(item, QUEUE_LABEL) or None, problems, images, complete=True)
 
 

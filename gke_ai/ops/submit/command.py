@@ -93,7 +93,7 @@ def _name_problem(checked: Checked, how: How) -> list[str]:
 
 
 def run_of(item: Object) -> Run:
-    """The run of a Job or JobSet."""
+    """The run of an object."""
     return Run(item["metadata"]["name"], item["metadata"]["namespace"], item["kind"], item=item)
 
 
@@ -131,7 +131,7 @@ def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
 
 
 def cancel(context: Context, name: str) -> None:
-    """Deletes the Job or JobSet of a run that waits or runs. Its checkpoints stay."""
+    """Deletes the object of a run that waits or runs. Its checkpoints stay."""
     api, known = runs.read(context)
     run = runs.find(context, known, name)
     if run.end:

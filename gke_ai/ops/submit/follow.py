@@ -91,9 +91,8 @@ def observe(api: ApiClient, run: Run) -> Observation:
         item for item in workloads if any(owner["uid"] == uid for owner in item["metadata"].get("ownerReferences", []))
     )
     workload = next(owned, None)
-    pods = list_objects(api, f"/api/v1/namespaces/{run.namespace}/pods", labelSelector=run.selector)
     position = _position(api, workload) if workload else ""
-    return Observation(run, workload, [pod for pod in pods if not ended(pod)], position)
+    return Observation(run, workload, [pod for pod in run.pods(api) if not ended(pod)], position)
 
 
 def _position(api: ApiClient, workload: Object) -> str:

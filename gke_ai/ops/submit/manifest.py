@@ -1,4 +1,4 @@
-"""Reads the manifest of a Job or a JobSet, and checks it by what the stack published."""
+"""Reads the manifest of a run, and checks it by what the stack published."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.documents import Reader
+from gke_ai.catalog.operators import BY_KIND, OPERATORS
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.topology import ANNOTATIONS
@@ -23,14 +24,12 @@ from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
 # Kinds that submit creates, with their API version.
-KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API}
-# Kinds of controllers that this project does not set up. Kueue queues them only if its configuration names them.
-OTHERS = {"TrainJob": "trainer.kubeflow.org", "RayJob": "ray.io", "RayCluster": "ray.io"}
+KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API, **{kind: operator.api for kind, operator in BY_KIND.items()}}
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a Job or a JobSet in a file."""
+    """The manifest of a run in a file."""
 
     file: Path
     content: dict[str, Any]
@@ -46,17 +45,12 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Returns the Job or JobSet of a file. Stops if the file has anything else."""
+    """Returns the run of a file. Stops if the file has anything else."""
     documents = [item for item in read_documents(path, Reader.KUBECTL) if item is not None]
     if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise Stop(f"{path} has {len(documents)} objects. Write the manifest of one Job or JobSet.")
+        raise Stop(f"{path} has {len(documents)} objects. Write the manifest of one run.")
     (item,) = documents
     kind, version = str(item.get("kind")), str(item.get("apiVersion"))
-    if kind in OTHERS and version.startswith(f"{OTHERS[kind]}/"):
-        raise Stop(
-            f"{path}: submit creates no {kind}, because this project installs no controller for it and its Kueue does "
-            "not queue it. Write a JobSet, or apply it with kubectl."
-        )
     if KINDS.get(kind) != version:
         known = " or ".join(f"{kind} ({version})" for kind, version in KINDS.items())
         raise Stop(f"{path} is a {kind} ({version}). Write a {known}.")
@@ -82,8 +76,12 @@ def _unreadable(item: Object) -> Iterator[str]:
     for index, job in enumerate(items(item, "spec", "replicatedJobs")):
         counted[f"spec.replicatedJobs[{index}]"] = job
         counted[f"spec.replicatedJobs[{index}].template.spec"] = mapping(job, "template", "spec")
+    counted["spec.trainer"] = mapping(item, "spec", "trainer")
+    for ray in (("spec",), ("spec", "rayClusterSpec")):
+        for index, group in enumerate(items(item, *ray, "workerGroupSpecs")):
+            counted[f"{'.'.join(ray)}.workerGroupSpecs[{index}]"] = group
     for place, spec in counted.items():
-        for key in ("parallelism", "replicas"):
+        for key in ("parallelism", "replicas", "numNodes", "numOfHosts"):
             if spec.get(key) is not None and type(spec[key]) is not int:
                 yield f"{place}.{key} is no number"
 
@@ -93,6 +91,7 @@ def problems_of(path: Path, item: Object, published: Published | None) -> Iterat
     queue = label(item, QUEUE_LABEL)
     if not queue:
         yield f"{path}: metadata.labels has no {QUEUE_LABEL}, so Kueue does not manage the run. Add it."
+    yield from _without_controller(path, item["kind"], published)
     for template in templates(item["kind"], item):
         spec = mapping(template, "spec")
         yield from _without_requests(path, template)
@@ -118,6 +117,16 @@ def _without_requests(path: Path, template: Object) -> Iterator[str]:
         yield (
             f"{path}: container {container} has limits of {', '.join(missing)} and no requests. After a restart, Kueue "
             "would count it as nothing and place others on its node. Set resources.requests."
+        )
+
+
+def _without_controller(path: Path, kind: str, published: Published | None) -> Iterator[str]:
+    """Yields that the stack does not queue a further kind."""
+    key = next((key for key, operator in OPERATORS.items() if kind in operator.kinds), "")
+    if key and published is not None and key not in published.sections["queues"]:
+        yield (
+            f"{path}: the stack has no {OPERATORS[key].name}, so nothing would start a {kind}. Write a Job or a "
+            f"JobSet, or ask the platform team to set gke-ai:queues.{key}."
         )
 
 
@@ -154,7 +163,7 @@ def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) 
 
 
 def total_requests(item: Object) -> dict[str, Fraction]:
-    """What all pods of a Job or a JobSet that run together request, by resource."""
+    """What all pods of a run that run together request, by resource."""
     total: defaultdict[str, Fraction] = defaultdict(Fraction)
     for count, template in pod_sets(item):
         for resource, amount in requests(mapping(template, "spec")).items():

@@ -74,7 +74,7 @@ class KubernetesObject(ApiObject):
 
 @dataclass(frozen=True)
 class Release:
-    """One Helm release: its chart in an OCI registry, without the last part of its address, and its values."""
+    """One Helm release with its chart and values. `registry` is an OCI registry, or a repository with an index."""
 
     name: str
     namespace: str
@@ -82,6 +82,11 @@ class Release:
     chart: str
     version: str
     values: Mapping[str, Any]
+
+    @property
+    def is_oci(self) -> bool:
+        """Whether its chart is in an OCI registry."""
+        return self.registry.startswith("oci://")
 
 
 @dataclass(frozen=True)
@@ -148,10 +153,12 @@ def refuse(hidden: str, resources: Iterable[Resource], reason: str) -> None:
 
 
 def release(resource: Resource) -> Release:
-    """Returns a registered Helm release. Stops if its chart is not in an OCI registry."""
+    """Returns a registered Helm release. Stops if its chart is in no registry and no repository."""
     inputs = resource.inputs
     address = str(inputs.get("chart"))
-    if not address.startswith("oci://"):
+    if repository := value(inputs, "repositoryOpts", "repo"):
+        address = f"{str(repository).rstrip('/')}/{address}"
+    elif not address.startswith("oci://"):
         raise Stop(f"{resource.title}: the chart {address} is not in an OCI registry, so no tool finds it.")
     registry, _, chart = address.rpartition("/")
     return Release(

@@ -55,8 +55,11 @@ class Kubectl:
         for stage in self.content.stages:
             if stage is Stage.CHARTS:
                 for release in self.content.releases:
+                    chart = f"{release.registry}/{release.chart}"
+                    if not release.is_oci:
+                        chart = f"{release.chart} --repo {release.registry}"
                     yield (
-                        f"helm upgrade --install {release.name} {release.registry}/{release.chart} --version "
+                        f"helm upgrade --install {release.name} {chart} --version "
                         f"{release.version} --namespace {release.namespace} --wait --values {release_path(release)}"
                     )
             else:
@@ -124,6 +127,17 @@ class Flux(Kubectl):
     KEEP: ClassVar = {"kustomize.toolkit.fluxcd.io/prune": "disabled"}
 
     def release(self, release: Release) -> str:
+        of = (release.name, release.namespace)
+        helm: Json = {"interval": "1h", "releaseName": release.name, "values": release.values}
+        if not release.is_oci:
+            # https://fluxcd.io/flux/components/source/helmrepositories/
+            repository = resource(
+                "source.toolkit.fluxcd.io/v1", "HelmRepository", *of, {"interval": "1h", "url": release.registry}
+            )
+            reference = {"kind": "HelmRepository", "name": release.name}
+            chart = {"chart": release.chart, "version": release.version, "sourceRef": reference}
+            spec = {**helm, "chart": {"spec": chart}}
+            return self._with_source(repository, release, spec)
         # https://fluxcd.io/flux/components/source/ocirepositories/#layer-selector
         layer = {"mediaType": "application/vnd.cncf.helm.chart.content.v1.tar+gzip", "operation": "copy"}
         source = {
@@ -132,15 +146,14 @@ class Flux(Kubectl):
             "ref": {"tag": release.version},
             "layerSelector": layer,
         }
-        spec = {
-            "interval": "1h",
-            "releaseName": release.name,
-            "chartRef": {"kind": "OCIRepository", "name": release.name},
-            "values": release.values,
-        }
-        of = (release.name, release.namespace)
+        spec = {**helm, "chartRef": {"kind": "OCIRepository", "name": release.name}}
         repository = resource("source.toolkit.fluxcd.io/v1", "OCIRepository", *of, source)
-        return f"{document(repository)}---\n{document(resource('helm.toolkit.fluxcd.io/v2', 'HelmRelease', *of, spec))}"
+        return self._with_source(repository, release, spec)
+
+    @staticmethod
+    def _with_source(repository: Json, release: Release, spec: Json) -> str:
+        own = resource("helm.toolkit.fluxcd.io/v2", "HelmRelease", release.name, release.namespace, spec)
+        return f"{document(repository)}---\n{document(own)}"
 
     def syncs(self) -> Iterator[tuple[str, str]]:
         previous: list[Json] = []

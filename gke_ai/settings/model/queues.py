@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
+from gke_ai.catalog.operators import OPERATORS
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
 from gke_ai.settings.model.pools import TpuSlice
 
@@ -123,6 +124,8 @@ class LocalQueue(Section):
 
 # Whether the stack installs a controller, or the cluster has it from somebody else.
 Origin = Literal["install", "existing"]
+# GKE's own controller is a third way.
+RayOrigin = Literal["install", "existing", "addon"]
 
 
 class Queues(Section):
@@ -135,6 +138,13 @@ class Queues(Section):
     queues and priority classes, and installs, upgrades and deletes nothing of Kueue. install: the stack installs it."""
     jobset: Origin = Field(default="install", examples=["existing"])
     """existing: the cluster has a JobSet of somebody else. install: the stack installs it where it needs it."""
+    trainer: Origin | None = Field(default=None, examples=["install"])
+    """Kubeflow Trainer, for TrainJobs. install: the stack installs it, with the runtime `torch-distributed`. existing:
+    the cluster has it from somebody else, in the namespace `kubeflow-system`. Omit it if nobody needs TrainJobs."""
+    ray: RayOrigin | None = Field(default=None, examples=["install"])
+    """KubeRay, for RayJobs and RayClusters. install: the stack installs it. addon: GKE's Ray operator, which the stack
+    turns on in a cluster that it creates. existing: the cluster has KubeRay from somebody else, in the namespace
+    `kuberay-system`. Omit it if nobody needs Ray."""
     flavors: list[Flavor] = Field(default=[])
     """Types of nodes with quota of their own."""
     cluster_queues: list[ClusterQueue] = Field(default=[])
@@ -155,3 +165,13 @@ class Queues(Section):
     for flex-start nodes."""
     jobset_version: Version | None = Field(default=None, examples=["0.11.1"])
     """Version of the JobSet chart, if you upgrade JobSet separately. Default: the pinned version."""
+
+    @property
+    def operators(self) -> dict[str, str]:
+        """Where each controller of further kinds comes from, by its key."""
+        return {key: origin for key in OPERATORS if (origin := getattr(self, key)) is not None}
+
+    @property
+    def further_kinds(self) -> list[str]:
+        """The kinds of these controllers, which Kueue queues and tenants may create."""
+        return [kind for key in self.operators for kind in OPERATORS[key].kinds]

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
+from gke_ai.catalog.kueue import minor
 from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.operators import OPERATORS, TRAINER
 from gke_ai.settings.model import Flavor, LocalQueue
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import needs, rule
@@ -17,18 +19,20 @@ _KEYS = {
     "kueue": ("kueue_version", "manager_replicas", "pods_ready_timeout_seconds"),
     "jobset": ("jobset_version",),
 }
-_NAMES = {"kueue": "Kueue", "jobset": "JobSet"}
+_NAMES = {"kueue": "Kueue", "jobset": "JobSet", **{key: operator.name for key, operator in OPERATORS.items()}}
+# Its predecessors write another field of TrainJobs: https://github.com/kubernetes-sigs/kueue/blob/v0.16.2/go.mod
+OLDEST_KUEUE_FOR_TRAINER = (0, 18)
 
 
 def _existing(stack: ResolvedStack) -> list[str]:
     """The controllers that the stack does not install."""
-    origins = {"kueue": stack.queues.kueue, "jobset": stack.queues.jobset}
+    origins = {"kueue": stack.queues.kueue, "jobset": stack.queues.jobset, **stack.queues.operators}
     return [controller for controller, origin in origins.items() if origin == "existing"]
 
 
 @needs("gke-ai:cluster.mode")
 def a_new_cluster_has_no_controllers(stack: ResolvedStack) -> Iterator[Problem]:
-    """Only an existing cluster can have a Kueue or a JobSet of somebody else."""
+    """Only an existing cluster can have controllers of somebody else."""
     for controller in _existing(stack) if stack.cluster.mode != "existing" else ():
         cause = f"the stack creates the cluster, which has no {_NAMES[controller]} yet. Nothing would ever start"
         yield Problem(stack.queues.at(controller), cause, "Remove it, or set gke-ai:cluster.mode to existing")
@@ -38,11 +42,31 @@ def a_new_cluster_has_no_controllers(stack: ResolvedStack) -> Iterator[Problem]:
 def others_configure_their_controllers(stack: ResolvedStack) -> Iterator[Problem]:
     """Keys that configure a controller are for one that the stack installs."""
     for controller in _existing(stack):
-        for key in _KEYS[controller]:
+        for key in _KEYS.get(controller, ()):
             if key in stack.queues.model_fields_set:
                 name = _NAMES[controller]
                 cause = f"the cluster has its {name} from somebody else, and this stack does not configure it"
                 yield Problem(stack.queues.at(to_camel(key)), cause, f"Remove it, and ask the owner of {name}")
+
+
+@rule
+def kueue_knows_the_trainer(stack: ResolvedStack) -> Iterator[Problem]:
+    """Kueue is not older than the API of TrainJobs."""
+    queues = stack.queues
+    if queues.trainer and queues.kueue_version and minor(queues.kueue_version) < OLDEST_KUEUE_FOR_TRAINER:
+        cause = f"Kueue {queues.kueue_version} does not know TrainJobs of {TRAINER.name} {TRAINER.version}"
+        oldest = ".".join(map(str, OLDEST_KUEUE_FOR_TRAINER))
+        yield Problem(queues.at("trainer"), f"{cause}. None would start", f"Set kueueVersion to {oldest} or newer")
+
+
+@rule
+def tenants_know_the_operator_of_ray(stack: ResolvedStack) -> Iterator[Problem]:
+    """Tenants let controllers create pods by their service accounts. Google does not document that of its add-on."""
+    if stack.queues.ray == "addon" and stack.settings.tenants:
+        cause = (
+            "Google does not document the account of GKE's Ray operator. The tenants' policies would refuse its pods"
+        )
+        yield Problem(stack.queues.at("ray"), cause, "Write ray: install")
 
 
 @needs("gke-ai:cluster.mode")

@@ -9,6 +9,7 @@ from gke_ai.catalog.existing import Expected, Named, NamedFlavor, NamedPriority,
 from gke_ai.catalog.kueue import FRAMEWORKS, Demand
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes import NVIDIA_GPU, node_labels
+from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS, OPERATORS, TRAINER
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.queues import ResourceFlavor
@@ -65,17 +66,19 @@ def reads_registry(stack: ResolvedStack, project: str) -> bool:
 
 
 def jobset(stack: ResolvedStack) -> bool:
-    """Whether the stack installs JobSet: for a run, or for a tenant, who may submit JobSets."""
-    return stack.queues.jobset == "install" and bool(stack.jobsets or stack.settings.tenants)
+    """Whether the stack installs JobSet: for a run, for Trainer, or for a tenant, who may submit JobSets."""
+    return stack.queues.jobset == "install" and bool(stack.jobsets or stack.settings.tenants or stack.queues.trainer)
 
 
 def of_cluster(stack: ResolvedStack) -> Expected:
     """What the stack expects of its cluster to exist already."""
     queues = stack.queues
     in_jobsets = [run.name for run in stack.jobsets] + [tenant.name for tenant in stack.settings.tenants]
+    in_jobsets += [TRAINER.name] if queues.trainer else []
     return Expected(
         kueue=of_kueue(stack) if queues.kueue == "existing" and stack.settings.queues else None,
         jobset=next(iter(in_jobsets), "") if queues.jobset == "existing" else "",
+        operators={queues.at(key): OPERATORS[key] for key, origin in queues.operators.items() if origin == "existing"},
         namespaces=[Named(stack.cluster.at, name) for name in stack.cluster.existing_namespaces],
         flavors=[_named_flavor(stack, flavor) for flavor in stack.flavors if flavor.section.mode == "existing"],
         local_queues=[
@@ -108,6 +111,7 @@ def of_kueue(stack: ResolvedStack) -> Demand:
     by_framework = {FRAMEWORKS[workload.object_kind]: workload.name for workload in reversed(queued)}
     if server := by_framework.get(FRAMEWORKS["Deployment"]):
         by_framework[FRAMEWORKS["Pod"]] = server  # Kueue gives the queue's label to the pods, and queues each of them
+    by_framework |= {FRAMEWORKS_OF_OPERATORS[kind]: kind for kind in stack.queues.further_kinds}
     waits = stack.waits_for_flex_start
     slowest = max((server.ready_timeout_seconds for server in stack.settings.serving if server.queue), default=0)
     # The endpoint pickers of a gateway have no queue either.

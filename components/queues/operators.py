@@ -1,0 +1,88 @@
+"""Kubeflow Trainer and KubeRay from their Helm charts."""
+
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog.operators import (
+    KUBERAY,
+    RUNTIME_KIND,
+    STEP_LABEL,
+    TORCH_IMAGE,
+    TORCH_RUNTIME,
+    TRAINER,
+    TRAINER_STEP,
+    Operator,
+)
+from gke_ai.components.retry import kueue_hook
+
+TRAINER_VALUES: dict[str, Any] = {
+    "image": {
+        "registry": TRAINER.image.partition("/")[0],
+        "repository": TRAINER.image.partition("/")[2],
+        "tag": f"v{TRAINER.version}",
+    },
+    "jobset": {"install": False},  # the stack has its own
+    "manager": {
+        "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}}
+    },
+}
+KUBERAY_VALUES: dict[str, Any] = {
+    "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}"},
+    # Network policies of tenants let the API server reach a Ray head, and no pod of another namespace.
+    "useKubernetesProxy": True,
+    "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
+}
+
+
+def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Resource]) -> pulumi.Resource:
+    """Kubeflow Trainer with a runtime for PyTorch. Returns the release."""
+    release = _release(TRAINER, TRAINER_VALUES, parent, jobset)
+    k8s.apiextensions.CustomResource(
+        TORCH_RUNTIME,
+        api_version=TRAINER.api,
+        kind=RUNTIME_KIND,
+        metadata={"name": TORCH_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        spec=torch_runtime(),
+        # Helm creates it before the webhook that checks it answers, so it is no part of the release.
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
+    )
+    return release
+
+
+def install_kuberay(parent: pulumi.Resource) -> pulumi.Resource:
+    """KubeRay. Returns the release."""
+    return _release(KUBERAY, KUBERAY_VALUES, parent, [])
+
+
+def torch_runtime() -> dict[str, Any]:
+    """Spec of the runtime `torch-distributed`, as Trainer's chart has it."""
+    pod = {"containers": [{"name": "node", "image": TORCH_IMAGE}]}
+    job = {
+        "name": "node",
+        "template": {
+            "metadata": {"labels": {STEP_LABEL: TRAINER_STEP}},
+            "spec": {"template": {"spec": pod}},
+        },
+    }
+    return {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
+
+
+def _release(
+    operator: Operator, values: dict[str, Any], parent: pulumi.Resource, after: list[pulumi.Resource]
+) -> pulumi.Resource:
+    namespace = k8s.core.v1.Namespace(
+        operator.namespace, metadata={"name": operator.namespace}, opts=pulumi.ResourceOptions(parent=parent)
+    )
+    return k8s.helm.v3.Release(
+        operator.release,
+        name=operator.release,
+        namespace=operator.namespace,
+        chart=operator.chart,
+        repository_opts={"repo": operator.repository} if operator.repository else None,
+        version=operator.version,
+        skip_await=True,  # runs wait until it answers
+        values=values,
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[namespace, *after]),
+    )

@@ -1,0 +1,153 @@
+"""Kubeflow Trainer and KubeRay: what is registered for them, and what a cluster of somebody else must have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.operators import KUBERAY, OPERATORS, TRAINER
+from gke_ai.components.queues.tenant_policy import FIELDS, variables
+from gke_ai.kube.existing import Content, refusals
+from gke_ai.registered.gitops.command import files
+from gke_ai.registered.gitops.objects import Stage
+from gke_ai.settings import load
+from gke_ai.settings.stack import needs
+from tests.graph.test_render import tool
+from tests.mistakes import PROJECT, base
+from tests.recorder import Record, configuration, shared_record
+
+Object = dict[str, Any]
+EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
+NAMES = ["trainer.kubeflow.org/trainjob", "ray.io/rayjob", "ray.io/raycluster"]
+
+
+def stated(subject: str = "tenants", **queues: str) -> Object:
+    values = base(subject)
+    return {**values, "queues": {**values["queues"], **queues}}
+
+
+def recorded(values: Object, preview: bool = True) -> Record:
+    return shared_record({f"gke-ai:{key}": value for key, value in values.items()}, preview)
+
+
+def frameworks(record: Record) -> list[str]:
+    (kueue,) = (release for release in record.all("Release") if release.name == "kueue")
+    configuration = yaml.safe_load(kueue.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
+    names: list[str] = configuration["integrations"]["frameworks"]
+    return names
+
+
+def releases(record: Record) -> dict[str, Mapping[str, Any]]:
+    return {release.name: release.inputs for release in record.all("Release")}
+
+
+def test_a_stack_without_the_keys_has_neither() -> None:
+    record = recorded(stated())
+    assert releases(record).keys() == {"kueue", "jobset"}
+    assert not {*NAMES} & {*frameworks(record)}
+    (policy, *_) = record.all("ValidatingAdmissionPolicy")
+    assert "kubeflow-system" not in str(policy.inputs)
+    assert "trainjobs" not in str(record.all("Role")[0].inputs)
+
+
+@pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])
+def test_both_are_installed_before_kueue_which_queues_their_kinds(preview: bool) -> None:
+    record = recorded(stated(trainer="install", ray="install"), preview)
+    own = releases(record)
+    assert own.keys() == {"kueue", "jobset", TRAINER.release, KUBERAY.release}
+    for operator in OPERATORS.values():
+        assert (own[operator.release]["version"], own[operator.release]["namespace"]) == (
+            operator.version,
+            operator.namespace,
+        )
+    assert frameworks(record)[-3:] == NAMES
+    assert own[KUBERAY.release]["repositoryOpts"] == {"repo": KUBERAY.repository}
+    (runtime,) = (item for item in record.all("ClusterTrainingRuntime"))
+    assert runtime.name == "torch-distributed"
+
+
+def test_kueue_waits_for_them_and_trainer_for_jobset() -> None:
+    record = recorded(stated(trainer="install", ray="install"), False)
+    of = {release.name: record.waits_for(release) for release in record.all("Release")}
+    assert {f"Release {name}" for name in ("jobset", TRAINER.release, KUBERAY.release)} <= of["kueue"]
+    assert "Release jobset" in of[TRAINER.release]
+
+
+def test_a_tenant_gets_rights_a_quota_and_rules_for_the_kinds_of_the_stack() -> None:
+    record = recorded(stated(ray="install"))
+    role = str(record.all("Role")[0].inputs["rules"])
+    assert "rayjobs" in role
+    assert "trainjobs" not in role
+    (quota, *_) = record.all("ResourceQuota")
+    assert quota.inputs["spec"]["hard"]["count/rayclusters.ray.io"] == "200"
+    (policy, *_) = record.all("ValidatingAdmissionPolicy")
+    spec = policy.inputs["spec"]
+    resources = {name for rule in spec["matchConstraints"]["resourceRules"] for name in rule["resources"]}
+    assert {"rayjobs", "rayclusters"} <= resources
+    assert "trainjobs" not in resources
+    assert "system:serviceaccounts:kuberay-system" in str(spec["matchConditions"])
+    assert "system:serviceaccounts:kubeflow-system" not in str(spec)
+
+
+def test_an_object_is_exempt_only_as_the_child_of_one_that_kueue_held() -> None:
+    """KubeRay also creates RayClusters for RayServices, which no queue holds."""
+    (children,) = (entry["expression"] for entry in variables((), ["RayJob", "RayCluster"]) if "ofIts" in entry["name"])
+    assert '"RayCluster": {"accounts": "system:serviceaccounts:kuberay-system", "owner": "RayJob"}' in children
+    assert '"JobSet"' not in children
+
+
+def test_what_starts_pods_past_the_queue_is_in_no_list() -> None:
+    listed = {field for fields in FIELDS.values() for field in fields}
+    assert not listed & {
+        "clusterSelector",
+        "enableInTreeAutoscaling",
+        "autoscalerOptions",
+        "headService",
+        "enableIngress",
+    }
+
+
+@pytest.mark.parametrize("example", ["mixed-training-inference", "mixed-training-inference-autopilot"])
+def test_the_addon_is_turned_on_in_a_new_cluster(example: str) -> None:
+    config = configuration(f"examples/{example}.yaml")
+    config["gke-ai:queues"] = {**config["gke-ai:queues"], "ray": "addon"}
+    record = shared_record(config, True)
+    assert record.one("Cluster").inputs["addonsConfig"]["rayOperatorConfigs"] == [{"enabled": True}]
+    assert KUBERAY.release not in releases(record)
+    assert frameworks(record)[-2:] == NAMES[1:]
+
+
+def test_a_cluster_without_the_controllers_of_somebody_else_is_refused() -> None:
+    queues: Object = {"kueue": "existing", "jobset": "existing", "trainer": "existing", "ray": "existing"}
+    queues |= {"localQueues": [{"name": "team", "namespace": "llm", "clusterQueue": "research"}]}
+    expected = needs.of_cluster(load({"cluster": EXISTING, "queues": queues}, PROJECT, True))
+    assert expected.kueue is not None
+    assert {*NAMES} <= expected.kueue.frameworks.keys()
+    found = [str(refusal) for refusal in refusals(expected, Content(jobset=True, operators=["kubeflow-system"]))]
+    assert [text for text in found if "KubeRay" in text] == [
+        "gke-ai:queues.ray: the cluster has no KubeRay in the namespace kuberay-system that serves ray.io/v1, so "
+        "nothing of its kinds would start. Install it there first, or write install: then this stack installs it."
+    ]
+    assert not [text for text in found if "Trainer" in text]
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        (
+            "kubectl",
+            "kuberay-operator kuberay-operator --repo https://ray-project.github.io/kuberay-helm --version 1.6.2 ",
+        ),
+        ("argocd", "repoURL: https://ray-project.github.io/kuberay-helm\n"),
+        ("flux", "kind: HelmRepository\n"),
+        ("config-sync", "repo: https://ray-project.github.io/kuberay-helm\n"),
+    ],
+)
+def test_every_tool_finds_a_chart_in_a_repository_with_an_index(name: str, address: str) -> None:
+    rendered = tool(name, recorded(stated(trainer="install", ray="install"), False))
+    assert [text for _, text in files(rendered) if address in text]
+    stages = {item.kind: item.stage for item in rendered.content.objects}
+    assert stages["ClusterTrainingRuntime"] is Stage.WORKLOADS  # its kind comes with a chart

@@ -1,0 +1,339 @@
+"""Only here: the real Kubeflow Trainer and KubeRay start, evict and resume what a member of a tenant submits.
+
+Each kind is admitted by Kueue, evicted for a server, and ends. The real API server refuses what a tenant may not say.
+Simulated pods run nothing: a stub answers for the Ray head, and the tests end the pods that submit or train.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, Found, eventually, gone
+from tests.cluster.test_flex_start import finish
+from tests.cluster.test_tenants import (
+    ACCOUNT,
+    AUTOPILOT,
+    ELASTIC,
+    FOREIGN,
+    NO_QUEUE,
+    NOT_ITS_QUEUE,
+    OWNER,
+    PRIORITY_NOT_ITS,
+    RBAC,
+    VOLUME_KIND,
+    Answer,
+    Credential,
+    created,
+    deployment,
+    owned_by,
+    pod,
+    pods_of,
+    running,
+    spec,
+)
+from tests.further_kinds import GPU, SMALL, patch, pod_template, ray_cluster, ray_cluster_spec, ray_job, train_job
+
+Object = dict[str, Any]
+QUEUE = "queue-of-team-a"
+QUOTA = {"cpu": "40", "memory": "200Gi", "ephemeral-storage": "200Gi", "nvidia.com/gpu": "3"}
+SECTIONS: Object = {
+    "queues": {
+        "trainer": "install",
+        "ray": "install",
+        "flavors": [{"name": "gpus"}],
+        "clusterQueues": [{"name": "team-a", "flavors": [{"flavor": "gpus", "quota": QUOTA}]}],
+        "localQueues": [{"name": QUEUE, "namespace": "team-a", "clusterQueue": "team-a"}],
+        "priorityClasses": [{"name": "low", "value": 10}, {"name": "high", "value": 30}, {"name": "top", "value": 90}],
+    },
+    "tenants": [{"name": "team-a", "priorityClasses": ["low", "high"], "podSecurity": "baseline"}],
+    "serving": [],
+    "training": [],
+    "buckets": [],
+}
+JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Emulator]:
+    """A deployed tenant with both controllers. The last test destroys it."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def team_a(shared: Emulator) -> Credential:
+    """A member's client, once the quota of its namespace counts the new kinds."""
+    member = Credential(shared, "team-a")
+    for item in (train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE)):
+        tries = partial(member.create, item, try_only=True)
+        eventually(partial(taken, tries), f"the cluster takes a {item['kind']}", seconds=120)
+    return member
+
+
+def taken(create: Callable[[], Answer]) -> bool:
+    """Whether an object is accepted. A quota that does not count its kind yet refuses it, and nothing else may."""
+    answer = create()
+    assert answer.status == 201 or "status unknown for quota" in answer.message, answer.message
+    return answer.status == 201
+
+
+@pytest.fixture(scope="module")
+def ask(shared: Emulator, team_a: Credential) -> Callable[..., str]:
+    """Runs a command as the member, with only a kubeconfig."""
+    content = yaml.safe_load(Path(shared.kubeconfig()).read_text())
+    token = shared.kubectl("create", "token", "deployer", "-n", team_a.team).strip()
+    context = {"cluster": content["clusters"][0]["name"], "user": "member"}
+    content |= {"users": [{"name": "member", "user": {"token": token}}], "current-context": "ml"}
+    file = shared.state / "member-kubeconfig"
+    file.write_text(yaml.safe_dump({**content, "contexts": [{"name": "ml", "context": context}]}))
+
+    def run(verb: str, *words: str, fails: bool = False) -> str:
+        return shared.run("gke-ai", verb, *words, "--namespace", "team-a", "--kubeconfig", str(file), fails=fails)
+
+    return run
+
+
+def submit(ask: Callable[..., str], shared: Emulator, item: Object, *more: str, fails: bool = False) -> str:
+    """Submits a manifest as the member."""
+    file = shared.state / "manifest.yaml"
+    file.write_text(yaml.safe_dump(item))
+    return ask("submit", "--manifest", str(file), "--detach", *more, fails=fails)
+
+
+def test_both_controllers_are_installed_and_stay_as_they_are(shared: Emulator) -> None:
+    assert shared.planned() == {}
+    (runtime,) = shared.get("clustertrainingruntimes")
+    assert runtime["metadata"]["name"] == "torch-distributed"
+    (settings,) = shared.get("configmaps", "-n", "kueue-system", "--field-selector=metadata.name=kueue-manager-config")
+    for name in ("trainer.kubeflow.org/trainjob", "ray.io/rayjob", "ray.io/raycluster"):
+        assert f"- {name}\n" in settings["data"]["controller_manager_config.yaml"]
+
+
+RUNS = [
+    pytest.param(train_job("run", QUEUE, nodes=2), JOBSET, 2, "run-node-0", id="TrainJob"),
+    pytest.param(ray_job("run", QUEUE, ray_cluster_spec(2)), RAY, 4, "run", id="RayJob"),
+]
+
+
+@pytest.mark.parametrize(("item", "label", "pods", "ends"), RUNS)
+def test_a_run_is_evicted_for_a_server_and_resumes_and_completes(
+    item: Object, label: str, pods: int, ends: str, ask: Callable[..., str], shared: Emulator, team_a: Credential
+) -> None:
+    kind = item["kind"]
+
+    def own() -> str:
+        name = team_a.read(kind, "run").content.get("status", {}).get("rayClusterName", "-")
+        return f"{label}={'run' if label == JOBSET else name}"
+
+    submit(ask, shared, item)
+    uid = team_a.read(kind, "run").content["metadata"]["uid"]
+    eventually(lambda: running(team_a, own()), f"the {kind} runs", seconds=120)
+    eventually(lambda: f"{pods} of {pods} pods run" in ask("describe", "run"), "all pods run", seconds=60)
+    described = ask("describe", "run")
+    assert f"{kind} team-a/run: Started, 0 restarts" in described
+    assert "admitted on flavor gpus" in described
+    assert "team-a/run" in ask("runs")
+    assert f"{kind} team-a/run: Started, {pods} of {pods} pods run" in ask("logs", "run")
+    assert f"team-a/{kind.lower()}/run" in shared.make("status")
+
+    created(team_a.create(deployment(spec(priorityClassName="high"), QUEUE, "server")))
+    assert team_a.change("Deployment", "server/scale", {"spec": {"replicas": 3}}).status == 200
+    eventually(lambda: "evicted: preempted" in ask("describe", "run"), f"the {kind} is evicted", seconds=120)
+    eventually(lambda: len(pods_of(team_a, "app=server")) == 3 and running(team_a, "app=server"), "the server runs")
+    assert not [pod for pod in pods_of(team_a, own()) if pod["status"].get("phase") == "Running"]
+
+    assert team_a.delete("Deployment", "server").status == 200
+    eventually(lambda: running(team_a, own()), f"the same {kind} runs again", seconds=120)
+    assert team_a.read(kind, "run").content["metadata"]["uid"] == uid
+    eventually(lambda: f"{pods} of {pods} pods run" in ask("describe", "run"), "all pods run again", seconds=120)
+    finish(shared, ends, "team-a")
+    eventually(lambda: "Completed" in ask("describe", "run"), f"the {kind} completes", seconds=120)
+    assert "has ended (Completed)" in submit(ask, shared, item, fails=True)
+    last = own()
+    assert team_a.delete(kind, "run").status == 200
+    eventually(lambda: team_a.read(kind, "run").status == 404 and not pods_of(team_a, last), "it is gone", seconds=120)
+
+
+def test_a_canceled_raycluster_leaves_nothing(ask: Callable[..., str], shared: Emulator, team_a: Credential) -> None:
+    submit(ask, shared, ray_cluster("work", QUEUE))
+    eventually(lambda: len(pods_of(team_a, f"{RAY}=work")) == 2, "its head and its worker run", seconds=120)
+    eventually(lambda: "2 of 2 pods run" in ask("describe", "work"), "they run", seconds=60)
+    uid = team_a.read("RayCluster", "work").content["metadata"]["uid"]
+    owner = {**owned_by("RayCluster", "ray.io/v1", "work")[0], "uid": uid}
+    assert OWNER in team_a.create(pod(spec(gpus=None), None, ownerReferences=[owner])).message
+    assert "Canceled" in ask("cancel", "work")
+
+    def left() -> list[str]:
+        found = [*team_a.read("Pod").content["items"], *team_a.read("Service").content["items"]]
+        found += team_a.read("Workload").content["items"]
+        return [entry["metadata"]["name"] for entry in found if "work" in entry["metadata"]["name"]]
+
+    eventually(lambda: not left(), "nothing is left", seconds=60)
+
+
+def test_a_wrong_manifest_is_refused_by_submit(ask: Callable[..., str], shared: Emulator, team_a: Credential) -> None:
+    large = submit(ask, shared, train_job("large", QUEUE, nodes=4), fails=True)
+    assert "the run requests 4 of nvidia.com/gpu in all, and queue queue-of-team-a has 3" in large
+    forged = submit(ask, shared, ray_job("forged", QUEUE, ray_cluster_spec(priorityClassName="top")), fails=True)
+    assert "tenant team-a may not use priority class top" in forged
+    assert team_a.read("TrainJob", "large").status == 404
+
+
+# --- what a member is refused -----------------------------------------------------------------------------------------
+
+UNLISTED, FIXED = "which teams may not set", "is queued as it was created"
+HOST: Object = {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}
+
+
+def patched(metadata: Object | None = None, **pod_spec: Any) -> Object:
+    """A TrainJob with a patch of the pods of its runtime."""
+    return train_job("attack", QUEUE, runtimePatches=[patch(metadata=metadata, **pod_spec)])
+
+
+def with_cluster(**fields: Any) -> list[Object]:
+    """A RayCluster and a RayJob with more fields of their Ray cluster."""
+    cluster = {**ray_cluster_spec(), **fields}
+    return [ray_cluster("attack", QUEUE, cluster), ray_job("attack", QUEUE, cluster)]
+
+
+def with_head(**fields: Any) -> list[Object]:
+    return with_cluster(headGroupSpec={"rayStartParams": {}, "template": pod_template(SMALL), **fields})
+
+
+def with_pods(**pod_spec: Any) -> list[Object]:
+    cluster = ray_cluster_spec(**pod_spec)
+    return [ray_cluster("attack", QUEUE, cluster), ray_job("attack", QUEUE, cluster)]
+
+
+def with_workers(**fields: Any) -> list[Object]:
+    (workers,) = ray_cluster_spec()["workerGroupSpecs"]
+    return with_cluster(workerGroupSpecs=[{**workers, **fields}])
+
+
+def annotated(item: Object, **more: Any) -> Object:
+    return {**item, "metadata": {**item["metadata"], **more}}
+
+
+ATTACKS: list[tuple[str, Object, str]] = [
+    *((f"{item['kind']} without a queue", item, NO_QUEUE) for item in (train_job(queue=""), ray_job(queue=""))),
+    ("RayCluster without a queue", ray_cluster(queue=""), NO_QUEUE),
+    *(
+        (f"{item['kind']} in another's queue", item, NOT_ITS_QUEUE)
+        for item in (train_job(queue="other"), ray_job(queue="other"), ray_cluster(queue="other"))
+    ),
+    ("TrainJob on the host's files", patched(**HOST), VOLUME_KIND),
+    ("TrainJob as another account", patched(serviceAccountName="deployer"), ACCOUNT),
+    ("TrainJob with gates", patched(schedulingGates=[{"name": "x"}]), UNLISTED),
+    ("TrainJob with names of Kueue in its pods", patched(metadata={"annotations": ELASTIC}), FOREIGN),
+    (
+        "TrainJob with several patches",
+        train_job("attack", QUEUE, runtimePatches=[patch(), patch("example.com/another")]),
+        "has several patches",
+    ),
+    (
+        "TrainJob of a runtime of the namespace",
+        train_job("attack", QUEUE, runtimeRef={"name": "x", "kind": "TrainingRuntime"}),
+        "names a runtime of its namespace",
+    ),
+    *((f"{item['kind']} on the host's files", item, VOLUME_KIND) for item in with_pods(**HOST)),
+    *((f"{item['kind']} as another account", item, ACCOUNT) for item in with_pods(serviceAccountName="deployer")),
+    *((f"{item['kind']} of another's priority", item, PRIORITY_NOT_ITS) for item in with_pods(priorityClassName="top")),
+    *((f"{item['kind']} on a node", item, "sets nodeName") for item in with_pods(nodeName="x")),
+    *((f"{item['kind']} with an autoscaler", item, UNLISTED) for item in with_cluster(autoscalerOptions={})),
+    *(
+        (f"{item['kind']} with more workers than it states", item, "more workers than Kueue counts")
+        for item in with_workers(replicas=0, minReplicas=8, maxReplicas=8)
+    ),
+    *((f"{item['kind']} with a suspended group", item, UNLISTED) for item in with_workers(suspend=False)),
+    *((f"{item['kind']} with an Ingress", item, UNLISTED) for item in with_head(enableIngress=True)),
+    *(
+        (f"{item['kind']} with an address", item, "set serviceType to ClusterIP")
+        for item in with_head(serviceType="NodePort")
+    ),
+    *(
+        (f"{item['kind']} with names of Kueue", annotated(item, annotations=ELASTIC), FOREIGN)
+        for item in with_cluster()
+    ),
+    (
+        "RayJob with a submitter on the host",
+        ray_job("attack", QUEUE, submitterPodTemplate=pod_template(SMALL, **HOST)),
+        VOLUME_KIND,
+    ),
+    (
+        "RayJob that waits for its author",
+        ray_job("attack", QUEUE, submissionMode="InteractiveMode"),
+        "set submissionMode",
+    ),
+    ("RayJob with a deletion of its own", ray_job("attack", QUEUE, managedBy="ray.io/kuberay-operator"), UNLISTED),
+    (
+        "RayJob on a Ray cluster that exists",
+        {**ray_job("attack", QUEUE), "spec": {"entrypoint": "x", "clusterSelector": {"ray.io/cluster": "x"}}},
+        UNLISTED,
+    ),
+]
+
+
+@pytest.mark.parametrize(("attack", "refusal"), [pytest.param(item, text, id=name) for name, item, text in ATTACKS])
+def test_a_member_is_refused(attack: Object, refusal: str, team_a: Credential) -> None:
+    answer = team_a.create(attack)
+    assert answer.status == 403, answer.message
+    assert refusal in answer.message
+
+
+def test_a_member_has_no_kinds_that_start_pods_past_the_queue(team_a: Credential) -> None:
+    for kind, version in (("RayService", "ray.io/v1"), ("TrainingRuntime", "trainer.kubeflow.org/v1alpha1")):
+        item = {"apiVersion": version, "kind": kind, "metadata": {"name": "attack"}, "spec": {}}
+        assert RBAC in team_a.create(item).message
+
+
+def test_a_waiting_run_is_neither_started_nor_changed_by_its_author(team_a: Credential) -> None:
+    each = {**GPU, "nvidia.com/gpu": "9"}
+    items = [train_job("waits", QUEUE, each=each), ray_job("waits", QUEUE, ray_cluster_spec(each=each))]
+    items.append(ray_cluster("waits-too", QUEUE, ray_cluster_spec(each=each)))
+    for item in items:
+        created(team_a.create(item))
+        name = item["metadata"]["name"]
+        answer = team_a.change(item["kind"], name, {"spec": {"suspend": False}})
+        assert FIXED in answer.message or "only Kueue may start it" in answer.message
+        more = {"spec": {"trainer": {"numNodes": 2}}} if item["kind"] == "TrainJob" else {"spec": {"rayVersion": "9"}}
+        assert team_a.change(item["kind"], name, more).status in (403, 422)
+        assert team_a.change(item["kind"], name, {"metadata": {"labels": {"mine": "yes"}}}).status == 200
+        assert team_a.delete(item["kind"], name).status == 200
+
+
+def test_a_rayservice_of_somebody_with_more_rights_starts_no_pods_past_the_queue(
+    shared: Emulator, team_a: Credential
+) -> None:
+    service = {"serveConfigV2": "applications: []", "rayClusterConfig": ray_cluster_spec()}
+    item = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "svc"}, "spec": service}
+    file = shared.state / "service.json"
+    file.write_text(json.dumps(item))
+    shared.kubectl("create", "-n", "team-a", "-f", str(file))
+
+    def refused() -> bool:
+        log = "".join(path.read_text() for path in shared.state.glob("clusters/*/log/*kuberay-operator*"))
+        return "without a queue" in log
+
+    eventually(refused, "KubeRay is refused the Ray cluster", seconds=60)
+    assert team_a.read("RayCluster").content["items"] == []
+    shared.kubectl("delete", "rayservice", "svc", "-n", "team-a")
+
+
+# --- last of all ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stack_with_a_trainjob_and_a_raycluster_is_deleted(shared: Emulator, team_a: Credential) -> None:
+    created(team_a.create(train_job("last", QUEUE)))
+    created(team_a.create(ray_cluster("last", QUEUE)))
+    eventually(lambda: running(team_a, f"{RAY}=last"), "the Ray cluster runs", seconds=60)
+    shared.make("down")
+    gone(shared, Found(frozenset(), frozenset()))

@@ -1,0 +1,122 @@
+"""TrainJobs, RayJobs and RayClusters: their pods, their state as runs, and what submit says of their manifests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.pods import pod_sets, templates, wanted_pods
+from gke_ai.ops.runs import Run
+from gke_ai.ops.submit.manifest import problems_of, read_manifest, total_requests
+from gke_ai.terminal import Stop
+from tests.further_kinds import SMALL, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.pure.test_submit import PUBLISHED
+
+Object = dict[str, Any]
+NAME = "spec.rayClusterSpec.workerGroupSpecs"
+
+
+@pytest.mark.parametrize(
+    ("item", "counts", "gpus"),
+    [
+        (train_job(nodes=3), [3], 3),
+        (ray_cluster(cluster=ray_cluster_spec(2)), [1, 2], 2),
+        (ray_job(cluster=ray_cluster_spec(2)), [1, 2, 1], 2),
+        (ray_job(submissionMode="HTTPMode"), [1, 1], 1),
+    ],
+)
+def test_pods_are_counted_with_what_they_request(item: Object, counts: list[int], gpus: int) -> None:
+    assert [count for count, _ in pod_sets(item)] == counts
+    assert wanted_pods(item) == sum(counts)
+    assert len([*templates(item["kind"], item)]) == len(counts)
+    assert total_requests(item)["nvidia.com/gpu"] == gpus
+
+
+def test_a_group_without_replicas_has_no_pods_and_one_of_several_hosts_has_more() -> None:
+    cluster = ray_cluster_spec(2)
+    cluster["workerGroupSpecs"][0]["numOfHosts"] = 4
+    assert wanted_pods(ray_cluster(cluster=cluster)) == 9
+    del cluster["workerGroupSpecs"][0]["replicas"]
+    assert wanted_pods(ray_cluster(cluster=cluster)) == 1
+
+
+@pytest.mark.parametrize(
+    ("item", "status", "state"),
+    [
+        (train_job(suspend=True), {}, "Suspended"),
+        (train_job(), {"conditions": [{"type": "Complete", "status": "True"}]}, "Completed"),
+        (ray_job(), {"jobDeploymentStatus": "Running", "jobStatus": "SUCCEEDED"}, "Started"),
+        (ray_job(), {"jobDeploymentStatus": "Complete"}, "Completed"),
+        (ray_job(), {"jobDeploymentStatus": "ValidationFailed"}, "Failed"),
+        (ray_cluster(), {"state": "ready"}, "Started"),
+    ],
+)
+def test_the_state_of_a_run(item: Object, status: Object, state: str) -> None:
+    assert Run("mine", "team-a", item["kind"], item={**item, "status": status}).state == state
+
+
+def test_pods_of_a_rayjob_are_those_of_its_ray_cluster_and_the_one_that_submits_it() -> None:
+    run = Run("mine", "a", "RayJob", item={**ray_job(), "status": {"rayClusterName": "mine-x1"}})
+    labels: list[Object] = [{"ray.io/cluster": "mine-x1"}, {"batch.kubernetes.io/job-name": "mine"}, {}]
+    pods = [{"metadata": {"namespace": "a", "labels": one}, "status": {"phase": "Running"}} for one in labels]
+    assert [run.owns(pod) for pod in pods] == [True, True, False]
+    assert Run("mine", "a", "TrainJob").selector == "jobset.sigs.k8s.io/jobset-name=mine"
+
+
+@pytest.mark.parametrize(
+    ("workload", "owner", "name"),
+    [
+        ("trainjob-my-run-f8af2", {"kind": "Job", "name": "my-run-node-0"}, "team-a/trainjob/my-run"),
+        ("rayjob-run-0f74e", {"kind": "RayCluster", "name": "run-jtz5w"}, "team-a/rayjob/run"),
+        ("", {"kind": "RayCluster", "name": "work"}, "team-a/raycluster/work"),
+        ("jobset-run-0f74e", {"kind": "Job", "name": "run-node-0"}, "team-a/job/run-node-0"),
+    ],
+)
+def test_a_pod_has_the_name_of_the_run_that_kueue_queued(workload: str, owner: Object, name: str) -> None:
+    metadata: Object = {"namespace": "team-a", "name": "x", "ownerReferences": [{**owner, "controller": True}]}
+    metadata["annotations"] = {"kueue.x-k8s.io/workload": workload} if workload else {}
+    assert WorkloadName.of_pod({"metadata": metadata}) == name
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (train_job(each={"cpu": "2"}), "container node requests no memory"),
+        (train_job(queue=""), "has no kueue.x-k8s.io/queue-name"),
+        (train_job(nodes=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
+        (ray_job(cluster=ray_cluster_spec(3)), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
+        (ray_cluster(cluster=ray_cluster_spec(priorityClassName="high")), "may not use priority class high"),
+        (train_job(), "the stack has no Kubeflow Trainer, so nothing would start a TrainJob"),
+        (ray_job(), "the stack has no KubeRay, so nothing would start a RayJob"),
+    ],
+)
+def test_a_manifest_is_checked_by_the_same_rules_as_a_job(item: Object, problem: str) -> None:
+    assert [text for text in problems_of(Path("run.yaml"), item, PUBLISHED) if problem in text]
+
+
+def test_a_manifest_of_a_stack_with_its_controller_has_no_problem() -> None:
+    queue = {**PUBLISHED.sections["queues"]["clusterQueues"][0]}
+    queue["flavors"] = [{"flavor": "l4", "quota": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "2"}}]
+    queues = {**PUBLISHED.sections["queues"], "clusterQueues": [queue], "trainer": "install", "ray": "install"}
+    published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues})
+    for item in (train_job(), ray_job(), ray_cluster(cluster=ray_cluster_spec(each=SMALL))):
+        assert [*problems_of(Path("run.yaml"), item, published)] == []
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (train_job(nodes="two"), r"spec.trainer.numNodes is no number"),
+        (ray_job(cluster=ray_cluster_spec("two")), rf"{NAME}\[0\].replicas is no number"),
+    ],
+)
+def test_a_count_that_is_no_number_is_refused(item: Object, problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(item))
+    with pytest.raises(Stop, match=problem):
+        read_manifest(file)
