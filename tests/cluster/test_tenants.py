@@ -1090,14 +1090,15 @@ def test_local_code_comes_with_a_run_and_goes_with_it(
     eventually(lambda: team_b.read("ConfigMap", path).status == 404, "the code is deleted with its run")
 
 
-# Fails at its first start, so that JobSet creates its pod again, and completes at its second one.
+# Fails at its first start, once its log is read, so that JobSet creates its pod again. Completes at its second one.
 RESTARTED = """
 import pathlib, sys, time
 file = pathlib.Path("started")
 again = file.exists()
 file.touch()
 print("start", 2 if again else 1, flush=True)
-time.sleep(1)
+while not pathlib.Path("read").exists():
+    time.sleep(0.1)
 sys.exit(0 if again else 1)
 """
 
@@ -1111,7 +1112,10 @@ def test_logs_are_followed_over_restarts_until_the_run_ends(
     ask([word.replace("first", "restarted") for word in command])
     follow = ("gke-ai", "logs", "restarted", "--namespace", "team-a", "--follow", "--kubeconfig", str(kubeconfig))
     process = shared.start(*follow)
-    output = process.communicate(timeout=120)[0]
+    assert process.stdout
+    first = process.stdout.readline()
+    (tmp_path / "read").touch()
+    output = first + process.communicate(timeout=120)[0]
     assert process.returncode == 0, output
     starts = re.findall(r"^(restarted-\w+-worker-0-0-\w+): start (\d)$", output, re.M)
     assert [number for _, number in starts] == ["1", "2"], output
