@@ -294,7 +294,7 @@ def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
         "gke_ai/settings/model/capacity.py",
         "components/pools/node_pool.py",
         "gke_ai/registered/pools.py",
-        "emulator/gcp_plugin/cluster_records.py",
+        "emulator/gcp_plugin/rules.py",
     }
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "capacity": {"mode": "preemptible"}}
     pools = result_of(DEPLOY, copy, ["NodePool", {"cluster": CLUSTER, "gpuPools": [pool]}])
