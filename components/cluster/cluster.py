@@ -7,6 +7,7 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.disks import boot_disk_type
 from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
 from gke_ai.catalog.identities import DEFAULT_ACCOUNT, account_email
+from gke_ai.catalog.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.workload_identity import pool_name
 from gke_ai.catalog.zones import is_zone, region_of
 from gke_ai.components.base import Component
@@ -27,6 +28,7 @@ from gke_ai.components.cluster.control_plane import wait_for_control_plane
 from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
+from gke_ai.components.identity import project_number
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.settings.model import Cluster, SystemPool
 
@@ -125,6 +127,7 @@ class GkeCluster(Component):
         bucket_volumes: bool = False,
         gateway_api: bool = False,
         ray_operator: bool = False,
+        rdma: bool = False,
         registry_reader: bool = False,
     ) -> None:
         """Create the cluster, or look up the existing one.
@@ -141,6 +144,7 @@ class GkeCluster(Component):
             bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
             gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
             ray_operator: Run GKE's Ray operator. It stays on if you omit this later.
+            rdma: Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2.
             registry_reader: Let the created node account pull images from the project's own Artifact Registry.
         """
         super().__init__(name, opts)
@@ -155,6 +159,7 @@ class GkeCluster(Component):
             bucket_volumes,
             gateway_api,
             ray_operator,
+            rdma,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
@@ -205,6 +210,7 @@ class GkeCluster(Component):
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
+        self.network_grant = self._grant_networks() if rdma else None
 
         async def kubeconfig_after_wait(values: list[str]) -> str:
             # Every machine trusts the certificate of the DNS name. The address has one of the cluster's own CA.
@@ -309,6 +315,17 @@ class GkeCluster(Component):
         if not autopilot:
             self._create_system_pool(cluster.system_pool, resource, cluster, project)
         return resource
+
+    def _grant_networks(self) -> pulumi.Resource:
+        """Lets GKE's service agent create networks. Other clusters of the project may need it too, so it stays."""
+        number = project_number(self._project, "The grant to GKE's service agent needs", self)
+        return gcp.projects.IAMMember(
+            "gke-networks",
+            project=self._project,
+            role=AGENT_ROLE,
+            member=self.cluster_name.apply(lambda _: agent(number)),  # a cluster's project has the agent
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=True),
+        )
 
     def _autopilot_nodes(self) -> gcp.container.ClusterClusterAutoscalingArgsDict:
         """The service account of the nodes that Autopilot creates."""

@@ -14,6 +14,7 @@ from gke_ai.catalog.cluster_updates import (
     update,
 )
 from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
+from gke_ai.catalog.rdma import DATAPATH, SINCE, suffices
 from gke_ai.components.base import look_up
 from gke_ai.settings.model import Cluster
 
@@ -30,6 +31,7 @@ class ClusterFeatures:
     bucket_volumes: bool
     gateway_api: bool
     ray_operator: bool
+    rdma: bool = False
 
 
 def look_up_cluster(
@@ -68,6 +70,18 @@ def look_up_cluster(
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not have GKE's Ray operator. RayJobs would never start. Set ray: install in "
             f"gke-ai:queues, or run: {enable_ray(*where)}"
+        )
+    if features.rdma and existing.datapath_provider != DATAPATH:
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not have Dataplane V2, which the RDMA network of gke-ai:gpuPools needs, and "
+            "only a new cluster can get it. Nodes of the pool would have no NICs for it. Use another cluster, or set "
+            "acceptSlowNetwork: true for the runs over several nodes"
+        )
+    if features.rdma and not suffices(existing.master_version):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} has GKE {existing.master_version}, and the RDMA network of gke-ai:gpuPools needs "
+            f"{SINCE}. GKE would refuse the pool. Run: gcloud container clusters upgrade {cluster.name} --master "
+            f"--location {cluster.location} --project {project}"
         )
     if features.managed_prometheus and not collects(existing):
         raise pulumi.RunError(

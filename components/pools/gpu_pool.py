@@ -8,6 +8,7 @@ import pulumi_gcp as gcp
 
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import GPU_TAINT
+from gke_ai.catalog.rdma import PROFILE
 from gke_ai.components.cluster.cluster import NODE_SCOPES
 from gke_ai.components.pools.draining import drain_old_pool
 from gke_ai.components.pools.node_pool import NodePoolComponent, Place, capacity
@@ -23,11 +24,11 @@ class GpuNodePool(NodePoolComponent):
 
     Flex-start, queued or not, implies autoscaling from zero, no reservation, and no auto-repair.
 
-    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, placement, account)
-    creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the old pool
-    under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget always
-    keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted run
-    restarts, as after any loss of a node; so does a server with one replica. Pods select the pool by its label
+    With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, placement, network,
+    account) creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the
+    old pool under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget
+    always keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted
+    run restarts, as after any loss of a node; so does a server with one replica. Pods select the pool by its label
     `gke-ai/pool=NAME`, which both pools have: if the pool is autoscaled, the autoscaler may add nodes to the old pool
     for evicted pods, and the program drains those too. If the drain fails, both pools stay. Run `up` again, or return
     to the old settings with one difference, such as a boot disk larger by one GB: the old pool still has its name.
@@ -92,6 +93,7 @@ class GpuNodePool(NodePoolComponent):
                 **secondary_boot_disk(args),
             },
             placement={"type": "COMPACT"} if args.compact_placement else None,
+            network_profile=PROFILE if args.nics else None,
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
@@ -114,7 +116,8 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
         **capacity(spec),
     }
     placement = {"placement": "COMPACT"} if spec.compact_placement else {}
-    stated = {key: value for key, value in nodes.items() if value is not None} | placement
+    network = {"network": PROFILE} if spec.nics else {}
+    stated = {key: value for key, value in nodes.items() if value is not None} | placement | network
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 
 

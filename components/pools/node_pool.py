@@ -46,6 +46,7 @@ class NodePoolComponent(Component):
         accelerators: gcp.container.NodePoolNodeConfigArgsDict | None = None,
         autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
         placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
+        network_profile: str | None = None,
         replace_on_changes: Sequence[str] = (),
     ) -> gcp.container.NodePool:
         """The pool as a child of this component.
@@ -55,6 +56,7 @@ class NodePoolComponent(Component):
             accelerators: Node settings of the accelerators. Default: none.
             autoscaling: Limits of the autoscaler, if the pool grows. Default: those of the whole pool.
             placement: Placement policy of the nodes. Default: none.
+            network_profile: Accelerator network profile of the nodes. Default: none.
             replace_on_changes: Inputs whose change replaces the pool although the provider plans an update.
         """
         node_pool = gcp.container.NodePool(
@@ -68,7 +70,10 @@ class NodePoolComponent(Component):
             initial_node_count=first_size(spec, place.zones_of(spec)) if spec.grows else None,
             autoscaling=(autoscaling or whole_pool(spec)) if spec.grows else None,
             # Always set, also when off: the provider keeps the current value of omitted fields.
-            network_config={"enable_private_nodes": place.private_nodes},
+            network_config={
+                "enable_private_nodes": place.private_nodes,
+                **({"accelerator_network_profile": network_profile} if network_profile else {}),
+            },
             node_config={
                 "machine_type": spec.node_machine_type,
                 "disk_size_gb": spec.disk_size_gb,

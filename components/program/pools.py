@@ -59,7 +59,8 @@ def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster:
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
     streaming = apis.enabled(CONTAINER_FILE_SYSTEM) if pool.image_streaming else []
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
-    opts = ResourceOptions(depends_on=[*([cluster.node_account] if cluster.node_account else []), *streaming])
+    grants = [grant for grant in (cluster.node_account, cluster.network_grant if pool.nics else None) if grant]
+    opts = ResourceOptions(depends_on=[*grants, *streaming])
     shared: OfEveryPool = {
         "project": project,
         "cluster": cluster.cluster_name,

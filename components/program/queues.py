@@ -120,6 +120,7 @@ def create_namespace(
             for queue in stack.queues.local_queues
             if queue.namespace == name and queue.mode == "create"
         ],
+        claims_nics=name in stack.rdma_namespaces,
     )
 
 

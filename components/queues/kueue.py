@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.operators import KUBERAY, TRAINER
+from gke_ai.catalog.rdma import RESOURCE
 from gke_ai.catalog.topology import HOSTNAME, LEVELS, TOPOLOGY
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
@@ -47,7 +48,8 @@ class KueueStack(Component):
 
     A flavor whose nodes are created by queued provisioning also gets an admission check: Kueue requests all nodes of a
     workload at once, and starts it when they exist. For a flavor with `topology`, Kueue chooses each pod's node by the
-    levels of the network, which are created first. Kueue then accepts no change of the flavor's labels.
+    levels of the network, which are created first. Kueue then accepts no change of the flavor's labels. If a queue has
+    quota for NICs of an RDMA network, Kueue counts the claims for them.
 
     Use `depends_on` for the pool that Kueue's manager runs on, not for GPU pools. Let namespaces depend on this
     component, so Pulumi deletes them while Kueue still runs. Uninstalling the chart deletes Kueue's CRDs, and with them
@@ -146,7 +148,10 @@ class KueueStack(Component):
         if install:
             version = kueue_version or KUEUE_VERSION
             kinds = [*(TRAINER.kinds if trainer else ()), *(KUBERAY.kinds if ray else ())]
-            manager = manager_configuration(namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds)
+            nics = any(RESOURCE in quota.quota for queue in cluster_queues for quota in queue.flavors)
+            manager = manager_configuration(
+                namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds, nics=nics
+            )
             values = chart_values(version, manager_replicas, manager)
             release = self._release(version, values, controllers, kubeconfig)
             ready: list[pulumi.Resource] = [release]

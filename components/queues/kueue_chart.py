@@ -10,6 +10,7 @@ import yaml
 from gke_ai.catalog.kueue import FRAMEWORKS, NO_LIMIT, limits_by_default
 from gke_ai.catalog.namespaces import KUEUE
 from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS
+from gke_ai.catalog.rdma import DEVICE_CLASS, RESOURCE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
 
 # One manager leads and all answer webhooks, so at least one must always run.
@@ -66,6 +67,8 @@ def manager_configuration(
     pods_ready_timeout_seconds: int,
     version: str = KUEUE_VERSION,
     further_kinds: Sequence[str] = (),
+    *,
+    nics: bool = False,
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
     frameworks = [*FRAMEWORKS.values(), *(FRAMEWORKS_OF_OPERATORS[kind] for kind in further_kinds)]
@@ -96,4 +99,9 @@ def manager_configuration(
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
         "integrations": {"frameworks": frameworks},
         **wait_for_pods_ready(pods_ready_timeout_seconds, version),
+        # https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/#DeviceClassMapping
+        **({"resources": {"deviceClassMappings": [MAPPING]}} if nics else {}),
     }
+
+
+MAPPING = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}

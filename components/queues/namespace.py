@@ -9,6 +9,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
+from gke_ai.catalog.rdma import DEVICE_API, TEMPLATE, claim_template
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
 from gke_ai.components.base import Component, look_up
@@ -85,6 +86,7 @@ class WorkloadNamespace(Component):
         api_key: pulumi.Input[str] | None = None,
         service_accounts: Sequence[str] = (),
         local_queues: Sequence[NamespaceQueue] = (),
+        claims_nics: bool = False,
     ) -> None:
         """Create the namespace.
 
@@ -98,6 +100,7 @@ class WorkloadNamespace(Component):
             api_key: API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it.
             service_accounts: Service accounts to create. `default` always exists.
             local_queues: Local queues to create.
+            claims_nics: Create the template by which pods claim the NICs of an RDMA network.
         """
         super().__init__(name, opts)
         sources = sum(source is not None and source != "" for source in (token, token_from))
@@ -150,6 +153,17 @@ class WorkloadNamespace(Component):
                 metadata={"name": queue.name, "namespace": namespace},
                 spec={"clusterQueue": queue.cluster_queue},
                 opts=pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue),
+            )
+
+        if claims_nics:
+            template = claim_template(namespace)
+            k8s.apiextensions.CustomResource(
+                f"{namespace}/{TEMPLATE}-claims",
+                api_version=DEVICE_API,
+                kind=template["kind"],
+                metadata=template["metadata"],
+                spec=template["spec"],
+                opts=inside,
             )
 
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.peers import api_server
@@ -83,7 +84,8 @@ class Tenant(Component):
     Their workloads run as `service_account`, which has no rights in Kubernetes and mounts no token.
 
     The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
-    priority classes, buckets and service accounts of others; and ways to bypass these rules. See
+    priority classes, buckets and service accounts of others; claims of devices, except the NICs of an RDMA network that
+    its queues count; and ways to bypass these rules. See
     `gke_ai.components.queues.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue
     stops counting a pod when it begins to end; the policy bounds the time that it takes, and the quota the accelerators
     that all pods of the namespace have.
@@ -154,7 +156,15 @@ class Tenant(Component):
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             policy_name(namespace),
             metadata={"name": policy_name(namespace)},
-            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds),
+            spec=policy_spec(
+                tenant,
+                local_queues,
+                accounts_of_pods,
+                pickers,
+                grace_seconds,
+                further_kinds,
+                claims_nics=bool((accelerators or {}).get(RESOURCE)),
+            ),
             opts=inside,
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
@@ -243,7 +253,11 @@ def quota_of(further_kinds: Sequence[str]) -> dict[str, str]:
 
 def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
     """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
-    return {f"requests.{resource}": str(ACCELERATORS * amount) for resource, amount in accelerators.items()}
+    total = {resource: ACCELERATORS * amount for resource, amount in accelerators.items()}
+    nics = total.pop(RESOURCE, 0)
+    # NICs are no resource of a container: Kubernetes counts them by the claims.
+    claims = {OF_CLASS: str(nics), CLAIMS: str(nics // NICS_PER_POD)} if nics else {}
+    return {**{f"requests.{resource}": str(amount) for resource, amount in total.items()}, **claims}
 
 
 def policy_spec(
@@ -253,6 +267,7 @@ def policy_spec(
     pickers: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
     further_kinds: Sequence[str] = (),
+    claims_nics: bool = False,
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
@@ -269,6 +284,7 @@ def policy_spec(
         grace_seconds=grace_seconds,
         host_paths=tenant.pod_security == "privileged",
         further_kinds=further_kinds,
+        claim_templates=[TEMPLATE] if claims_nics else [],
     )
     match_conditions: Any = conditions(further_kinds)
     names: Any = variables(pickers, further_kinds)

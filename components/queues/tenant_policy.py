@@ -38,12 +38,18 @@ KINDS = [
     ("batch", "v1", "jobs", WRITES),
     ("apps", "v1", "deployments", WRITES),
     ("jobset.x-k8s.io", "v1alpha2", "jobsets", WRITES),
+    # Kubernetes would give a pod a claim that someone else wrote for it. The scheduler updates claims, and nobody can
+    # change their spec.
+    ("resource.k8s.io", "*", "resourceclaims", ["CREATE"]),
+    ("resource.k8s.io", "*", "resourceclaimtemplates", [*WRITES, "DELETE"]),
 ]
 FURTHER_KINDS = {
     kind: (operator.group, operator.api.partition("/")[2], resource, WRITES)
     for operator in OPERATORS.values()
     for kind, resource in operator.kinds.items()
 }
+# Kinds without pods.
+_WITHOUT_PODS = ["Secret", "Service", "ConfigMap", "ResourceClaim", "ResourceClaimTemplate"]
 
 # Controllers have their own service accounts: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles
 CONTROLLERS = [*(f"system:serviceaccounts:{namespace}" for namespace in ("kube-system", KUEUE, JOBSET)), "system:nodes"]
@@ -199,6 +205,7 @@ def variables(pickers: Sequence[str] = (), further_kinds: Sequence[str] = ()) ->
         "pickers": json.dumps(list(pickers)),
         "picker_label": PICKER_LABEL,
         "job_controller": JOB_CONTROLLER,
+        "without_pods": json.dumps(_WITHOUT_PODS),
         "jobset_controller": JOBSET_CONTROLLER,
         "of_queueing": json.dumps(OF_QUEUEING),
         "labels": json.dumps({**LABELS, **dict.fromkeys(FURTHER_KINDS, _LABELS)}),
@@ -227,6 +234,7 @@ def validations(
     grace_seconds: int = GRACE_SECONDS,
     host_paths: bool = False,
     further_kinds: Sequence[str] = (),
+    claim_templates: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """The rules, each with the message of a refusal."""
     volumes = [*VOLUMES, *(["hostPath"] if host_paths else [])]
@@ -258,6 +266,13 @@ def validations(
         "picker_label": PICKER_LABEL,
         "default_grace_seconds": str(_DEFAULT_GRACE_SECONDS),
         "grace_seconds": str(grace_seconds),
+        "without_pods": json.dumps(_WITHOUT_PODS),
+        "gpu": NVIDIA_GPU,
+        "claim_templates": json.dumps(list(claim_templates)),
+        "remedy_of_claims": f"claim only {' or '.join(claim_templates)} by resourceClaimTemplateName, once in each pod "
+        f"with {NVIDIA_GPU}"
+        if claim_templates
+        else "request them in resources, and remove resourceClaims",
         "secrets": json.dumps(SECRETS),
         "choice_of_secrets": choice(SECRETS),
     }

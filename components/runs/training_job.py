@@ -57,6 +57,7 @@ class TrainingJob(RunComponent):
         *,
         node_selector: Mapping[str, str] | None = None,
         queued_seconds: int | None = None,
+        claims_nics: bool = False,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
     ) -> None:
@@ -66,6 +67,7 @@ class TrainingJob(RunComponent):
             node_selector: Labels of the nodes to run on.
             queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
                 nodes.
+            claims_nics: Each pod claims the NICs of its node by the template `rdma` of the namespace.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
         """
@@ -75,7 +77,7 @@ class TrainingJob(RunComponent):
         if kubeconfig is not None:
             binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
-        place = Place(node_selector or {}, queued_seconds)
+        place = Place(node_selector or {}, queued_seconds, claims_nics=claims_nics)
         resource = self.create_jobset(training_job.jobset(run, place), created)
 
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])

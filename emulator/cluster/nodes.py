@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from emulator.cluster import blocks
+from emulator.cluster import blocks, devices
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR_COUNT,
@@ -91,6 +91,7 @@ def fingerprint(pool: PoolRecord) -> str:
     """
     fields = [pool.machine_type, pool.gpu, pool.gpus, pool.driver, pool.capacity, pool.disk_gb, pool.topology]
     fields += ["compact"] if pool.compact and pool.topology is None else []
+    fields += [pool.network_profile] if pool.network_profile else []
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:8]
 
 
@@ -117,7 +118,7 @@ def new_nodes(cluster: ClusterRecord, pool: PoolRecord, present: Iterable[Object
         zone = min(pool.zones, key=lambda candidate: (spread[candidate], candidate))
         spread[zone] += 1
         node = node_object(cluster, pool.shape(zone), new_name(cluster.name, pool), pool.taints)
-        node["metadata"]["labels"] |= blocks.first_free(pool, zone, hosts)
+        node["metadata"]["labels"] |= blocks.first_free(pool, zone, hosts) | devices.labels(pool)
         hosts.add(label(node, blocks.HOST))
         result.append(node)
     return result

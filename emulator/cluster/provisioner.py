@@ -19,6 +19,7 @@ import httpx
 from emulator import capacity, delay
 from emulator.cluster import nodes, planner, requests
 from emulator.cluster.api import MERGE_PATCH, Refused, View, answer
+from emulator.cluster.devices import Devices
 from emulator.cluster.folder import Folder
 from emulator.cluster.records import PoolRecord, read_pools
 from gke_ai.emulation import LEAVING, UPGRADED
@@ -52,6 +53,7 @@ class Provisioner:
         self._idle_since: dict[str, float] = {}
         self._lost_since: dict[str, float] = {}
         self._began = datetime.now(UTC)
+        self._devices = Devices(api)
 
     async def run(self, changed: asyncio.Event) -> None:
         """Reconciles at every change, and once a second because nodes become idle with time."""
@@ -74,6 +76,7 @@ class Provisioner:
 
     async def _reconcile(self) -> None:
         cluster, pools, out = self._folder.record, read_pools(self._folder.pools), capacity.unavailable()
+        await self._devices.publish(pools, list(self._nodes.objects.values()))
         for request in list(self._views.requests.objects.values()):
             if requests.is_queued(request):
                 await self._serve(request, pools, out)

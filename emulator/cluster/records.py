@@ -53,7 +53,8 @@ class PoolRecord:
     `taints` are the pool's own (`{"key", "value", "effect"}`), in addition to GKE's. `topology` is that of a TPU slice;
     for a single-host slice it follows from the machine. `compute_class` is the class that GKE created the pool for.
     `upgrade` are the pool's upgrade settings (`gke_ai.catalog.upgrades.flat`). `compact` is whether its nodes are
-    placed close together, and `block` the block of a reservation that they are in.
+    placed close together, and `block` the block of a reservation that they are in. `network_profile` is its accelerator
+    network profile.
     """
 
     name: str
@@ -75,6 +76,7 @@ class PoolRecord:
     upgrade: dict[str, str] = field(default_factory=dict)
     compact: bool = False
     block: str = ""
+    network_profile: str = ""
 
     @property
     def autoscaled(self) -> bool:

@@ -95,6 +95,7 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
         upgrade=flat(body.get("upgradeSettings", {})),
         compact=body.get("placementPolicy", {}).get("type") == "COMPACT",
         block=_reserved_block(config),
+        network_profile=body.get("networkConfig", {}).get("acceleratorNetworkProfile", ""),
     )
 
 

@@ -295,6 +295,9 @@ class NodePool(Resource):
 
     def _may_have(self, cluster: Record, inputs: Properties) -> None:
         """https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels"""
+        profile = value_at(inputs, "networkConfig.acceleratorNetworkProfile")
+        if profile and not rules.has_networks(cluster.inputs):
+            raise Refused(bad_request("Accelerator network profile requires a cluster with Dataplane V2."))
         channel = (cluster.inputs.get("releaseChannel") or {"channel": "REGULAR"})["channel"]
         if channel != "UNSPECIFIED" and (inputs.get("management") or {}).get("autoUpgrade") is False:
             raise Refused(bad_request(f"Auto_upgrade must be true when release_channel {channel} is set."))

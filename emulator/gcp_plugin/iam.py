@@ -14,6 +14,7 @@ from emulator.gcp_plugin.resource import Properties, Resource, match
 from emulator.gcp_plugin.store import Record, Store, project_number
 from emulator.plugin import Refused
 from gke_ai.catalog.identities import is_account_id
+from gke_ai.catalog.rdma import agent
 
 SERVICE_ACCOUNT = "gcp:serviceaccount/account:Account"
 SERVICE_ACCOUNT_IAM_MEMBER = "gcp:serviceaccount/iAMMember:IAMMember"
@@ -160,7 +161,13 @@ class _Member(Resource):
         member = record.inputs["member"]
         require_identity_pool(self.store, member)
         account = _EMAIL.fullmatch(member.removeprefix("serviceAccount:"))
-        if account and self.store.get(f"projects/{account['project']}/serviceAccounts/{account[0]}") is None:
+        # Google creates its agent in a project.
+        is_agent = member == agent(project_number(record.project))
+        if (
+            account
+            and not is_agent
+            and self.store.get(f"projects/{account['project']}/serviceAccounts/{account[0]}") is None
+        ):
             raise Refused(f"googleapi: Error 400: Service account {account[0]} does not exist., badRequest")
 
     def outputs(self, record: Record) -> Properties:

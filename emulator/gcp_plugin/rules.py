@@ -21,6 +21,7 @@ from gke_ai.catalog.addresses import MAX_AUTHORIZED_NETWORKS
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
 from gke_ai.catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
+from gke_ai.catalog.rdma import DATAPATH, NICS, PROFILE, PROFILE_FAMILIES
 from gke_ai.catalog.topology import can_be_compact
 from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from gke_ai.catalog.workload_identity import pool_name
@@ -119,6 +120,7 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
         pool_zones = body.get("locations") or list(zones.node_zones(location))
         yield from _tpus(inputs, body, pool_zones)
         yield from _compact(body, pool_zones)
+        yield from _network_profile(body, pool_zones)
     if config.get("flexStart"):
         yield from _flex_start(body)
     elif value_at(body, "queuedProvisioning.enabled"):
@@ -205,6 +207,30 @@ def _compact(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
     elif not can_be_compact(name, capacity_of(body)):
         text = f"Compact placement is not supported for {name} with this capacity"
         yield "placementPolicy.type", bad_request(text)
+
+
+def _network_profile(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
+    """An accelerator network profile. The texts are not Google's, which are unknown.
+
+    https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/main.tf
+    """
+    network, path = body.get("networkConfig", {}), "networkConfig.acceleratorNetworkProfile"
+    profile, name = network.get("acceleratorNetworkProfile"), body.get("config", {}).get("machineType", DEFAULT_MACHINE)
+    if not profile:
+        return
+    if profile != PROFILE:
+        yield path, bad_request(f'Accelerator network profile "{profile}" does not exist')
+    elif name not in NICS and machine(name).family not in PROFILE_FAMILIES:
+        yield path, bad_request(f"Accelerator network profile is not supported for {name}")
+    elif len(pool_zones) > 1:
+        yield path, bad_request(f"An accelerator network profile needs one zone, not {', '.join(pool_zones)}")
+    elif network.get("additionalNodeNetworkConfigs"):
+        yield path, bad_request("Accelerator network profile and additional node networks can't be used together")
+
+
+def has_networks(cluster: Values) -> bool:
+    """Whether a cluster with these inputs supports accelerator network profiles."""
+    return bool(cluster.get("enableAutopilot")) or cluster.get("datapathProvider") == DATAPATH
 
 
 def capacity_of(body: Values) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import blocks, fit, nodes, planner
+from emulator.cluster import blocks, devices, fit, nodes, planner
 from emulator.cluster.records import ClusterRecord, PoolRecord
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.nodes import (
@@ -25,6 +25,7 @@ from gke_ai.catalog.nodes import (
     ZONE,
 )
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.rdma import DRIVER_LABEL
 from gke_ai.catalog.tpus import GOOGLE_TPU
 
 Object = dict[str, Any]
@@ -93,6 +94,20 @@ def test_nodes_of_a_reservation_fill_blocks_and_those_of_one_block_or_a_compact_
     assert len({nodes.label(node, blocks.HOST) for node in one}) == 10
     subblocks = Counter(nodes.label(node, blocks.SUBBLOCK) for node in nodes_of(COMPACT, 10))
     assert subblocks == {"b200-b1-1": 4, "b200-b1-2": 4, "b200-b1-3": 2}
+
+
+def test_nodes_with_a_network_profile_publish_eight_nics_with_rdma_and_one_without() -> None:
+    labeled = replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"})
+    (node,) = nodes_of(labeled, 1)
+    node["metadata"]["uid"] = "u"
+    (plain,) = nodes_of(COMPACT, 1)
+    assert (devices.has_driver(node), devices.has_driver(plain)) == (True, False)
+    published = devices.resource_slice(node)
+    attributes = [device["attributes"] for device in published["spec"]["devices"]]
+    assert Counter(item["dra.net/rdma"]["bool"] for item in attributes) == {True: 8, False: 1}
+    assert {item["gce.dra.net/block"]["string"] for item in attributes} == {nodes.label(node, blocks.BLOCK)}
+    assert published["spec"]["pool"]["name"] == f"{node['metadata']['name']}-dra.net"
+    assert published["metadata"]["ownerReferences"][0]["kind"] == "Node"
 
 
 def test_a_new_node_takes_the_place_of_a_lost_one() -> None:

@@ -37,6 +37,7 @@ class Place:
     chips_per_host: int = 0
     only_pools: Sequence[str] = ()
     pool_of_slice: Sequence[str] = ()
+    claims_nics: bool = False
 
 
 def service_of(run: FineTune | TpuBatch) -> str:

@@ -18,6 +18,7 @@ def place_of(placed: Placed[Run]) -> Place:
         chips_per_host=0 if on_gpus else placed.slice.chips_per_host,
         only_pools=() if on_gpus else placed.only_pools,
         pool_of_slice=placed.pool_of_slice,
+        claims_nics=placed.claims_nics,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.catalog import checkpoints, fuse
+from gke_ai.catalog import checkpoints, fuse, rdma
 from gke_ai.manifests.job import (
     Object,
     Place,
@@ -44,7 +44,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "backoffLimit": 0,
         "template": {
             "metadata": {"labels": run.labels, "annotations": {**fuse_annotations(run), **topology_annotations(run)}},
-            "spec": {**pod(run), **nodes},
+            "spec": {**pod(run, place.claims_nics), **nodes},
         },
     }
     spec = {
@@ -58,7 +58,9 @@ def jobset(run: TrainingRun, place: Place) -> Object:
 
 def nodes_of(place: Place) -> Object:
     """The fields of a pod's spec that say where it runs."""
-    return {"nodeSelector": dict(place.node_selector), "tolerations": queued_tolerations(place.queued_seconds)}
+    network = {rdma.PROFILE_LABEL: rdma.PROFILE} if place.claims_nics else {}
+    selector = {**place.node_selector, **network}
+    return {"nodeSelector": selector, "tolerations": queued_tolerations(place.queued_seconds)}
 
 
 def pod_failures(run: TrainingRun) -> dict[str, Any]:
@@ -70,17 +72,19 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
     return policy
 
 
-def pod(run: TrainingRun) -> dict[str, Any]:
+def pod(run: TrainingRun, claims_nics: bool = False) -> dict[str, Any]:
     """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
-    volumes = buckets(run)
+    volumes = [*buckets(run), *([PLUGIN] if claims_nics else [])]
+    requested = resources(run, run.gpus_per_pod)
+    network = rdma.VARIABLES if claims_nics else {}
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": run.image,
         "ports": [{"containerPort": run.rendezvous_port}],
-        "resources": resources(run, run.gpus_per_pod),
+        "resources": {**requested, **({"claims": [{"name": rdma.TEMPLATE}]} if claims_nics else {})},
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
-            *environment(run, {**rendezvous(run), **checkpoint_variables(run)}, ["HF_TOKEN"]),
+            *environment(run, {**rendezvous(run), **checkpoint_variables(run), **network}, ["HF_TOKEN"]),
         ],
         "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
     }
@@ -91,7 +95,29 @@ def pod(run: TrainingRun) -> dict[str, Any]:
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
         **priority_and_account(run),
+        **(rdma_network() if claims_nics else {}),
     }
+
+
+# The plug-in of NCCL, which an init container installs, as a volume and its mount.
+PLUGIN: tuple[Object, Object] = (
+    {"name": "nccl-plugin", "emptyDir": {}},
+    {"name": "nccl-plugin", "mountPath": rdma.PLUGIN_PATH},
+)
+
+
+def rdma_network() -> Object:
+    """The fields of a pod's spec that claim the NICs of its node, and install the plug-in that uses them."""
+    volume, _ = PLUGIN
+    install = {
+        "name": volume["name"],
+        "image": rdma.PLUGIN_IMAGE,
+        "command": ["/bin/sh", "-c", rdma.INSTALL],
+        "resources": {"requests": dict(rdma.PLUGIN_REQUESTS), "limits": dict(rdma.PLUGIN_REQUESTS)},
+        "volumeMounts": [{"name": volume["name"], "mountPath": f"/target{rdma.PLUGIN_PATH}"}],
+    }
+    claim = {"name": rdma.TEMPLATE, "resourceClaimTemplateName": rdma.TEMPLATE}
+    return {"initContainers": [install], "resourceClaims": [claim]}
 
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Cluster, ComputeClass, Flavor, Pool, PriorityClass, Run, Section, Tenant, Unresolved
@@ -66,7 +67,7 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
     used = {queue.cluster_queue for queue in local}
     own = [queue for queue in stack.cluster_queues if queue.section.name in used]
     flavors = {quota.section.flavor for queue in own for quota in queue.quotas}
-    pools = [{**_listed(pool, Pool), "zones": list(pool.zones_in(stack.cluster))} for pool in stack.pools]
+    pools = [_pool(pool, stack.cluster) for pool in stack.pools]
     gpu_pools = len(stack.settings.gpu_pools)
     sections = {
         "cluster": _listed(stack.cluster, Cluster),
@@ -106,6 +107,12 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
 def _listed(section: Section, kind: type[Section]) -> dict[str, Any]:
     """The listed keys of a section that are set."""
     return section.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(KEYS[kind]))
+
+
+def _pool(pool: Pool, cluster: Cluster) -> dict[str, Any]:
+    """A pool with its zones, and whether it has an RDMA network: runs of others decide that too."""
+    network = {"rdma": bool(pool.nics)} if pool.node_machine_type in NICS else {}
+    return {**_listed(pool, Pool), "zones": list(pool.zones_in(cluster)), **network}
 
 
 def _flavor(flavor: ResourceFlavor) -> dict[str, Any]:

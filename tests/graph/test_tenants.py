@@ -77,7 +77,7 @@ def test_accelerators_are_under_one_of_the_queues(build: Build) -> None:
 def test_a_tenant_without_grants_gets_none(build: Build) -> None:
     record = build(Tenant, {"name": "team-a"})
     expressions = [check["expression"] for check in checks(record)]
-    assert sum("in []" in expression for expression in expressions) == 1  # buckets
+    assert sum("in []" in expression for expression in expressions) == 2  # buckets, templates of claims
     assert sum('in [""]' in expression for expression in expressions) == 2  # without a queue, without a priority class
     assert "because it has none" in "".join(check["message"] for check in checks(record))
 
@@ -90,7 +90,9 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     operations = {rule["resources"][0]: set(rule["operations"]) for rule in constraints["resourceRules"]}
     # Deletions pass, but for the grace period of pods, and of what the stack publishes.
-    assert operations.pop("pods") == operations.pop("configmaps") == {"CREATE", "UPDATE", "DELETE"}
+    deletions = [operations.pop(kind) for kind in ("pods", "configmaps", "resourceclaimtemplates")]
+    assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 3
+    assert operations.pop("resourceclaims") == {"CREATE"}  # the scheduler updates them
     assert all(others == {"CREATE", "UPDATE"} for others in operations.values())
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
     assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}

@@ -10,6 +10,7 @@ from typing import Any
 from gke_ai import settings
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.rdma import RESOURCE as NICS_RESOURCE
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -110,9 +111,9 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> M
     run = placed.section
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
-    requests = {
-        name: format_quantity(name, Fraction(amount)) for name, amount in placed.queued_request.items() if amount
-    }
+    # NICs are claims, of which a rehearsal has none, and a run has as many GPUs.
+    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name != NICS_RESOURCE}
+    requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
     pod_set = {"name": "main", "count": placed.pods_at_once, "template": {"spec": pod}}

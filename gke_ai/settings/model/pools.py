@@ -19,6 +19,7 @@ from gke_ai.catalog.nodes import (
     POOL,
     NodeShape,
 )
+from gke_ai.catalog.rdma import DRIVER_LABEL, NICS
 from gke_ai.catalog.topology import has_labels
 from gke_ai.catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from gke_ai.catalog.zones import node_zones
@@ -126,6 +127,11 @@ class Pool(Section):
         return False
 
     @property
+    def nics(self) -> int:
+        """NICs of a node for the RDMA network between nodes; 0 without such a network."""
+        return 0
+
+    @property
     def node_labels(self) -> dict[str, str]:
         """Node labels that the pool sets, without GKE's own.
 
@@ -216,6 +222,9 @@ class GpuPool(Pool):
     compact_placement: bool = False
     """Place the nodes close together, in one zone, by a compact placement policy. A reservation needs none: its
     machines are where it has them. A change replaces the pool."""
+    rdma: bool | None = Field(default=None, examples=[True])
+    """Give the nodes of A3 Ultra or A4 an RDMA network between them. A change replaces the pool. Default: `true` if a
+    run of the stack over several nodes uses the pool."""
     create_before_delete: bool = False
     """Create the replacement pool before deleting the old one. The name gets a hash suffix; you pay for both
     meanwhile."""
@@ -260,6 +269,14 @@ class GpuPool(Pool):
     @property
     def preloads_images(self) -> bool:
         return self.secondary_boot_disk is not None
+
+    @property
+    def nics(self) -> int:
+        return NICS.get(self.machine_type, 0) if self.rdma else 0
+
+    @property
+    def node_labels(self) -> dict[str, str]:
+        return {**super().node_labels, **({DRIVER_LABEL: "true"} if self.nics else {})}
 
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus

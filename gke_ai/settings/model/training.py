@@ -66,8 +66,7 @@ class GpuRun(GpuWorkload):
     topology: Topology | None = Field(default=None, examples=[{"required": "block"}])
     """How close to each other Kueue places the pods, on flavors with topology. Default: anywhere."""
     accept_slow_network: bool = False
-    """Run on several nodes over the default network, although the GPUs need a faster one, which this program does not
-    set up yet."""
+    """Run on several nodes over the default network, although the GPUs need a faster one."""
 
     @property
     def placement(self) -> Topology | None:

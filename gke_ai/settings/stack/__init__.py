@@ -40,7 +40,7 @@ from gke_ai.settings.stack.buckets import BucketGrants, granted
 from gke_ai.settings.stack.gateway import Routed, routes_of
 from gke_ai.settings.stack.internet import external_hosts
 from gke_ai.settings.stack.model_cache import Download, downloads_of
-from gke_ai.settings.stack.pools import NodePool
+from gke_ai.settings.stack.pools import NodePool, with_networks
 from gke_ai.settings.stack.queues import (
     BUILT_IN_PRIORITIES,
     Queue,
@@ -83,8 +83,8 @@ class ResolvedStack:
 
     @cached_property
     def pools(self) -> list[Pool]:
-        """Sections of all node pools: GPU pools, then TPU pools."""
-        return self.settings.pools
+        """Sections of all node pools: GPU pools, then TPU pools, with the RDMA network that runs need."""
+        return with_networks(self.settings.pools, self.training_jobs, self.settings.compute_classes)
 
     @cached_property
     def node_pools(self) -> list[NodePool]:
@@ -343,6 +343,14 @@ class ResolvedStack:
         submitted = {local_queue.namespace for local_queue in self.queues.local_queues}
         own = {run.namespace for run in self.runs} | {tenant.name for tenant in self.settings.tenants}
         return [namespace for namespace in self.namespaces if namespace in own | submitted]
+
+    @cached_property
+    def rdma_namespaces(self) -> list[str]:
+        """Namespaces whose pods may claim NICs of the RDMA network."""
+        used = {placed.section.namespace for placed in self.placed if placed.claims_nics}
+        counted = {queue.section.name for queue in self.cluster_queues if queue.has_nics}
+        used |= {queue.namespace for queue in self.queues.local_queues if queue.cluster_queue in counted}
+        return [namespace for namespace in self.namespaces if namespace in used]
 
     @cached_property
     def granted_buckets(self) -> list[BucketGrants]:

@@ -48,7 +48,8 @@ def apis(stack: ResolvedStack) -> list[str]:
 def makes_accounts(stack: ResolvedStack) -> bool:
     """Whether the stack creates Google service accounts, or grants them roles on the project."""
     account = stack.cluster.node_service_account
-    return bool(stack.settings.autoscaling) or (account is not None and "@" not in account)
+    granted = bool(stack.settings.autoscaling) or any(pool.nics for pool in stack.pools)
+    return granted or (account is not None and "@" not in account)
 
 
 def uses_workload_identity(stack: ResolvedStack) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 from gke_ai.catalog.nodes import NodeShape
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.rdma import NICS
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import Pool
+from gke_ai.settings.model import ComputeClass, GpuPool, Pool, TrainingRun
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,20 @@ class NodePool:
     def room(self) -> Mapping[str, Fraction]:
         """Resources of a node for pods of workloads, measured or computed, by resource."""
         return {resource: parse_quantity(text) for resource, text in self.measured.room(self.shape).items()}
+
+
+def with_networks(pools: list[Pool], runs: Sequence[TrainingRun], classes: Sequence[ComputeClass]) -> list[Pool]:
+    """The pools, with an RDMA network where a run over several nodes uses them and their section does not decide it."""
+    used = {
+        pool.name
+        for run in runs
+        if not run.accept_slow_network
+        for pool in run.nodes_among(pools, classes).pools
+        if run.pods * run.gpus_per_pod > NICS.get(pool.node_machine_type, math.inf)
+    }
+    return [
+        pool.model_copy(update={"rdma": True})
+        if isinstance(pool, GpuPool) and pool.rdma is None and pool.name in used
+        else pool
+        for pool in pools
+    ]

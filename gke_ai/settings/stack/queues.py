@@ -10,6 +10,7 @@ from functools import cached_property
 from gke_ai.catalog import quota as quotas
 from gke_ai.catalog.nodes import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.rdma import RESOURCE
 from gke_ai.catalog.topology import is_supported
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.calibration import Calibration
@@ -61,6 +62,8 @@ class Quota:
     flavor: ResourceFlavor | None
     """None if the flavor does not exist."""
     measured: Calibration
+    counts_nics: bool = False
+    """Whether a flavor of the cluster queue has NICs, so that Kueue needs quota for them in each."""
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -68,7 +71,9 @@ class Quota:
         if not isinstance(self.section.quota, str):
             return dict(self.section.quota)
         pools = self.flavor.pools if self.flavor else ()
-        return quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
+        derived = quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
+        nics = sum(pool.section.nics * pool.max_nodes for pool in pools)
+        return {**derived, RESOURCE: str(nics)} if derived and self.counts_nics else derived
 
     @cached_property
     def amounts(self) -> Mapping[str, Fraction]:
@@ -89,6 +94,11 @@ class Queue:
     section: ClusterQueue
     quotas: tuple[Quota, ...]
     of_cohort: tuple[Quota, ...]
+
+    @property
+    def has_nics(self) -> bool:
+        """Whether the queue has quota for NICs of an RDMA network."""
+        return any(quota.amounts.get(RESOURCE) for quota in self.quotas)
 
     def lenders(self, quota: Quota) -> list[Quota]:
         """Quotas for the same flavor in the other queues of the cohort."""
@@ -146,10 +156,12 @@ def labels_all(pools: tuple[NodePool, ...]) -> bool:
 def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibration) -> list[Queue]:
     """The cluster queues with their quotas."""
     by_name = {flavor.section.name: flavor for flavor in flavors}
-    own = [
-        (queue, tuple(Quota(quota, by_name.get(quota.flavor), measured) for quota in queue.flavors))
-        for queue in queues.cluster_queues
-    ]
+    own = []
+    for queue in queues.cluster_queues:
+        used = [by_name.get(quota.flavor) for quota in queue.flavors]
+        nics = any(pool.section.nics for flavor in used if flavor for pool in flavor.pools)
+        pairs = zip(queue.flavors, used, strict=True)
+        own.append((queue, tuple(Quota(quota, flavor, measured, nics) for quota, flavor in pairs)))
     return [
         Queue(
             queue,

@@ -12,8 +12,9 @@ from gke_ai.catalog import fuse
 from gke_ai.catalog.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.rdma import NICS_PER_POD, RESOURCE
 from gke_ai.catalog.tpus import Slice
-from gke_ai.settings.model import GpuWorkload, Nodes, Server, TpuWorkload, Workload
+from gke_ai.settings.model import GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
 from gke_ai.settings.stack.pools import NodePool
 from gke_ai.settings.stack.queues import Queue
 
@@ -144,10 +145,19 @@ class Placed(Generic[AnyWorkload]):
         return request
 
     @property
+    def claims_nics(self) -> bool:
+        """Whether each pod claims the NICs of its node: those of a run over several nodes with an RDMA network."""
+        run, nics = self.section, [pool.section.nics for pool in self.pools]
+        if not isinstance(run, TrainingRun) or run.accept_slow_network or not nics:
+            return False
+        return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
+
+    @property
     def queued_request(self) -> Mapping[str, Fraction]:
         """Requests of one pod that Kueue counts.
 
         Kueue sees the pods of a server after the driver's webhook has added the sidecar, and of a Job only the
         template: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
         """
-        return self.node_request if self.section.queue_counts_sidecar else self.pod_request
+        request = self.node_request if self.section.queue_counts_sidecar else self.pod_request
+        return {**request, RESOURCE: Fraction(NICS_PER_POD)} if self.claims_nics else request

@@ -1,0 +1,123 @@
+"""Devices of nodes with an accelerator network profile: what GKE's managed DRANET publishes, and the classes it brings.
+
+The attributes are those that GKE's autoscaler predicts for a new node:
+pkg/cloudprovider/gke/dynamicresources/network.go of https://github.com/GoogleCloudPlatform/cluster-autoscaler. No
+network is simulated: the scheduler allocates the devices, and nothing configures them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import httpx
+
+from emulator.cluster.api import APPLY_PATCH, GKE, answer
+from emulator.cluster.records import PoolRecord
+from gke_ai.catalog.rdma import (
+    DEVICE_API,
+    DEVICE_CLASS,
+    DRIVER,
+    DRIVER_LABEL,
+    MTU,
+    NICS,
+    PLAIN_CLASS,
+    PROFILE_LABEL,
+)
+from gke_ai.catalog.topology import LEVELS
+
+Object = dict[str, Any]
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_GOOGLE, _MELLANOX = "Google, Inc.", "Mellanox Technologies"
+
+
+def labels(pool: PoolRecord) -> dict[str, str]:
+    """The label that GKE sets on nodes of a pool with a profile."""
+    return {PROFILE_LABEL: pool.network_profile} if pool.network_profile else {}
+
+
+class Devices:
+    """Publishes the devices of nodes. The slices of a deleted node are garbage, which Kubernetes collects."""
+
+    def __init__(self, api: httpx.AsyncClient) -> None:
+        self._api = api
+        self._published: set[str] = set()
+
+    async def publish(self, pools: Iterable[PoolRecord], nodes: Iterable[Object]) -> None:
+        """Publishes what is missing: classes for the first pool with a profile, and a slice for each of its nodes."""
+        classes = device_classes() if any(pool.network_profile for pool in pools) else []
+        for item in (*classes, *(resource_slice(node) for node in nodes if has_driver(node))):
+            owner = item["metadata"].get("ownerReferences", [{}])[0]
+            identity = f"{item['kind']} {item['metadata']['name']} {owner.get('uid')}"
+            if identity not in self._published:
+                path = f"/apis/{DEVICE_API}/{item['kind'].lower()}{'es' if item['kind'].endswith('s') else 's'}"
+                path = f"{path}/{item['metadata']['name']}"
+                answer(await self._api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
+                self._published.add(identity)
+
+
+def has_driver(node: Object) -> bool:
+    """Whether the driver of GKE runs on a node, and the node has NICs for it."""
+    known = node["metadata"].get("labels", {})
+    return known.get(DRIVER_LABEL) == "true" and PROFILE_LABEL in known and known.get(_INSTANCE_TYPE) in NICS
+
+
+def device_classes() -> list[Object]:
+    """The classes of GKE: NICs with RDMA, and others."""
+    expressions = {
+        name: f'device.driver == "{DRIVER}" && {of_rdma}device.attributes["{DRIVER}"].rdma'
+        for name, of_rdma in ((DEVICE_CLASS, ""), (PLAIN_CLASS, "!"))
+    }
+    return [
+        {
+            "apiVersion": DEVICE_API,
+            "kind": "DeviceClass",
+            "metadata": {"name": name},
+            "spec": {"selectors": [{"cel": {"expression": expression}}]},
+        }
+        for name, expression in expressions.items()
+    ]
+
+
+def resource_slice(node: Object) -> Object:
+    """The devices of a node, which owns their slice."""
+    metadata = node["metadata"]
+    name = f"{metadata['name']}-{DRIVER}"
+    owner = {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+    return {
+        "apiVersion": DEVICE_API,
+        "kind": "ResourceSlice",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": metadata["name"],
+            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(_devices(metadata["labels"])),
+        },
+    }
+
+
+def _devices(of_node: dict[str, str]) -> Iterator[Object]:
+    """A NIC without RDMA, and the others with it."""
+    block, sub_block, host = ({"string": of_node.get(label, "")} for label in LEVELS.values())
+    networks = [
+        "additional-network-default-0",
+        *(f"additional-network-rdma-{n}" for n in range(NICS[of_node[_INSTANCE_TYPE]])),
+    ]
+    for number, network in enumerate(networks):
+        rdma = number > 0
+        yield {
+            "name": f"dra-net-device-{number}",
+            "attributes": {
+                f"{DRIVER}/ifName": {"string": f"gpu{number - 1}rdma0" if rdma else "eth1"},
+                f"{DRIVER}/pciVendor": {"string": _MELLANOX if rdma else _GOOGLE},
+                f"{DRIVER}/mtu": {"int": MTU},
+                f"{DRIVER}/rdma": {"bool": rdma},
+                f"{DRIVER}/ebpf": {"bool": not rdma},
+                f"gce.{DRIVER}/block": block,
+                f"gce.{DRIVER}/subBlock": sub_block,
+                f"gce.{DRIVER}/host": host,
+                f"gce.{DRIVER}/networkName": {"string": network},
+                "resource.kubernetes.io/pcieRoot": {"string": ""},
+            },
+        }

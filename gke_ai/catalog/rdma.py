@@ -1,0 +1,95 @@
+"""RDMA between the nodes of A3 Ultra and A4, by GKE's managed DRANET: NICs, classes, labels, versions and the plug-in.
+
+A NIC is a device of Dynamic Resource Allocation, and belongs to one pod at a time. Sources:
+- pools, versions, class, label of a pod: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
+- NICs and their attributes: pkg/cloudprovider/gke/machinetypes/dranet.go and dynamicresources/network.go of
+  https://github.com/GoogleCloudPlatform/cluster-autoscaler at d92d8954
+- plug-in of NCCL: https://github.com/GoogleCloudPlatform/container-engine-accelerators/tree/master/gpudirect-rdma
+- count by Kueue: pkg/dra/claims.go of https://github.com/kubernetes-sigs/kueue/tree/v0.19.1 (refuses `allocationMode:
+  All`, Google's own example)
+
+Never run on Google Cloud.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from gke_ai.catalog.machines import MACHINES
+
+FABRIC = "GPUDirect-RDMA"
+# One NIC for each GPU, besides the NICs of the node's own network.
+NICS: Mapping[str, int] = MappingProxyType(
+    {machine.name: machine.gpus for machine in MACHINES.values() if machine.fabric == FABRIC}
+)
+NICS_PER_POD = 8
+MTU = 8896
+PROFILE = "auto"
+# https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/main.tf
+PROFILE_FAMILIES = ("a3", "a4", "a4x", "ct6e", "tpu7x")
+# The pool sets the first label, and GKE the second one. A pod selects the second.
+DRIVER_LABEL = "cloud.google.com/gke-networking-dra-driver"
+PROFILE_LABEL = "gke.networks.io/accelerator-network-profile"
+DRIVER = "dra.net"
+SINCE = "1.34.1-gke.1829001"
+DATAPATH = "ADVANCED_DATAPATH"
+
+# GKE brings these classes.
+DEVICE_CLASS, PLAIN_CLASS = "mrdma.google.com", "netdev.google.com"
+DEVICE_API = "resource.k8s.io/v1"
+# The template of claims in a namespace, and the claim in a pod.
+TEMPLATE = "rdma"
+# The resource by which Kueue counts NICs, and those by which the API server does:
+# https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-on-object-count
+RESOURCE = f"{DEVICE_CLASS}/nics"
+OF_CLASS = f"{DEVICE_CLASS}.deviceclass.resource.k8s.io/devices"
+CLAIMS = "count/resourceclaims.resource.k8s.io"
+
+# GKE's service agent creates the networks of the profile.
+AGENT_ROLE = "roles/compute.networkAdmin"
+
+# An init container installs the plug-in in each pod, as in Google's recipes. A DaemonSet would install it on the node,
+# of which a team's pods may mount nothing: https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
+# https://github.com/AI-Hypercomputer/gpu-recipes/blob/main/src/helm-charts/a3ultra/jobset/templates/workload-job.yaml
+PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.0"
+PLUGIN_PATH = "/usr/local/gib"
+INSTALL = f"set -e; /scripts/container_entry.sh install --install-nccl; cp -R /var/lib/gib/. /target{PLUGIN_PATH}"
+# The device plug-in of GKE mounts the driver's libraries at /usr/local/nvidia.
+VARIABLES: Mapping[str, str] = MappingProxyType(
+    {"NCCL_NET": "gIB", "LD_LIBRARY_PATH": f"{PLUGIN_PATH}/lib64:/usr/local/nvidia/lib64"}
+)
+
+
+# Both are copies of the files of an image: no figures are published.
+PLUGIN_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "150m", "memory": "1Gi"})
+
+
+def agent(project_number: str) -> str:
+    """Returns the IAM member of GKE's service agent in a project.
+
+    https://cloud.google.com/iam/docs/service-agents
+    """
+    return f"serviceAccount:service-{project_number}@container-engine-robot.iam.gserviceaccount.com"
+
+
+def suffices(version: str) -> bool:
+    """Whether a version of GKE has the driver in Standard clusters."""
+    return _parts(version) >= _parts(SINCE)
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def claim_template(namespace: str) -> dict[str, Any]:
+    """Returns the template of claims in a namespace: all NICs of a machine, by their number."""
+    exactly = {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": NICS_PER_POD}
+    return {
+        "apiVersion": DEVICE_API,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": TEMPLATE, "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},
+    }

@@ -1,0 +1,163 @@
+"""RDMA between nodes: what a run over several nodes of A4 makes of its pool, its queue, its namespace and its pods."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+
+from gke_ai.catalog.rdma import (
+    AGENT_ROLE,
+    CLAIMS,
+    DEVICE_CLASS,
+    DRIVER_LABEL,
+    OF_CLASS,
+    PLUGIN_PATH,
+    PROFILE_LABEL,
+    RESOURCE,
+    SINCE,
+    TEMPLATE,
+    suffices,
+)
+from gke_ai.settings.published import place
+from gke_ai.settings.reading import PREFIX
+from tests.graph.test_published import published
+from tests.mistakes import base
+from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
+
+Object = dict[str, Any]
+
+
+def stack_of(**changes: Any) -> Object:
+    """A stack with a run of two A4 nodes."""
+    values = copy.deepcopy(base("rdma", "good"))
+    values["gpuPools"][0] |= changes
+    return {f"{PREFIX}{key}": value for key, value in values.items()}
+
+
+def pod_of(record: Record) -> Object:
+    """The spec of the pods of the run."""
+    (job,) = record.one("JobSet").inputs["spec"]["replicatedJobs"]
+    spec: Object = job["template"]["spec"]["template"]["spec"]
+    return spec
+
+
+def with_tenant() -> Object:
+    values = stack_of()
+    values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
+    return values
+
+
+def test_the_pool_of_the_run_has_the_network_and_waits_for_the_grant() -> None:
+    record = shared_record(stack_of())
+    pool = record.one("NodePool", "b200")
+    assert pool.inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
+    assert pool.inputs["nodeConfig"]["labels"][DRIVER_LABEL] == "true"
+    grant = record.one("IAMMember", "gke-networks")
+    assert grant.inputs["role"] == AGENT_ROLE
+    assert grant.inputs["member"].endswith("@container-engine-robot.iam.gserviceaccount.com")
+    assert "IAMMember gke-networks" in record.waits_for(pool)
+    assert record.one("Cluster").inputs["datapathProvider"] == "ADVANCED_DATAPATH"
+
+
+@pytest.mark.parametrize(("pods", "expected"), [(1, False), (2, True)])
+def test_only_a_run_over_several_nodes_needs_the_network(pods: int, expected: bool) -> None:
+    values = stack_of()
+    values[f"{PREFIX}training"][0] |= {"pods": pods, "topology": None}
+    stack = load_stack(values)
+    assert (stack.pools[0].nics > 0, stack.placed[0].claims_nics) == (expected, expected)
+    assert stack.rdma_namespaces == (["llm"] if expected else [])
+
+
+def test_a_key_keeps_the_network_without_a_run() -> None:
+    values = stack_of(rdma=True)
+    values[f"{PREFIX}training"] = []
+    assert load_stack(values).pools[0].nics == 8
+
+
+def test_pods_claim_the_nics_of_a_node_and_install_the_plugin() -> None:
+    record = shared_record(stack_of())
+    pod = pod_of(record)
+    assert pod["resourceClaims"] == [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
+    assert pod["nodeSelector"][PROFILE_LABEL] == "auto"
+    (container,), (install,) = pod["containers"], pod["initContainers"]
+    assert container["resources"]["claims"] == [{"name": TEMPLATE}]
+    variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert variables["NCCL_NET"] == "gIB"
+    assert PLUGIN_PATH in variables["LD_LIBRARY_PATH"]
+    assert {mount["name"] for mount in install["volumeMounts"]} < {mount["name"] for mount in container["volumeMounts"]}
+    template = record.one("ResourceClaimTemplate")
+    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 8}
+
+
+def test_without_the_network_nothing_of_it_is_registered() -> None:
+    values = stack_of()
+    values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
+    record = shared_record(values)
+    assert record.all("ResourceClaimTemplate") == record.all("IAMMember") == []
+    assert "resourceClaims" not in pod_of(record)
+    assert "acceleratorNetworkProfile" not in record.one("NodePool", "b200").inputs["networkConfig"]
+    assert "mrdma" not in str(record.one("ClusterQueue").inputs)
+
+
+def test_kueue_counts_nics_with_derived_quota() -> None:
+    record = shared_record(stack_of())
+    (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
+    (flavor,) = group["flavors"]
+    assert {item["name"]: item["nominalQuota"] for item in flavor["resources"]}[RESOURCE] == "64"
+    values = record.one("Release", "kueue").inputs["values"]
+    manager = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    mapping = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}
+    assert manager["resources"] == {"deviceClassMappings": [mapping]}
+
+
+def test_a_tenant_has_a_quota_of_claims() -> None:
+    hard = shared_record(with_tenant()).one("ResourceQuota").inputs["spec"]["hard"]
+    assert (hard[OF_CLASS], hard[CLAIMS]) == ("128", "16")
+    assert f"requests.{RESOURCE}" not in hard
+
+
+def test_a_member_places_a_run_on_the_published_network() -> None:
+    values = with_tenant()
+    run = values[f"{PREFIX}training"][0]
+    placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
+    assert (placed and placed.claims_nics, problems) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(SINCE, True), ("1.34.1-gke.1829000", False), ("1.33.9-gke.9999999", False), ("1.36.1-gke.1027000", True)],
+)
+def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
+    assert suffices(version) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({}, "does not have Dataplane V2.*acceptSlowNetwork: true"),
+        ({"datapathProvider": "LEGACY_DATAPATH"}, "does not have Dataplane V2"),
+        (
+            {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke.1000000"},
+            f"has GKE 1.33.4-gke.1000000.*needs {SINCE}.*clusters upgrade",
+        ),
+    ],
+)
+def test_an_existing_cluster_that_can_not_have_the_network_is_refused(
+    answer: Object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = stack_of()
+    values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    call = Cloud.call
+
+    def answered(cloud: Cloud, args: Any) -> Any:
+        content, problems = call(cloud, args)
+        return {**content, **(answer if args.token == "gcp:container/getCluster:getCluster" else {})}, problems
+
+    monkeypatch.setattr(Cloud, "call", answered)
+    with pytest.raises(pulumi.RunError, match=message):
+        run_program(values, True, monkeypatch)

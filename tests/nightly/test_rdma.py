@@ -1,0 +1,214 @@
+"""Only here: the real scheduler gives a run the NICs of two A4 nodes, Kueue counts them, and attacks are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
+from gke_ai.catalog.rdma import claim_template as template_of
+from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.settings import load
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually, settled
+from tests.mistakes import PROJECT, base
+
+Object = dict[str, Any]
+RUN: Object = {
+    "kind": "job",
+    "name": "first",
+    "namespace": "llm",
+    "image": "example.com/train:1",
+    "queue": "lq",
+    "priorityClass": "low",
+    "pool": "b200",
+    "pods": 2,
+    "gpusPerPod": NICS_PER_POD,
+    "resources": {"cpu": 8, "memory": "32Gi"},
+    "tokenSecret": None,
+}
+
+
+def values(runs: list[Object]) -> Object:
+    """A pool of two A4 nodes for a tenant."""
+    good = base("topology")
+    pool = {**good["gpuPools"][0], "nodesPerZone": 2}
+    return {
+        "cluster": {**good["cluster"], "vpc": {}},
+        "gpuPools": [pool],
+        "queues": good["queues"],
+        "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
+        "training": runs,
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Emulator]:
+    """A run that has all NICs of the pool. The tests below use it in order."""
+    with fresh() as emulator:
+        content = {f"gke-ai:{key}": value for key, value in values([RUN]).items()}
+        file = emulator.state / "rdma.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+        emulator.make("up", Path(file))
+        yield emulator
+
+
+def create(emulator: Emulator, item: Object, *options: str) -> None:
+    """Create an object."""
+    file = emulator.state / "item.json"
+    file.write_text(json.dumps(item))
+    emulator.kubectl("create", "-f", str(file), *options)
+
+
+def refused(emulator: Emulator, item: Object) -> str:
+    """The refusal of an object by someone with all rights to pods and claims in the tenant's namespace."""
+    with pytest.raises((AssertionError, subprocess.CalledProcessError)) as refusal:
+        create(emulator, item, "--as=developer", "--dry-run=server")
+    return f"{refusal.value} {getattr(refusal.value, 'stderr', '')}"
+
+
+def running(emulator: Emulator, name: str, namespace: str = "llm") -> list[Object]:
+    """The pods whose names begin so that run on nodes."""
+    pods = emulator.get("pods", "-n", namespace)
+    own = [pod for pod in pods if pod["metadata"]["name"].startswith(name) and pod["spec"].get("nodeName")]
+    return [pod for pod in own if pod["status"].get("phase") == "Running"]
+
+
+def pod(
+    name: str, namespace: str = "llm", gpus: int = 0, claims: list[Object] | None = None, **metadata: Any
+) -> Object:
+    """A pod with the NICs of its node."""
+    claims = claims or [{"name": "nics", "resourceClaimTemplateName": TEMPLATE}]
+    devices = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    container = {
+        "name": "main",
+        "image": "example.com/train:1",
+        "resources": {"limits": {"cpu": "1", **devices}, "claims": [{"name": claim["name"]} for claim in claims]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {
+            "containers": [container],
+            "resourceClaims": claims,
+            "tolerations": [{"operator": "Exists"}] if namespace != "llm" else [],
+        },
+    }
+
+
+def queued(claims: list[Object]) -> Object:
+    """A pod of the tenant with GPUs and a queue."""
+    return pod("x", gpus=8, claims=claims, labels={QUEUE_LABEL: "lq"})
+
+
+def of_queue(emulator: Emulator) -> dict[str, str]:
+    """NICs that the cluster queue counts, by flavor."""
+    (queue,) = emulator.get("clusterqueues")
+    return {
+        resource["name"]: resource["total"]
+        for flavor in queue["status"]["flavorsUsage"]
+        for resource in flavor["resources"]
+    }
+
+
+def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> None:
+    eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
+    claims = cluster.get("resourceclaims", "-n", "llm")
+    results = [claim["status"]["allocation"]["devices"]["results"] for claim in claims]
+    assert [len(devices) for devices in results] == [NICS_PER_POD, NICS_PER_POD]
+    assert {device["driver"] for devices in results for device in devices} == {"dra.net"}
+    pools = {device["pool"] for devices in results for device in devices}
+    assert pools == {f"{item['spec']['nodeName']}-dra.net" for item in running(cluster, "first")}
+    assert of_queue(cluster)[RESOURCE] == "16"
+    (quota,) = (item for item in cluster.get("resourcequotas", "-n", "llm") if item["metadata"]["name"] == "tenant")
+    assert (quota["status"]["used"][CLAIMS], quota["status"]["hard"][CLAIMS]) == ("2", "4")
+    assert (quota["status"]["used"][OF_CLASS], quota["status"]["hard"][OF_CLASS]) == ("16", "32")
+    settled(cluster)
+
+
+@pytest.mark.parametrize(
+    ("item", "cause"),
+    [
+        (pod("x"), "claims devices that no queue counts"),  # without a GPU
+        (pod("x", gpus=8), "requests accelerators or their nodes without a queue"),
+        (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), "claims devices that no queue counts"),
+        (
+            queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]),
+            "claims devices that no queue counts",
+        ),
+        (
+            queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]),
+            "claims devices that no queue counts",
+        ),
+        ({**template_of("llm"), "metadata": {"name": "mine", "namespace": "llm"}}, "only the platform may write it"),
+    ],
+)
+def test_an_attack_of_the_tenant_is_refused(cluster: Emulator, item: Object, cause: str) -> None:
+    kinds = "pods,resourceclaims.resource.k8s.io,resourceclaimtemplates.resource.k8s.io"
+    allow(cluster, kinds)
+    assert cause in refused(cluster, item)
+
+
+@pytest.mark.parametrize(
+    "exactly",
+    [
+        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 1},
+        {"deviceClassName": "netdev.google.com", "allocationMode": "ExactCount", "count": 1},
+        {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"},
+        {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 9},
+    ],
+)
+def test_a_claim_of_ones_own_is_refused(cluster: Emulator, exactly: Object) -> None:
+    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
+    item = {"apiVersion": DEVICE_API, "kind": "ResourceClaim", "metadata": {"name": "mine", "namespace": "llm"}}
+    assert "only Kubernetes may write" in refused(cluster, {**item, "spec": spec})
+
+
+def allow(emulator: Emulator, kinds: str) -> None:
+    """Give a user the rights that a role of IAM could give."""
+    if not any(role["metadata"]["name"] == "dev" for role in emulator.get("roles", "-n", "llm")):
+        emulator.kubectl("create", "role", "dev", "-n", "llm", "--verb=*", f"--resource={kinds}")
+        emulator.kubectl("create", "rolebinding", "dev", "-n", "llm", "--role=dev", "--user=developer")
+
+
+def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
+    (placed,) = load(values([{**RUN, "name": "second"}]), PROJECT).placed_runs
+    (jobset,) = objects_of(placed.section, place_of(placed))
+    create(cluster, jobset)
+    second = jobset["metadata"]["name"]
+
+    def waits() -> bool:
+        workloads = [
+            item
+            for item in cluster.get("workloads", "-n", "llm")
+            if item["metadata"]["ownerReferences"][0]["name"] == second
+        ]
+        conditions = [c for item in workloads for c in item.get("status", {}).get("conditions", [])]
+        return any(c["type"] == "QuotaReserved" and "insufficient" in c["message"] for c in conditions)
+
+    eventually(waits, "Kueue says why it waits")
+    assert not running(cluster, second)
+
+
+def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster: Emulator) -> None:
+    create(cluster, template_of("default"))
+    create(cluster, pod("other", "default"))
+
+    def message() -> str:
+        (waiting,) = (item for item in cluster.get("pods", "-n", "default") if item["metadata"]["name"] == "other")
+        conditions = waiting.get("status", {}).get("conditions", [])
+        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+    eventually(lambda: "cannot allocate all claims" in message(), "the scheduler says why it waits")
+    (jobset,) = (item for item in cluster.get("jobsets", "-n", "llm") if item["metadata"]["name"].startswith("first"))
+    cluster.kubectl("-n", "llm", "delete", "jobset", jobset["metadata"]["name"])
+    eventually(lambda: bool(running(cluster, "other", "default")), "it has the NICs of a node")
