@@ -200,7 +200,7 @@ def terminated(item: Object) -> tuple[str, int | None]:
 
 def local_processes() -> list[int]:
     folder = Folder(CLUSTER.name).path
-    return [pid for pid in processes.of(folder) if b"worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in processes.of(folder) if any(b"worker.py" in word for word in processes.command(pid))]
 
 
 def test_a_jobs_program_writes_to_its_bucket_and_its_log(api: httpx.Client, store: Store) -> None:
