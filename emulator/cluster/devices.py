@@ -14,6 +14,7 @@ import httpx
 
 from emulator.cluster.api import APPLY_PATCH, GKE, answer
 from emulator.cluster.records import PoolRecord
+from gke_ai.catalog.nodes import INSTANCE_TYPE
 from gke_ai.catalog.rdma import (
     DEVICE_API,
     DEVICE_CLASS,
@@ -27,7 +28,7 @@ from gke_ai.catalog.rdma import (
 from gke_ai.catalog.topology import LEVELS
 
 Object = dict[str, Any]
-_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_PATHS = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices"}
 _GOOGLE, _MELLANOX = "Google, Inc.", "Mellanox Technologies"
 
 
@@ -45,21 +46,24 @@ class Devices:
 
     async def publish(self, pools: Iterable[PoolRecord], nodes: Iterable[Object]) -> None:
         """Publishes what is missing: classes for the first pool with a profile, and a slice for each of its nodes."""
-        classes = device_classes() if any(pool.network_profile for pool in pools) else []
-        for item in (*classes, *(resource_slice(node) for node in nodes if has_driver(node))):
-            owner = item["metadata"].get("ownerReferences", [{}])[0]
-            identity = f"{item['kind']} {item['metadata']['name']} {owner.get('uid')}"
-            if identity not in self._published:
-                path = f"/apis/{DEVICE_API}/{item['kind'].lower()}{'es' if item['kind'].endswith('s') else 's'}"
-                path = f"{path}/{item['metadata']['name']}"
-                answer(await self._api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
-                self._published.add(identity)
+        if "classes" not in self._published and any(pool.network_profile for pool in pools):
+            for device_class in device_classes():
+                await self._apply(device_class)
+            self._published.add("classes")
+        for node in nodes:
+            if has_driver(node) and (uid := node["metadata"]["uid"]) not in self._published:
+                await self._apply(resource_slice(node))
+                self._published.add(uid)
+
+    async def _apply(self, item: Object) -> None:
+        path = f"/apis/{DEVICE_API}/{_PATHS[item['kind']]}/{item['metadata']['name']}"
+        answer(await self._api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
 
 
 def has_driver(node: Object) -> bool:
     """Whether the driver of GKE runs on a node, and the node has NICs for it."""
     known = node["metadata"].get("labels", {})
-    return known.get(DRIVER_LABEL) == "true" and PROFILE_LABEL in known and known.get(_INSTANCE_TYPE) in NICS
+    return known.get(DRIVER_LABEL) == "true" and PROFILE_LABEL in known and known.get(INSTANCE_TYPE) in NICS
 
 
 def device_classes() -> list[Object]:
@@ -102,7 +106,7 @@ def _devices(of_node: dict[str, str]) -> Iterator[Object]:
     block, sub_block, host = ({"string": of_node.get(label, "")} for label in LEVELS.values())
     networks = [
         "additional-network-default-0",
-        *(f"additional-network-rdma-{n}" for n in range(NICS[of_node[_INSTANCE_TYPE]])),
+        *(f"additional-network-rdma-{n}" for n in range(NICS[of_node[INSTANCE_TYPE]])),
     ]
     for number, network in enumerate(networks):
         rdma = number > 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -103,8 +104,9 @@ class Provisioner:
 
     async def _repair(self, pools: list[PoolRecord], out: frozenset[str]) -> None:
         """Creates the nodes that pools of fixed size have lost, `delay.repair_seconds()` after the first of a pool."""
-        now, present = time.monotonic(), list(self._nodes.objects.values())
-        left = {pool.name: [n for n in present if nodes.pool_of(n) == pool.name] for pool in pools}
+        now, left = time.monotonic(), defaultdict[str, list[Object]](list)
+        for node in self._nodes.objects.values():
+            left[nodes.pool_of(node)].append(node)
         lossy = [pool for pool in pools if not pool.autoscaled and len(left[pool.name]) < pool.floor]
         self._lost_since = {pool.name: self._lost_since.get(pool.name, now) for pool in lossy}
         for pool in lossy:

@@ -13,11 +13,11 @@ Never run on Google Cloud.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from gke_ai.catalog.features import ordered
 from gke_ai.catalog.machines import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
@@ -77,11 +77,7 @@ def agent(project_number: str) -> str:
 
 def suffices(version: str) -> bool:
     """Whether a version of GKE has the driver in Standard clusters."""
-    return _parts(version) >= _parts(SINCE)
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
+    return ordered(version) >= ordered(SINCE)
 
 
 def claim_template(namespace: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from gke_ai.forecast.forecast import Accelerators, Nodes, Server
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended, wanted_pods
+from gke_ai.kube.pods import accelerator_count, accelerators_on, ended, wanted_pods
 from gke_ai.kube.values import value
 from gke_ai.kube.workloads import SERVERS, is_server
 
@@ -103,12 +103,6 @@ def capacity_of(node: Object) -> str:
         ),
         "onDemand" if label(node, GKE_PROVISIONING) in ("", "standard") else label(node, GKE_PROVISIONING),
     )
-
-
-def accelerators_on(node: Object) -> int:
-    """Returns the GPUs or TPU chips of a node."""
-    allocatable = (node.get("status") or {}).get("allocatable") or {}
-    return sum(int(allocatable.get(resource) or 0) for resource in ACCELERATORS)
 
 
 def accelerator_type(node: Object) -> str:

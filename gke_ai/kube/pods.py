@@ -78,6 +78,12 @@ def accelerator_count(spec: Spec) -> int:
     return sum(accelerators(spec).values())
 
 
+def accelerators_on(node: Object) -> int:
+    """Returns the GPUs or TPU chips of a node."""
+    allocatable = mapping(node, "status", "allocatable")
+    return sum(int(allocatable.get(resource) or 0) for resource in ACCELERATORS)
+
+
 def templates(kind: str, item: Object) -> Iterator[Object]:
     """Yields the pod templates of an object. A JobSet has one per job, a Workload one per pod set; a pod is one.
 

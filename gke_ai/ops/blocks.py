@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from gke_ai.catalog.topology import LEVELS
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
+from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
 
 COLUMNS = ("block", "nodes", "accelerators used", "pods")
 # A node of a picture: all of its accelerators are used, some, or none.
@@ -29,7 +29,7 @@ def block_rows(nodes: Iterable[Object], pods: Iterable[Object]) -> Iterator[tupl
     for block, members in sorted(blocks.items()):
         members.sort(key=lambda node: (*(label(node, level) for level in LEVELS.values()), node["metadata"]["name"]))
         names = [node["metadata"]["name"] for node in members]
-        total = {name: _accelerators(node) for name, node in zip(names, members, strict=True)}
+        total = {name: accelerators_on(node) for name, node in zip(names, members, strict=True)}
         picture = "".join(FREE if not used[name] else FULL if used[name] >= total[name] else PARTLY for name in names)
         there = sum((runs[name] for name in names), Counter[str]())
         yield (
@@ -56,8 +56,3 @@ def _accelerated(pods: Iterable[Object]) -> Iterator[tuple[Object, str, int]]:
         count, node_name = accelerator_count(pod["spec"]), pod["spec"].get("nodeName", "")
         if count and node_name and not ended(pod):
             yield pod, node_name, count
-
-
-def _accelerators(node: Object) -> int:
-    allocatable = node["status"].get("allocatable", {})
-    return sum(int(allocatable.get(resource, 0)) for resource in ACCELERATORS)

@@ -9,7 +9,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
-from gke_ai.kube.client import Interrupted, list_objects, request, stream
+from gke_ai.kube.client import Interrupted, request, stream
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import container_statuses
 from gke_ai.ops import logs, runs
@@ -78,8 +78,7 @@ class Followed:
         if answer.code not in (200, 404):
             raise Stop(f"The cluster refuses to read {self.run}: {answer.reason}")
         self.run = replace(self.run, item=answer.body if answer.code == 200 else None)
-        path = f"/api/v1/namespaces/{self.run.namespace}/pods"
-        return list_objects(self.api, path, labelSelector=self.run.selector)
+        return self.run.pods(self.api)
 
     def _start(self, pods: list[Object], query: Mapping[str, str]) -> None:
         """Begins to show the containers of pods that have started since the last look."""

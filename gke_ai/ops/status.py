@@ -21,7 +21,7 @@ from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
-from gke_ai.kube.pods import ACCELERATORS, accelerator_count, ended
+from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
@@ -229,9 +229,7 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
             continue
         first = members[0]
         ready = sum(1 for node in members if holds(node, "Ready"))
-        total = sum(
-            int(node["status"].get("allocatable", {}).get(resource, 0)) for node in members for resource in ACCELERATORS
-        )
+        total = sum(map(accelerators_on, members))
         taken = sum(used[node["metadata"]["name"]] for node in members)
         yield (
             name,

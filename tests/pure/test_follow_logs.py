@@ -40,7 +40,7 @@ class Cluster:
         self.logs: dict[str, list[list[str] | int]] = {}
         """For each request of a pod's log in turn: its lines, or what interrupts it after those before."""
         monkeypatch.setattr(follow_logs, "request", lambda *_: self._run())
-        monkeypatch.setattr(follow_logs, "list_objects", lambda *_, **__: self.looks.pop(0) if self.looks else [])
+        monkeypatch.setattr(runs, "list_objects", lambda *_, **__: self.looks.pop(0) if self.looks else [])
         monkeypatch.setattr(follow_logs, "stream", self._stream)
         monkeypatch.setattr(follow_logs, "PAUSE", 0.05)
 
@@ -87,6 +87,15 @@ def test_an_init_container_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> N
     cluster.logs = {"mine-0": [["t1 tar: short read"]]}
     assert cluster.follow()[0] == ["mine-0: tar: short read"]
     assert cluster.asked[0][1]["container"] == "workdir"
+
+
+def test_the_pod_that_submits_a_rayjob_is_followed_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_selector = {"ray.io/cluster=first-x": [pod("head")], "batch.kubernetes.io/job-name=first": [pod("submitter")]}
+    monkeypatch.setattr(follow_logs, "request", lambda *_: Answer(200, item))
+    monkeypatch.setattr(runs, "list_objects", lambda *_, labelSelector: by_selector[labelSelector])
+    item = {"metadata": {"name": "first"}, "status": {"rayClusterName": "first-x"}}
+    followed = Followed(UNUSED, Run("first", "team-a", "RayJob", item=item), 100)
+    assert [entry["metadata"]["name"] for entry in followed._look()] == ["head", "submitter"]
 
 
 def test_a_log_is_taken_up_where_its_connection_broke(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from gke_ai.kube.objects import Object, annotation
 from gke_ai.kube.pods import amounts, requests
 from gke_ai.kube.values import mapping
 from gke_ai.settings.published import Published, resolved
+from gke_ai.settings.rules.fit import missing
 from gke_ai.settings.stack import NodePool, ResolvedStack
 
 Amounts = Mapping[str, Fraction]
@@ -45,14 +46,14 @@ class Fit:
         """Returns why no node holds a pod of this template, as a sentence; empty if one does."""
         request, selector = _requested(template), mapping(template, "spec", "nodeSelector")
         pools = [pool for pool in self.pools if not _differs(selector, node_labels(pool.shape))]
-        gaps = [(_missing(request, pool.room), pool) for pool in pools]
+        gaps = [(missing(request, pool.room), pool) for pool in pools]
         reasons = [self._without_a_machine(request, gpu) for gpu in self.gpu_types]
-        if not (gaps or reasons) or any(not missing for missing, _ in gaps) or "" in reasons:
+        if not (gaps or reasons) or any(not lacking for lacking, _ in gaps) or "" in reasons:
             return ""
         if not gaps:
             return f"{reasons[0]}. The pods would stay pending"
-        missing, pool = min(gaps, key=lambda gap: len(gap[0]))
-        resource = missing[0]
+        lacking, pool = min(gaps, key=lambda gap: len(gap[0]))
+        resource = lacking[0]
         amount, has = request[resource], pool.room.get(resource, NONE)
         return (
             f"a pod requests {readable(resource, amount)} of {resource}, and a node of pool {pool.section.name} "
@@ -78,10 +79,6 @@ def _requested(template: Object) -> Amounts:
         sidecar = {name: annotation(meta, f"{fuse.PREFIX}{name}-limit") or default for name, default in defaults}
         total |= {name: total.get(name, NONE) + amount for name, amount in amounts(sidecar).items()}
     return total
-
-
-def _missing(request: Amounts, room: Amounts) -> list[str]:
-    return [resource for resource, amount in request.items() if amount > room.get(resource, NONE)]
 
 
 def _differs(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:

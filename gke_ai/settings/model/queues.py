@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gke_ai.catalog.operators import OPERATORS
+from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
 from gke_ai.settings.model.pools import TpuSlice
 
@@ -165,6 +166,11 @@ class Queues(Section):
     for flex-start nodes."""
     jobset_version: Version | None = Field(default=None, examples=["0.11.1"])
     """Version of the JobSet chart, if you upgrade JobSet separately. Default: the pinned version."""
+
+    @property
+    def installed_kueue(self) -> str | None:
+        """The version of Kueue that the stack installs; None if the cluster has one of somebody else."""
+        return (self.kueue_version or KUEUE_VERSION) if self.kueue == "install" else None
 
     @property
     def operators(self) -> dict[str, str]:

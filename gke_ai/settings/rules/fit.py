@@ -38,7 +38,8 @@ def _amount(resource: str, amount: Fraction) -> str:
     return f"{text} of {resource}" if resource != "cpu" else f"{text} CPU"
 
 
-def _missing(request: Amounts, left: Amounts) -> list[str]:
+def missing(request: Amounts, left: Amounts) -> list[str]:
+    """Returns the resources of which less is left than requested."""
     return [resource for resource, amount in request.items() if amount > left.get(resource, Fraction(0))]
 
 
@@ -60,11 +61,11 @@ def _larger(request: Amounts, gpu: str | None) -> str:
 def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]:
     """One pod, including its FUSE sidecar, fits one node of a pool that it may run on."""
     workload, request = placed.section, placed.node_request
-    gaps = [(len(_missing(request, pool.room)), pool) for pool in placed.pools]
+    gaps = [(len(missing(request, pool.room)), pool) for pool in placed.pools]
     if not gaps or min(gap for gap, _ in gaps) == 0:
         return
     pool = min(gaps, key=lambda gap: gap[0])[1]
-    for resource in _missing(request, pool.room):
+    for resource in missing(request, pool.room):
         with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
         noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
         larger = _larger(request, pool.shape.gpu) if resource != "ephemeral-storage" else ", or a larger disk"
@@ -130,7 +131,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
     disks = {"ephemeral-storage"} if stack.cluster.is_autopilot else set()
     requests = [{name: amount for name, amount in user.node_request.items() if name not in disks} for user in users]
     gaps = [
-        (user, [_missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
+        (user, [missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
     ]
     for user, of_choices in gaps:
         if all(of_choices):
@@ -209,7 +210,7 @@ def pools_hold_their_servers(stack: ResolvedStack) -> Iterator[Problem]:
         if not nodes or any(not pool.section.has_size or pool.section.is_one_slice for pool in pools):
             continue  # other rules report these
         room = {resource: max(pool.room.get(resource, Fraction(0)) for pool in pools) for resource in pools[0].room}
-        fitting = [placed for placed in sharing if not _missing(placed.node_request, room)]
+        fitting = [placed for placed in sharing if not missing(placed.node_request, room)]
         pods: list[Amounts] = []
         for index, placed in enumerate(fitting):
             pods += [placed.node_request] * placed.section.replicas
@@ -270,10 +271,10 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         return
     pods = placed.pods_at_once
     request = {resource: amount * pods for resource, amount in placed.queued_request.items()}
-    if pods == 0 or any(not _missing(request, amounts) for amounts in quotas):
+    if pods == 0 or any(not missing(request, amounts) for amounts in quotas):
         return
-    best = min(quotas, key=lambda amounts: len(_missing(request, amounts)))
-    for resource in _missing(request, best):
+    best = min(quotas, key=lambda amounts: len(missing(request, amounts)))
+    for resource in missing(request, best):
         if resource not in best:
             yield Problem(
                 queue.section.at("flavors[0].quota"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.rdma import NICS, NICS_PER_POD
 from gke_ai.catalog.topology import SINCE, is_supported
-from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model import GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
@@ -85,9 +84,9 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
 def _counted(stack: ResolvedStack, run: TrainingRun) -> Iterator[Problem]:
     """The Kueue of a run counts claims."""
     queues = stack.queues
-    if run.queue is None or (queues.kueue == "install" and is_supported(queues.kueue_version or KUEUE_VERSION)):
+    if run.queue is None or (queues.installed_kueue and is_supported(queues.installed_kueue)):
         return
-    mine = f"Kueue {queues.kueue_version}" if queues.kueue == "install" else "a Kueue that the stack does not install"
+    mine = f"Kueue {queues.kueue_version}" if queues.installed_kueue else "a Kueue that the stack does not install"
     yield Problem(
         run.at("queue"),
         f"the pods claim NICs, and this program does not set up {mine} to count them. Kueue would never admit the run",

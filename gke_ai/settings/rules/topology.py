@@ -13,7 +13,6 @@ from gke_ai.catalog.topology import (
     can_be_compact,
     is_supported,
 )
-from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each, join_names, needs, rule
@@ -167,7 +166,7 @@ _UPGRADE = f"Remove topology, or let the stack install Kueue {'.'.join(map(str, 
 
 def _places(queues: Queues) -> bool:
     """Whether the Kueue of the stack places by topology without the faults of earlier releases."""
-    return queues.kueue == "existing" or is_supported(queues.kueue_version or KUEUE_VERSION)
+    return queues.installed_kueue is None or is_supported(queues.installed_kueue)
 
 
 def _too_old(queues: Queues) -> str:

@@ -12,7 +12,6 @@ from gke_ai.catalog.nodes import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.rdma import RESOURCE
 from gke_ai.catalog.topology import is_supported
-from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import ClusterQueue, Flavor, FlavorQuota, PriorityClass, Queues, Workload
 from gke_ai.settings.stack.pools import NodePool
@@ -130,7 +129,7 @@ def _with_topology(queues: Queues, pools: Mapping[str, tuple[NodePool, ...]]) ->
     https://github.com/kubernetes-sigs/kueue/issues/7491
     """
     stated = {flavor.name for flavor in queues.flavors if flavor.topology}
-    supported = queues.kueue == "install" and is_supported(queues.kueue_version or KUEUE_VERSION)
+    supported = queues.installed_kueue is not None and is_supported(queues.installed_kueue)
     possible = {
         flavor.name
         for flavor in queues.flavors
