@@ -188,6 +188,14 @@ def test_patterns_are_read_as_git_reads_them(pattern: str, name: str, matches: b
     assert rules.leave_out(name, False) is matches
 
 
+@pytest.mark.parametrize("pattern", ["*a" * 25 + "b", "**/a/" * 25 + "b", "?*" * 25 + "b", "[a]*" * 25 + "b"])
+def test_a_pattern_of_a_stranger_takes_no_time(pattern: str, tmp_path: Path) -> None:
+    """Each took longer than anyone waits. Without the bound, this test does not end."""
+    deep = "/".join("a" * 60)
+    code = pack(folder(tmp_path / "code", {".gitignore": pattern, "a" * 200: "", f"{deep}/c": ""}))
+    assert code.left_out == [".gitignore"]
+
+
 def test_a_pattern_with_a_mark_keeps_a_hidden_file(tmp_path: Path) -> None:
     code = pack(folder(tmp_path / "code", {**PROGRAM, ".gcloudignore": "!.config\n", ".config/x": "x"}))
     assert names(unpacked(code, tmp_path / "pod"))[:2] == [".config", ".config/x"]

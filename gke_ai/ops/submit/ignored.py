@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,34 @@ INCLUDE = "#!include:"
 
 @dataclass(frozen=True)
 class _Rule:
-    pattern: re.Pattern[str]
+    names: Sequence[re.Pattern[str] | None]
+    """What the names in a path match, from its first one. None: any folders."""
     keeps: bool
     only_folders: bool
+
+    def matches(self, path: str) -> bool:
+        """Whether the whole path matches. Follows all ways at once: a pattern of a stranger must not take years."""
+        places = self._open({0})
+        for name in path.split("/"):
+            places = self._open({place for at in places for place in self._after(at, name)})
+        return len(self.names) in places
+
+    def _after(self, at: int, name: str) -> Iterator[int]:
+        if at < len(self.names):
+            pattern = self.names[at]
+            if pattern is None:
+                yield at
+            elif pattern.match(name):
+                yield at + 1
+
+    def _open(self, places: set[int]) -> set[int]:
+        """These places, and those that follow where no folder is needed."""
+        opened = set(places)
+        for place in places:
+            while place < len(self.names) and self.names[place] is None:
+                place += 1
+                opened.add(place)
+        return opened
 
 
 @dataclass(frozen=True)
@@ -31,9 +57,7 @@ class Rules:
     def leave_out(self, name: str, is_folder: bool) -> bool:
         """Whether a file or a folder is left out, a folder with all in it. `name` is its path below the folder."""
         matching = (
-            rule
-            for rule in reversed(self.rules)
-            if (is_folder or not rule.only_folders) and rule.pattern.fullmatch(name)
+            rule for rule in reversed(self.rules) if (is_folder or not rule.only_folders) and rule.matches(name)
         )
         rule = next(matching, None)
         return rule is not None and not rule.keeps
@@ -71,34 +95,25 @@ def _parsed(line: str, everywhere: bool) -> Iterator[_Rule]:
     keeps = line.startswith("!")
     text = line.removeprefix("!").removeprefix("./")
     only_folders, text = text.endswith("/"), text.rstrip("/")
-    anywhere = everywhere and "/" not in text
-    pattern = ("(?:.*/)?" if anywhere else "") + _translated(text.lstrip("/"))
-    try:
-        yield _Rule(re.compile(pattern, re.DOTALL), keeps, only_folders)
-    except re.error:
-        return  # such as [z-a], which matches nothing
+    names = [*(["**"] if everywhere and "/" not in text else []), *text.lstrip("/").split("/")]
+    if names[-1] == "**":
+        names.append("*")  # what is in a folder, and not the folder itself
+    yield _Rule([None if name == "**" else _translated(name) for name in names], keeps, only_folders)
 
 
-# Parts of a pattern, the longest first.
-_PARTS = re.compile(r"(^|(?<=/))\*\*/|(?<=/)\*\*$|\*+|\?|\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
+# Parts of the name of a file or a folder in a pattern, the longest first.
+_PARTS = re.compile(r"\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
 
 
-def _translated(pattern: str) -> str:
-    """A pattern as a regular expression."""
+def _translated(name: str) -> re.Pattern[str]:
+    """A part of a pattern between slashes, as a regular expression that takes no time to fail: fnmatch makes such."""
 
     def translated(match: re.Match[str]) -> str:
         text = match[0]
-        if text == "**/":
-            return "(?:.*/)?"
-        if text == "**":
-            return ".*"
-        if text.startswith("*"):
-            return "[^/]*"
-        if text == "?":
-            return "[^/]"
-        if text.startswith("[") and len(text) > 1:
-            negated = text[1] in "!^"
-            return "(?!/)[" + "^" * negated + re.sub(r"[\\[&~|]", r"\\\g<0>", text[1 + negated : -1]) + "]"
-        return re.escape(text[1:] if text.startswith("\\") and len(text) > 1 else text)
+        if text.startswith("[^"):
+            return f"[!{text[2:]}"
+        if text.startswith("\\") and len(text) > 1:
+            return f"[{text[1]}]" if text[1] in "*?[" else text[1]
+        return text
 
-    return _PARTS.sub(translated, pattern)
+    return re.compile(fnmatch.translate(_PARTS.sub(translated, name)))
