@@ -91,9 +91,9 @@ def test_an_init_container_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_pod_that_submits_a_rayjob_is_followed_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     by_selector = {"ray.io/cluster=first-x": [pod("head")], "batch.kubernetes.io/job-name=first": [pod("submitter")]}
+    item: Object = {"metadata": {"name": "first"}, "status": {"rayClusterName": "first-x"}}
     monkeypatch.setattr(follow_logs, "request", lambda *_: Answer(200, item))
     monkeypatch.setattr(runs, "list_objects", lambda *_, labelSelector: by_selector[labelSelector])
-    item = {"metadata": {"name": "first"}, "status": {"rayClusterName": "first-x"}}
     followed = Followed(UNUSED, Run("first", "team-a", "RayJob", item=item), 100)
     assert [entry["metadata"]["name"] for entry in followed._look()] == ["head", "submitter"]
 

@@ -19,7 +19,7 @@ INCLUDE = "#!include:"
 @dataclass(frozen=True)
 class _Rule:
     names: Sequence[re.Pattern[str] | None]
-    """What the names in a path match, from its first one. None: any folders."""
+    """What the names in a path match, from its first one. None stands for any folders."""
     keeps: bool
     only_folders: bool
 
@@ -106,7 +106,7 @@ _PARTS = re.compile(r"\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
 
 
 def _translated(name: str) -> re.Pattern[str]:
-    """A part of a pattern between slashes, as a regular expression that takes no time to fail: fnmatch makes such."""
+    """A part of a pattern between slashes, as a regular expression that fails in bounded time: `fnmatch` makes such."""
 
     def translated(match: re.Match[str]) -> str:
         text = match[0]
