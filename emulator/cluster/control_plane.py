@@ -74,6 +74,8 @@ def configuration(ports: list[int], egress_selector: Path, admission: Path, pki:
                 "name": "kube-controller-manager",
                 "extraArgs": [
                     no_leader_election,
+                    # Its check of types takes 13 CPU-seconds of a first update, and nothing reads its result.
+                    {"key": "controllers", "value": "*,-validatingadmissionpolicy-status-controller"},
                     # As on GKE, each controller has its own ServiceAccount and permissions. Policies identify
                     # controllers by the ServiceAccount.
                     {"key": "use-service-account-credentials", "value": "true"},
