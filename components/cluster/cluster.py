@@ -128,6 +128,7 @@ class GkeCluster(Component):
         gateway_api: bool = False,
         ray_operator: bool = False,
         rdma: bool = False,
+        gpudirect: bool = False,
         registry_reader: bool = False,
     ) -> None:
         """Create the cluster, or look up the existing one.
@@ -145,6 +146,7 @@ class GkeCluster(Component):
             gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
             ray_operator: Run GKE's Ray operator. It stays on if you omit this later.
             rdma: Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2.
+            gpudirect: Pools have networks of GPUDirect, for which an existing cluster must have multi-networking.
             registry_reader: Let the created node account pull images from the project's own Artifact Registry.
         """
         super().__init__(name, opts)
@@ -160,6 +162,7 @@ class GkeCluster(Component):
             gateway_api,
             ray_operator,
             rdma,
+            gpudirect,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
@@ -273,6 +276,7 @@ class GkeCluster(Component):
             control_plane_endpoints_config=endpoints(cluster),
             master_authorized_networks_config=authorized(cluster),
             datapath_provider="ADVANCED_DATAPATH" if features.network_policy == "dataplaneV2" else None,
+            enable_multi_networking=True if cluster.multi_networking else None,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=maintenance(cluster.maintenance),

@@ -138,6 +138,7 @@ def identifier(cluster: Cluster, project: str, network_policy: str | None) -> st
     further = {
         "pods": cluster.pods_range,
         "services": cluster.services_range,
+        "networks": "multi" if cluster.multi_networking else None,
         "dataplane": "v2" if network_policy == "dataplaneV2" else None,
     }
     if cluster.vpc is not None:

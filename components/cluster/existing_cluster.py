@@ -32,6 +32,7 @@ class ClusterFeatures:
     gateway_api: bool
     ray_operator: bool
     rdma: bool = False
+    gpudirect: bool = False
 
 
 def look_up_cluster(
@@ -76,6 +77,12 @@ def look_up_cluster(
             f"Cluster {cluster.name} does not have Dataplane V2, which the RDMA network of gke-ai:gpuPools needs, and "
             "only a new cluster can get it. Nodes of the pool would have no NICs for it. Use another cluster, or set "
             "acceptSlowNetwork: true for the runs over several nodes"
+        )
+    if features.gpudirect and not (existing.enable_multi_networking and existing.datapath_provider == DATAPATH):
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} does not have multi-networking with Dataplane V2, which the networks of GPUDirect "
+            "of gke-ai:gpuPools need, and only a new cluster can get it. GKE would refuse the pool. Use another "
+            "cluster, or set acceptSlowNetwork: true for the runs over several nodes"
         )
     if features.rdma and not suffices(existing.master_version):
         raise pulumi.RunError(

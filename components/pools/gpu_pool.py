@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 
 import pulumi
 import pulumi_gcp as gcp
@@ -64,6 +65,7 @@ class GpuNodePool(NodePoolComponent):
         node_service_account: str | None = None,
         private_nodes: bool = False,
         kubeconfig: pulumi.Input[str] | None = None,
+        networks: Sequence[str] = (),
     ) -> None:
         """Create the pool.
 
@@ -78,6 +80,8 @@ class GpuNodePool(NodePoolComponent):
             private_nodes: Create nodes without external IP addresses.
             kubeconfig: With `create_before_delete`: the cluster in which pods are evicted from the old pool. Default:
                 GKE drains it and ignores disruption budgets.
+            networks: VPC networks of the nodes' further NICs, each with a subnetwork of its name: those of a
+                `GpuDirectNetworks`. Default: none.
         """
         super().__init__(name, opts)
         node_pool = self.create_pool(
@@ -94,6 +98,7 @@ class GpuNodePool(NodePoolComponent):
             },
             placement={"type": "COMPACT"} if args.compact_placement else None,
             network_profile=PROFILE if args.nics else None,
+            networks=networks,
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
@@ -117,6 +122,8 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
     }
     placement = {"placement": "COMPACT"} if spec.compact_placement else {}
     network = {"network": PROFILE} if spec.nics else {}
+    if technology := spec.gpudirect_networks:
+        network = {"network": technology.name}
     stated = {key: value for key, value in nodes.items() if value is not None} | placement | network
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]
 

@@ -47,6 +47,7 @@ class NodePoolComponent(Component):
         autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
         placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
         network_profile: str | None = None,
+        networks: Sequence[str] = (),
         replace_on_changes: Sequence[str] = (),
     ) -> gcp.container.NodePool:
         """The pool as a child of this component.
@@ -57,8 +58,12 @@ class NodePoolComponent(Component):
             autoscaling: Limits of the autoscaler, if the pool grows. Default: those of the whole pool.
             placement: Placement policy of the nodes. Default: none.
             network_profile: Accelerator network profile of the nodes. Default: none.
+            networks: VPC networks of the nodes' further NICs, each with a subnetwork of its name. Default: none.
             replace_on_changes: Inputs whose change replaces the pool although the provider plans an update.
         """
+        further: list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgsDict] = [
+            {"network": network, "subnetwork": network} for network in networks
+        ]
         node_pool = gcp.container.NodePool(
             spec.name,
             name=name or spec.name,
@@ -73,6 +78,7 @@ class NodePoolComponent(Component):
             network_config={
                 "enable_private_nodes": place.private_nodes,
                 **({"accelerator_network_profile": network_profile} if network_profile else {}),
+                **({"additional_node_network_configs": further} if further else {}),
             },
             node_config={
                 "machine_type": spec.node_machine_type,

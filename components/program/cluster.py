@@ -42,6 +42,7 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         gateway_api=stack.settings.gateway is not None,
         ray_operator=stack.queues.ray == "addon",
         rdma=any(pool.nics for pool in stack.pools),
+        gpudirect=any(pool.gpudirect_networks for pool in stack.pools),
         registry_reader=needs.reads_registry(stack, project),
     )
     expected = needs.of_cluster(stack)

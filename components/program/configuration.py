@@ -47,7 +47,6 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         *warnings.legacy_engines(stack.settings.serving),
         *warnings.long_grace_periods(stack.placed),
         *warnings.images_without_streaming(stack.servers),
-        *warnings.slow_networks(stack.gpu_workloads),
     ]
     memory = [*model_memory.unchecked(stack.servers), *tight_models.tight(stack.servers)]
     for warning in [*map(str, memory), *found]:

@@ -12,6 +12,7 @@ from gke_ai.components import (
     ComputeClass,
     FlexStartTpuPool,
     GkeCluster,
+    GpuDirectNetworks,
     GpuNodePool,
     ModelBucket,
     TpuNodePool,
@@ -52,15 +53,34 @@ def create_buckets(stack: ResolvedStack, project: str, cluster: GkeCluster, apis
 
 def create_pools(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: Apis) -> dict[str, Component]:
     """The node pools by name."""
-    return {pool.name: create_pool(pool, stack.cluster, project, cluster, apis) for pool in stack.pools}
+    networks = create_networks(stack, project, cluster)
+    return {pool.name: create_pool(pool, stack.cluster, project, cluster, apis, networks) for pool in stack.pools}
 
 
-def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster: GkeCluster, apis: Apis) -> Component:
+def create_networks(stack: ResolvedStack, project: str, cluster: GkeCluster) -> GpuDirectNetworks | None:
+    """The networks of GPUDirect, if a pool has any. All pools share them."""
+    used = {pool.gpudirect_networks.name for pool in stack.pools if pool.gpudirect_networks}
+    if not used:
+        return None
+    name, region = f"{stack.cluster.name}-gpudirect", region_of(stack.cluster.location)
+    return GpuDirectNetworks(name, in_cluster(cluster), project=project, region=region, technologies=sorted(used))
+
+
+def create_pool(
+    pool: model.Pool,
+    section: model.Cluster,
+    project: str,
+    cluster: GkeCluster,
+    apis: Apis,
+    networks: GpuDirectNetworks | None,
+) -> Component:
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
     streaming = apis.enabled(CONTAINER_FILE_SYSTEM) if pool.image_streaming else []
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
     grants = [grant for grant in (cluster.node_account, cluster.network_grant if pool.nics else None) if grant]
-    opts = ResourceOptions(depends_on=[*grants, *streaming])
+    technology = pool.gpudirect_networks
+    further = [networks] if networks and technology else []
+    opts = ResourceOptions(depends_on=[*grants, *streaming, *further])
     shared: OfEveryPool = {
         "project": project,
         "cluster": cluster.cluster_name,
@@ -72,7 +92,8 @@ def create_pool(pool: model.Pool, section: model.Cluster, project: str, cluster:
     match pool:
         case pools.GpuPool():
             drained_in = cluster.kubeconfig if pool.drains_old_nodes else None
-            return GpuNodePool(pool.name, pool, opts, **shared, kubeconfig=drained_in)
+            interfaces = networks.networks[: technology.networks] if networks and technology else []
+            return GpuNodePool(pool.name, pool, opts, **shared, kubeconfig=drained_in, networks=interfaces)
         case pools.TpuPool():
             return (FlexStartTpuPool if pool.elastic else TpuNodePool)(pool.name, pool, opts, **shared)
     raise TypeError(f"no component of a node pool takes {type(pool).__name__}")

@@ -58,7 +58,8 @@ def create_run(
     if isinstance(run, model.FineTune):
         return FinetuneJob(name, run, opts, **placement)
     if isinstance(run, model.TrainingRun):
-        return TrainingJob(name, run, opts, **placement, claims_nics=placed.claims_nics)
+        technology = placed.gpudirect.name if placed.gpudirect else None
+        return TrainingJob(name, run, opts, **placement, claims_nics=placed.claims_nics, gpudirect=technology)
     hosts, chips, only_pools = placed.slice.hosts, placed.slice.chips_per_host, placed.only_pools
     if isinstance(run, model.TpuBatch):
         return TpuBatchJob(name, run, opts, hosts=hosts, chips_per_host=chips, only_pools=only_pools, **placement)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
+from gke_ai.catalog.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import training_job
@@ -58,6 +59,7 @@ class TrainingJob(RunComponent):
         node_selector: Mapping[str, str] | None = None,
         queued_seconds: int | None = None,
         claims_nics: bool = False,
+        gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
     ) -> None:
@@ -68,6 +70,7 @@ class TrainingJob(RunComponent):
             queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
                 nodes.
             claims_nics: Each pod claims the NICs of its node by the template `rdma` of the namespace.
+            gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
         """
@@ -77,7 +80,12 @@ class TrainingJob(RunComponent):
         if kubeconfig is not None:
             binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
-        place = Place(node_selector or {}, queued_seconds, claims_nics=claims_nics)
+        place = Place(
+            node_selector or {},
+            queued_seconds,
+            claims_nics=claims_nics,
+            gpudirect=NAMED[gpudirect] if gpudirect else None,
+        )
         resource = self.create_jobset(training_job.jobset(run, place), created)
 
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])

@@ -23,6 +23,7 @@ from emulator.plugin import Refused
 NETWORK = "gcp:compute/network:Network"
 SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
 ROUTER = "gcp:compute/router:Router"
+FIREWALL = "gcp:compute/firewall:Firewall"
 ROUTER_NAT = "gcp:compute/routerNat:RouterNat"
 DEFAULT = "default"
 """Name of the network that every project has, and of its subnetwork in each region."""
@@ -83,7 +84,7 @@ def _conflict(identity: str) -> Refused:
     return Refused(f"googleapi: Error 409: The resource '{identity}' already exists, alreadyExists")
 
 
-class _ComputeResource(Resource):
+class ComputeResource(Resource):
     """A resource of Compute Engine, which has a path and a link."""
 
     type: str
@@ -123,7 +124,7 @@ class _ComputeResource(Resource):
         return outputs
 
 
-class Network(_ComputeResource):
+class Network(ComputeResource):
     """A VPC network."""
 
     token = NETWORK
@@ -139,7 +140,7 @@ class Network(_ComputeResource):
         return self.identity(match(forms, id, "network"))
 
     def may_delete(self, identity: str, state: Properties) -> None:
-        for user in [*self.store.all(SUBNETWORK), *self.store.all(ROUTER)]:
+        for user in [*self.store.all(SUBNETWORK), *self.store.all(ROUTER), *self.store.all(FIREWALL)]:
             if network_of(user.inputs["network"], user.project) == identity:
                 raise in_use(identity, user.identity)
         for cluster in clusters_in(self.store, identity):
@@ -152,7 +153,7 @@ class Network(_ComputeResource):
         )
 
 
-class Subnetwork(_ComputeResource):
+class Subnetwork(ComputeResource):
     """A subnetwork: a primary address range in a region, and named secondary ranges."""
 
     token = SUBNETWORK
@@ -256,7 +257,7 @@ class Subnetwork(_ComputeResource):
         return self.shown(record, {**further, "region": self.region(inputs), "stackType": "IPV4_ONLY"})
 
 
-class Router(_ComputeResource):
+class Router(ComputeResource):
     """A Cloud Router, which the emulator only uses for NATs."""
 
     token = ROUTER
@@ -288,7 +289,7 @@ class Router(_ComputeResource):
         return self.shown(record, {"region": self.region(record.inputs)})
 
 
-class RouterNat(_ComputeResource):
+class RouterNat(ComputeResource):
     """A Cloud NAT, which is an entry of its router."""
 
     token = ROUTER_NAT

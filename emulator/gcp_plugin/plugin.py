@@ -17,6 +17,7 @@ from emulator import sdk_types
 from emulator.gcp_plugin import diff, functions
 from emulator.gcp_plugin.clusters import Clusters, LocalClusters
 from emulator.gcp_plugin.containers import Cluster, NodePool
+from emulator.gcp_plugin.firewall import Firewall
 from emulator.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
 from emulator.gcp_plugin.monitoring import AlertPolicy, Dashboard
 from emulator.gcp_plugin.network import Network, Router, RouterNat, Subnetwork
@@ -37,7 +38,7 @@ RESOURCES: dict[str, type[Resource]] = {
         *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
         *(SecretIamMember,),
         *(Dashboard, AlertPolicy),
-        *(Network, Subnetwork, Router, RouterNat, ProjectService),
+        *(Network, Subnetwork, Firewall, Router, RouterNat, ProjectService),
     )
 }
 

@@ -16,6 +16,7 @@ Ids, and the other forms that an import accepts, are the provider's:
 | AlertPolicy | projects/P/alertPolicies/ID | |
 | Network | projects/P/global/networks/N | P/N |
 | Subnetwork | projects/P/regions/R/subnetworks/N | P/R/N |
+| Firewall | projects/P/global/firewalls/N | P/N |
 | Router | projects/P/regions/R/routers/N | P/R/N |
 | RouterNat | P/R/ROUTER/N | projects/P/regions/R/routers/ROUTER/N |
 | Service | P/SERVICE | |

@@ -105,6 +105,14 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "routingMode": "routingConfig.routingMode",
     },
     "Subnetwork": {"deletionPolicy": None, "project": None, "region": None, "sendSecondaryIpRangeIfEmpty": None},
+    "Firewall": {
+        "allows": "allowed",
+        "denies": "denied",
+        "deletionPolicy": None,
+        "project": None,
+    },
+    "Firewall.allowed": {"protocol": "IPProtocol"},
+    "Firewall.denied": {"protocol": "IPProtocol"},
     "Router": {"deletionPolicy": None, "project": None, "region": None},
     "RouterNat": {"deletionPolicy": None, "initialNatIps": None, "project": None, "region": None, "router": None},
     # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
@@ -122,5 +130,5 @@ DOCUMENTS: Mapping[str, str] = {
     "AlertPolicy": "monitoring.v3",
     "Bucket": "storage.v1",
     "CreateServiceAccountRequest": "iam.v1",
-    **dict.fromkeys(("Network", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
+    **dict.fromkeys(("Firewall", "Network", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
 }

@@ -34,7 +34,6 @@ class Machine:
       `chips` the number of TPU chips.
     - `modes` has the names of the capacity modes that Google offers.
     - `fabric` is the network that GPUs of several nodes need for full speed; empty if the default network suffices.
-    - `faster_fabric` is the network that would be faster between nodes than the default one, on which they also work.
     - `local_ssds` is the number of Local SSD disks (375 GiB each) that always come with the machine.
     - `gpu_parts` is 8 if a pod gets an eighth of the memory of a GPU, which Kubernetes counts as one GPU.
     - `only_if_named` is whether GKE creates such nodes only for a pool or a compute class that names the machine.
@@ -52,7 +51,6 @@ class Machine:
     arch: str = "amd64"
     modes: frozenset[str] = frozenset(MODES)
     fabric: str = ""
-    faster_fabric: str = ""
     local_ssds: int = 0
     gpu_parts: int = 1
     only_if_named: bool = False

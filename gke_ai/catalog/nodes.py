@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 from gke_ai.catalog.capacity import MODES, Taint
 from gke_ai.catalog.daemonsets import agent_requests
+from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from gke_ai.catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
@@ -189,15 +190,15 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
 
 
 def free(shape: NodeShape) -> dict[str, str]:
-    """Returns what such a node has for pods of workloads: its allocatable less the requests of GKE's DaemonSets."""
-    return dict(_free(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
+    """Returns what such a node has for pods of workloads: its allocatable less the requests of DaemonSets."""
+    return dict(_free(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb, GPUDIRECT_LABEL in shape.labels))
 
 
 @cache
-def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
+def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int, gpudirect: bool) -> dict[str, str]:
     texts = _allocatable(machine_type, gpu, gpus, disk_gb)
     amounts = {resource: parse_quantity(text) for resource, text in texts.items()}
-    agents = agent_requests(gpu=gpu is not None, tpu=machine(machine_type).tpu is not None)
+    agents = agent_requests(gpu=gpu is not None, tpu=machine(machine_type).tpu is not None, gpudirect=gpudirect)
     return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
 
 

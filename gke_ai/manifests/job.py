@@ -8,6 +8,7 @@ from typing import Any
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.gpudirect import GpuDirect
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
@@ -38,6 +39,7 @@ class Place:
     only_pools: Sequence[str] = ()
     pool_of_slice: Sequence[str] = ()
     claims_nics: bool = False
+    gpudirect: GpuDirect | None = None
 
 
 def service_of(run: FineTune | TpuBatch) -> str:

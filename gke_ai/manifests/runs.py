@@ -19,6 +19,7 @@ def place_of(placed: Placed[Run]) -> Place:
         only_pools=() if on_gpus else placed.only_pools,
         pool_of_slice=placed.pool_of_slice,
         claims_nics=placed.claims_nics,
+        gpudirect=placed.gpudirect,
     )
 
 

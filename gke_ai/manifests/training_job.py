@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.catalog import checkpoints, fuse, rdma
+from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL, GpuDirect
+from gke_ai.manifests import gpudirect
 from gke_ai.manifests.job import (
     Object,
     Place,
@@ -43,8 +45,8 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "parallelism": run.pods,
         "backoffLimit": 0,
         "template": {
-            "metadata": {"labels": run.labels, "annotations": {**fuse_annotations(run), **topology_annotations(run)}},
-            "spec": {**pod(run, place.claims_nics), **nodes},
+            "metadata": {"labels": run.labels, "annotations": annotations(run, place)},
+            "spec": {**pod(run, place.claims_nics, place.gpudirect), **nodes},
         },
     }
     spec = {
@@ -56,9 +58,16 @@ def jobset(run: TrainingRun, place: Place) -> Object:
     return jobset_of(metadata(run, run.object_name, queued_annotations(place.queued_seconds)), spec)
 
 
+def annotations(run: TrainingRun, place: Place) -> dict[str, str]:
+    """The annotations of the run's pods."""
+    networks = gpudirect.pod_annotations(place.gpudirect) if place.gpudirect else {}
+    return {**fuse_annotations(run), **topology_annotations(run), **networks}
+
+
 def nodes_of(place: Place) -> Object:
     """The fields of a pod's spec that say where it runs."""
     network = {rdma.PROFILE_LABEL: rdma.PROFILE} if place.claims_nics else {}
+    network |= {GPUDIRECT_LABEL: place.gpudirect.name} if place.gpudirect else {}
     selector = {**place.node_selector, **network}
     return {"nodeSelector": selector, "tolerations": queued_tolerations(place.queued_seconds)}
 
@@ -72,11 +81,11 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
     return policy
 
 
-def pod(run: TrainingRun, claims_nics: bool = False) -> dict[str, Any]:
+def pod(run: TrainingRun, claims_nics: bool = False, technology: GpuDirect | None = None) -> dict[str, Any]:
     """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
     volumes = [*buckets(run), *([PLUGIN] if claims_nics else [])]
     requested = resources(run, run.gpus_per_pod)
-    network = rdma.VARIABLES if claims_nics else {}
+    network = rdma.VARIABLES if claims_nics else technology.variables if technology else {}
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": run.image,
@@ -86,10 +95,14 @@ def pod(run: TrainingRun, claims_nics: bool = False) -> dict[str, Any]:
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
             *environment(run, {**rendezvous(run), **checkpoint_variables(run), **network}, ["HF_TOKEN"]),
         ],
-        "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
+        "volumeMounts": [
+            SHARED_MEMORY_MOUNT,
+            *(mount for _, mount in volumes),
+            *(gpudirect.mounts(technology) if technology else []),
+        ],
     }
     container |= {key: value for key, value in {"command": run.command, "args": run.args}.items() if value}
-    return {
+    spec = {
         "containers": [container],
         "restartPolicy": "Never",  # JobSet restarts all pods together
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
@@ -97,6 +110,10 @@ def pod(run: TrainingRun, claims_nics: bool = False) -> dict[str, Any]:
         **priority_and_account(run),
         **(rdma_network() if claims_nics else {}),
     }
+    if technology:
+        spec["initContainers"] = [gpudirect.daemon(technology)]
+        spec["volumes"] += gpudirect.volumes(technology)
+    return spec
 
 
 # The plug-in of NCCL, which an init container installs, as a volume and its mount.

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from gke_ai.catalog.gpudirect import GPUDIRECT
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import PROJECT_VERSION
@@ -110,8 +111,9 @@ def _listed(section: Section, kind: type[Section]) -> dict[str, Any]:
 
 
 def _pool(pool: Pool, cluster: Cluster) -> dict[str, Any]:
-    """A pool with its zones, and whether it has an RDMA network: runs of others decide that too."""
+    """A pool with its zones, and whether it has a network between nodes: runs of others decide that too."""
     network = {"rdma": bool(pool.nics)} if pool.node_machine_type in NICS else {}
+    network |= {"gpuDirect": pool.gpudirect_networks is not None} if pool.node_machine_type in GPUDIRECT else {}
     return {**_listed(pool, Pool), "zones": list(pool.zones_in(cluster)), **network}
 
 

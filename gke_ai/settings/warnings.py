@@ -8,7 +8,7 @@ from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.registries import registry_of, streams_to
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model import AnyServer, FineTune, GpuServer, Server, TrainingRun, Workload
+from gke_ai.settings.model import AnyServer, Server, Workload
 from gke_ai.settings.stack import Placed
 
 _GRACE = "termination_grace_period_seconds"
@@ -57,24 +57,6 @@ def images_without_streaming(servers: Sequence[Placed[AnyServer]]) -> list[str]:
                 f"{pool.section.at('imageStreaming')} does not apply to it. "
                 f"Set {region}-docker.pkg.dev/PROJECT/REPOSITORY/{name}, of a remote repository of its registry."
             )
-    return found
-
-
-def slow_networks(workloads: Sequence[Placed[GpuServer | FineTune | TrainingRun]]) -> list[str]:
-    """The runs over several nodes of a machine that has a faster network between nodes than this program sets up."""
-    found = []
-    for workload in workloads:
-        run = workload.section
-        for machine in workload.machines:
-            fabric = machine.faster_fabric
-            if not fabric or isinstance(run, GpuServer) or run.pods * run.gpus_per_pod <= machine.gpus:
-                continue
-            found.append(
-                f"{run.at('pods')}: {run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}. "
-                f"This program does not set up {fabric}, so they share one network, and GPUs may wait for it. "
-                f"Compare the speed with that of {machine.gpus} GPUs, on one node."
-            )
-            break
     return found
 
 

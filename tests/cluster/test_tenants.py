@@ -398,6 +398,8 @@ ON_A_DEVICE_FIRST = [{**ON_A_DEVICE, "name": "first"}]
 TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 DURATION = {f"{PARAMETER}maxRunDurationSeconds": "600"}
+DISK_OF_NODE = {"devices.gke.io/container.main": "- path: /dev/sda"}
+NETWORK_OF_NODE = {"networking.gke.io/interfaces": "[]"}
 IN_A_BLOCK = {REQUIRED: LEVELS["block"]}
 TOGETHER = {**IN_A_BLOCK, "kueue.x-k8s.io/podset-group-name": "shared"}
 IN_LAYERS = {"kueue.x-k8s.io/podset-slice-required-topology-constraints": "[]"}
@@ -475,6 +477,8 @@ REFUSED: list[tuple[str, Object, str]] = [
         FOREIGN,
     ),
     ("a Job that grows while it runs", job(annotations=ELASTIC), FOREIGN),
+    ("a Job with a disk of its node", template_of(job(), annotations=DISK_OF_NODE), FOREIGN),
+    ("a pod with a network of its node", pod(spec(), annotations=NETWORK_OF_NODE), FOREIGN),
     ("a Job that is placed together with another", template_of(job(), annotations=TOGETHER), FOREIGN),
     ("a Job in layers of groups", template_of(job(), annotations=IN_LAYERS), FOREIGN),
     ("a Deployment in one block", template_of(deployment(), annotations=IN_A_BLOCK), FOREIGN),

@@ -14,7 +14,6 @@ from gke_ai.catalog.gpus import GPU_TYPES
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT
 from gke_ai.settings import load, model_memory
 from gke_ai.settings.rules.pools import not_built
-from gke_ai.settings.warnings import slow_networks
 from tests.mistakes import PROJECT, Configuration, base, problems_of
 
 good = partial(base, "machines")
@@ -36,22 +35,7 @@ def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_built() -> N
     (remedy,) = {not_built("p", MACHINES[name]).remedy for name in NOT_BUILT}
     (name,) = re.findall(r"such as ([-a-z0-9]+)", remedy)
     assert MACHINES[name].modes == MODES.keys()
-    assert not MACHINES[name].fabric
     assert name not in NOT_BUILT
-
-
-@pytest.mark.parametrize("machine", ["a3-highgpu-8g", "a3-highgpu-8g-nolssd"])
-def test_a_run_over_two_nodes_of_a_slow_network_is_warned_of(machine: str) -> None:
-    def warned(machine: str, pods: int) -> list[str]:
-        values = good()
-        values["gpuPools"][1] |= {"machineType": machine, "nodesPerZone": 2}
-        values["training"] = [run(pods=pods)]
-        return slow_networks(load(values, PROJECT).gpu_workloads)
-
-    (warning,) = warned(machine, 2)
-    assert warning.startswith(f"gke-ai:training[0].pods: 2 pods of 8 GPUs need several nodes of {machine}. ")
-    assert "GPUDirect-TCPX" in warning
-    assert warned(machine, 1) == warned("a2-ultragpu-8g", 2) == []
 
 
 WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}

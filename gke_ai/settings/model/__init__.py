@@ -17,7 +17,15 @@ from gke_ai.settings.model.base import (
     descriptions,
 )
 from gke_ai.settings.model.buckets import Bucket, BucketMount, FuseVolume, Grant
-from gke_ai.settings.model.capacity import Capacity, FlexStart, OnDemand, QueuedFlexStart, Reservation, Spot
+from gke_ai.settings.model.capacity import (
+    Autoscaling,
+    Capacity,
+    FlexStart,
+    OnDemand,
+    QueuedFlexStart,
+    Reservation,
+    Spot,
+)
 from gke_ai.settings.model.cluster import (
     Cluster,
     Maintenance,
@@ -33,7 +41,7 @@ from gke_ai.settings.model.lora import LoraAdapter
 from gke_ai.settings.model.model_cache import ModelCache
 from gke_ai.settings.model.model_shape import ModelShape
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.pools import Autoscaling, GpuPool, Pool, TpuPool, TpuSlice
+from gke_ai.settings.model.pools import GpuPool, Pool, TpuPool, TpuSlice
 from gke_ai.settings.model.queues import (
     ClusterQueue,
     Flavor,

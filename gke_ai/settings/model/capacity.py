@@ -93,3 +93,14 @@ class QueuedFlexStart(CapacityMode):
 
 
 Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
+
+
+class Autoscaling(Section):
+    """Minimum and maximum size of an autoscaled pool."""
+
+    noun: ClassVar[str] = "the autoscaling of a pool"
+
+    min_nodes: int = Field(default=0, ge=0)
+    """Minimum number of nodes, in all zones together."""
+    max_nodes: int = Field(ge=1)
+    """Maximum number of nodes, in all zones together."""

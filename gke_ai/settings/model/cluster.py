@@ -123,6 +123,9 @@ class Cluster(Section):
     """Secondary range of the subnetwork for Services. Default: GKE creates one."""
     vpc: Vpc | None = None
     """VPC network that the stack creates for the cluster, instead of `network` and `subnetwork`."""
+    multi_networking: bool = False
+    """Let nodes have NICs in several VPC networks, which runs over several nodes of A3 High and A3 Mega need. It needs
+    `vpc`. A change recreates the cluster."""
     private_nodes: bool = False
     """Give the nodes no external IP addresses."""
     public_endpoint: bool = True

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from gke_ai.catalog.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR,
@@ -24,19 +25,8 @@ from gke_ai.catalog.topology import has_labels
 from gke_ai.catalog.tpus import GOOGLE_TPU, Slice, slice_of
 from gke_ai.catalog.zones import node_zones
 from gke_ai.settings.model.base import GkeName, Labels, Section
-from gke_ai.settings.model.capacity import Capacity, OnDemand
+from gke_ai.settings.model.capacity import Autoscaling, Capacity, OnDemand
 from gke_ai.settings.model.cluster import Cluster
-
-
-class Autoscaling(Section):
-    """Minimum and maximum size of an autoscaled pool."""
-
-    noun: ClassVar[str] = "the autoscaling of a pool"
-
-    min_nodes: int = Field(default=0, ge=0)
-    """Minimum number of nodes, in all zones together."""
-    max_nodes: int = Field(ge=1)
-    """Maximum number of nodes, in all zones together."""
 
 
 class Pool(Section):
@@ -132,6 +122,11 @@ class Pool(Section):
         return 0
 
     @property
+    def gpudirect_networks(self) -> GpuDirect | None:
+        """The technology of the pool's further VPC networks, if it has them."""
+        return None
+
+    @property
     def node_labels(self) -> dict[str, str]:
         """Node labels that the pool sets, without GKE's own.
 
@@ -225,6 +220,9 @@ class GpuPool(Pool):
     rdma: bool | None = Field(default=None, examples=[True])
     """Give the nodes of A3 Ultra or A4 an RDMA network between them. A change replaces the pool. Default: `true` if a
     run of the stack over several nodes uses the pool."""
+    gpu_direct: bool | None = Field(default=None, examples=[True])
+    """Give the nodes of A3 High or A3 Mega the VPC networks of GPUDirect-TCPX or TCPXO. A change replaces the pool.
+    Default: `true` if a run of the stack over several nodes uses the pool."""
     create_before_delete: bool = False
     """Create the replacement pool before deleting the old one. The name gets a hash suffix; you pay for both
     meanwhile."""
@@ -275,8 +273,13 @@ class GpuPool(Pool):
         return NICS.get(self.machine_type, 0) if self.rdma else 0
 
     @property
+    def gpudirect_networks(self) -> GpuDirect | None:
+        return GPUDIRECT.get(self.machine_type) if self.gpu_direct else None
+
+    @property
     def node_labels(self) -> dict[str, str]:
-        return {**super().node_labels, **({DRIVER_LABEL: "true"} if self.nics else {})}
+        network = {GPUDIRECT_LABEL: self.gpudirect_networks.name} if self.gpudirect_networks else {}
+        return {**super().node_labels, **({DRIVER_LABEL: "true"} if self.nics else {}), **network}
 
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import GPUS, Machine, machine, machines_with
+from gke_ai.catalog.gpudirect import GPUDIRECT
+from gke_ai.catalog.machines import GPUS, machine
 from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
@@ -56,33 +57,24 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
 def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Iterator[Problem]:
     """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
 
-    This program sets up RDMA only for runs of kind job, on A3 Ultra and A4. Over the normal network the GPUs would
-    mostly wait for each other, unless the run accepts that.
+    This program sets these networks up only for runs of kind job. Over the normal network the GPUs would mostly wait
+    for each other, unless the run accepts that.
     """
     run = placed.section
     if isinstance(run, GpuServer) or run.accept_slow_network:
         return
     for machine_type in placed.machines:
-        if isinstance(run, TrainingRun) and machine_type.name in NICS:
-            continue  # `rdma` checks them
+        if isinstance(run, TrainingRun) and (machine_type.name in NICS or machine_type.name in GPUDIRECT):
+            continue  # `rdma` and `gpudirect` check them
         if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
             yield Problem(
                 run.at("pods"),
                 f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
                 f"communicate over {machine_type.fabric}. This program does not set it up for such runs yet, and the "
                 "GPUs would wait for the network",
-                f"Use up to {machine_type.gpus} GPUs in all, on one node{_on_the_default_network(machine_type)}. "
-                "Or set acceptSlowNetwork: true",
+                f"Use up to {machine_type.gpus} GPUs in all, on one node. Or set acceptSlowNetwork: true",
             )
             break
-
-
-def _on_the_default_network(named: Machine) -> str:
-    """Suggests the largest machine with the same chip whose nodes communicate over the default network, if any."""
-    chip = (named.gpu or "").removesuffix("-80gb").removesuffix("-mega")
-    same = [other for gpu in (chip, f"{chip}-80gb") for other in machines_with(gpu) if not other.fabric]
-    largest = max(same, key=lambda other: other.gpus, default=None)
-    return f", or {largest.name}, whose network between nodes is slower" if largest else ""
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")

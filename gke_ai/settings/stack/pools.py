@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from gke_ai.catalog.gpudirect import GPUDIRECT
+from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import NodeShape
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.rdma import NICS
@@ -38,17 +39,21 @@ class NodePool:
 
 
 def with_networks(pools: list[Pool], runs: Sequence[TrainingRun], classes: Sequence[ComputeClass]) -> list[Pool]:
-    """The pools, with an RDMA network where a run over several nodes uses them and their section does not decide it."""
+    """The pools, with the network between nodes where a run over several nodes uses them and no key decides it."""
     used = {
         pool.name
         for run in runs
         if not run.accept_slow_network
         for pool in run.nodes_among(pools, classes).pools
-        if run.pods * run.gpus_per_pod > NICS.get(pool.node_machine_type, math.inf)
+        if (machine := MACHINES.get(pool.node_machine_type)) and run.pods * run.gpus_per_pod > machine.gpus
     }
-    return [
-        pool.model_copy(update={"rdma": True})
-        if isinstance(pool, GpuPool) and pool.rdma is None and pool.name in used
-        else pool
-        for pool in pools
-    ]
+    return [_with_network(pool) if isinstance(pool, GpuPool) and pool.name in used else pool for pool in pools]
+
+
+def _with_network(pool: GpuPool) -> GpuPool:
+    """The pool with the network of its machine, unless a key decides it."""
+    if pool.machine_type in NICS and pool.rdma is None:
+        return pool.model_copy(update={"rdma": True})
+    if pool.machine_type in GPUDIRECT and pool.gpu_direct is None:
+        return pool.model_copy(update={"gpu_direct": True})
+    return pool

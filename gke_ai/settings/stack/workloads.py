@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.disks import STORAGE_CLASSES, volume_type
+from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
 from gke_ai.catalog.machines import MACHINES, NOT_BUILT, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.rdma import NICS_PER_POD, RESOURCE
@@ -128,6 +129,8 @@ class Placed(Generic[AnyWorkload]):
         request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
         for resource in request.keys() & self.section.further_request.keys():
             request[resource] += parse_quantity(self.section.further_request[resource])
+        for resource, text in (DAEMON_REQUESTS if self.gpudirect else {}).items():
+            request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
         request[self.section.accelerator_resource] = Fraction(self.accelerators)
         return request
 
@@ -151,6 +154,15 @@ class Placed(Generic[AnyWorkload]):
         if not isinstance(run, TrainingRun) or run.accept_slow_network or not nics:
             return False
         return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
+
+    @property
+    def gpudirect(self) -> GpuDirect | None:
+        """The technology by which the pods of a run over several nodes communicate over further VPC networks."""
+        run, technologies = self.section, {pool.section.gpudirect_networks for pool in self.pools}
+        if not isinstance(run, TrainingRun) or run.accept_slow_network or len(technologies) != 1:
+            return None
+        (technology,) = technologies
+        return technology if run.pods * run.gpus_per_pod > GPUS_PER_POD else None
 
     @property
     def queued_request(self) -> Mapping[str, Fraction]:

@@ -1,0 +1,217 @@
+"""The VPC networks of GPUDirect-TCPX and TCPXO, and what installs it on the nodes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pulumi
+import pulumi_gcp as gcp
+import pulumi_kubernetes as k8s
+
+from gke_ai.catalog.gpudirect import (
+    AGENT_REQUESTS,
+    GPUDIRECT_LABEL,
+    INJECTOR_IMAGE,
+    MTU,
+    NAMED,
+    NETWORK_API,
+    PAUSE_IMAGE,
+    TCPXO,
+    GpuDirect,
+    cidr,
+    network_name,
+)
+from gke_ai.catalog.namespaces import GPUDIRECT
+from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.retry import kueue_hook
+
+PRIORITY = "system-node-critical"
+_ROOT = {"privileged": True}
+# Opens the node to the other nodes' data and links the files of the NICs. Google's image is `ubuntu` of Docker Hub: the
+# commands run in the node itself, so the image of the plug-in does too.
+_PREPARE_TCPXO = """/sbin/iptables -I INPUT -p tcp -m tcp -j ACCEPT && modprobe import-helper
+mkdir -p /dev/aperture_devices
+lspci -nn -D | grep '1ae0:0084' | while IFS= read -r line; do
+  BDF=$(echo "$line" | awk '{print $1}')
+  target="/dev/aperture_devices/$BDF"
+  mkdir -p "$target"
+  umount -R "$target" || true
+  mount --bind "$(readlink -f "/sys/bus/pci/devices/$BDF")" "$target"
+done
+chmod -R a+r /dev/aperture_devices/
+chmod a+rw /dev/aperture_devices/*/resource*
+"""
+
+
+class GpuDirectNetworks(Component):
+    """The networks between nodes of A3 High (GPUDirect-TCPX) or A3 Mega (GPUDirect-TCPXO), for all pools of a cluster.
+
+    Each network is a VPC with one subnetwork and a firewall rule that lets its addresses reach each other. In the
+    cluster, a `Network` with its `GKENetworkParamSet` names it for pods. Two DaemonSets run on nodes with the networks:
+    the installer of NCCL's plug-in, and the injector that gives a pod's daemon the devices of its node. They are
+    privileged, in a namespace of their own. A pool waits for its networks and their objects.
+
+    Refused: by GKE, a cluster without multi-networking and Dataplane V2, which it gets only at its creation.
+
+    Sources: those of `gke_ai.catalog.gpudirect`.
+    """
+
+    namespace: pulumi.Output[str]
+    """Namespace of the installers."""
+
+    def __init__(
+        self,
+        name: str,
+        opts: pulumi.ResourceOptions | None = None,
+        *,
+        project: str,
+        region: str,
+        technologies: Sequence[str],
+    ) -> None:
+        """Create the networks.
+
+        Args:
+            name: Name of the component, and prefix of the networks' names.
+            project: Id of the Google Cloud project.
+            region: Region of the cluster.
+            technologies: `tcpx`, `tcpxo` or both.
+        """
+        super().__init__(name, opts)
+        used = [technology for technology in NAMED.values() if technology.name in technologies]
+        count = max(technology.networks for technology in used)
+        self.networks = [f"{name}-{number}" for number in range(1, count + 1)]
+        for number, network in enumerate(self.networks, 1):
+            self._create_network(network, number, project, region)
+        inside = pulumi.ResourceOptions(parent=self)
+        space = k8s.core.v1.Namespace(GPUDIRECT, metadata={"name": GPUDIRECT}, opts=inside)
+        # GKE allows pods of this priority only in namespaces with such a quota.
+        quota = k8s.core.v1.ResourceQuota(
+            f"{GPUDIRECT}/critical-pods",
+            metadata={"name": "critical-pods", "namespace": GPUDIRECT},
+            spec={
+                "hard": {"pods": "1G"},
+                "scope_selector": {
+                    "match_expressions": [{"scope_name": "PriorityClass", "operator": "In", "values": [PRIORITY]}]
+                },
+            },
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[space]),
+        )
+        after = pulumi.ResourceOptions(parent=self, depends_on=[quota])
+        for technology in used:
+            daemon_set(f"nccl-{technology.name}-installer", [technology.name], installer(technology), after)
+        daemon_set("device-injector", [technology.name for technology in used], INJECTOR, after)
+        self.namespace = space.metadata.name
+        self.register_outputs({"namespace": self.namespace})
+
+    def _create_network(self, name: str, number: int, project: str, region: str) -> None:
+        """A VPC with its objects in the cluster."""
+        # Names are taken until their resources are deleted.
+        opts = pulumi.ResourceOptions(parent=self, delete_before_replace=True)
+        network = gcp.compute.Network(
+            name, name=name, project=project, auto_create_subnetworks=False, mtu=MTU, opts=opts
+        )
+        subnetwork = gcp.compute.Subnetwork(
+            name, name=name, project=project, region=region, network=network.id, ip_cidr_range=cidr(number), opts=opts
+        )
+        gcp.compute.Firewall(
+            name,
+            name=f"{name}-internal",
+            project=project,
+            network=network.id,
+            source_ranges=[cidr(number)],
+            allows=[{"protocol": protocol} for protocol in ("tcp", "udp", "icmp")],
+            opts=opts,
+        )
+        # GKE serves the kinds some time after the cluster exists.
+        served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"network {name}"))
+        parameters = k8s.apiextensions.CustomResource(
+            network_name(number),
+            api_version=NETWORK_API,
+            kind="GKENetworkParamSet",
+            metadata={"name": network_name(number)},
+            spec={"vpc": network.name, "vpcSubnet": subnetwork.name, "deviceMode": "NetDevice"},
+            opts=served,
+        )
+        reference = {"group": NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": network_name(number)}
+        k8s.apiextensions.CustomResource(
+            f"{network_name(number)}-network",
+            api_version=NETWORK_API,
+            kind="Network",
+            metadata={"name": network_name(number)},
+            spec={"type": "Device", "parametersRef": reference},
+            opts=pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[parameters])),
+        )
+
+
+def daemon_set(name: str, technologies: Sequence[str], pod: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
+    """A privileged DaemonSet on the nodes with these technologies."""
+    labels = {"app": name}
+    terms = [{"matchExpressions": [{"key": GPUDIRECT_LABEL, "operator": "In", "values": list(technologies)}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    spec = {
+        "priorityClassName": PRIORITY,
+        "affinity": affinity,
+        "tolerations": [{"operator": "Exists"}],
+        "hostNetwork": True,
+        "hostPID": True,
+        **pod,
+    }
+    k8s.apps.v1.DaemonSet(
+        f"{GPUDIRECT}/{name}",
+        # Nodes may come much later.
+        metadata={"name": name, "namespace": GPUDIRECT, "annotations": SKIP_AWAIT},
+        spec={"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        opts=opts,
+    )
+
+
+def installer(technology: GpuDirect) -> dict[str, Any]:
+    """The pod that installs NCCL and its plug-in on a node."""
+    name = f"nccl-{technology.name}-installer"
+    script = (
+        "set -ex; chmod 755 /scripts/container_entry.sh; /scripts/container_entry.sh install --install-nccl; "
+        "mkdir -p /usr/local/nvidia/lib64; "
+        f"cp -r /var/lib/{technology.name}/lib64/. /usr/local/nvidia/lib64"
+    )
+    prepare = {
+        "name": "prepare-node",
+        "image": technology.plugin_image,
+        "command": ["nsenter", "-at", "1", "--", "sh", "-c", _PREPARE_TCPXO],
+        "resources": {"requests": dict(AGENT_REQUESTS)},
+        "securityContext": _ROOT,
+    }
+    install = {
+        "name": name,
+        "image": technology.plugin_image,
+        "command": ["/bin/sh", "-c", script],
+        "resources": {"requests": dict(AGENT_REQUESTS)},
+        "securityContext": _ROOT,
+        "volumeMounts": [
+            {"name": "var-lib", "mountPath": "/var/lib"},
+            {"name": "library-dir-host", "mountPath": "/usr/local"},
+        ],
+    }
+    return {
+        "initContainers": [*([prepare] if technology is TCPXO else []), install],
+        "containers": [{"name": "pause", "image": PAUSE_IMAGE}],
+        "volumes": [
+            {"name": "var-lib", "hostPath": {"path": "/var/lib"}},
+            {"name": "library-dir-host", "hostPath": {"path": "/home/kubernetes/bin"}},
+        ],
+    }
+
+
+INJECTOR: dict[str, Any] = {
+    "containers": [
+        {
+            "name": "device-injector",
+            "image": INJECTOR_IMAGE,
+            "resources": {"requests": dict(AGENT_REQUESTS)},
+            "securityContext": _ROOT,
+            "volumeMounts": [{"name": "dev", "mountPath": "/dev"}, {"name": "nri", "mountPath": "/var/run/nri"}],
+        }
+    ],
+    "volumes": [
+        {"name": "dev", "hostPath": {"path": "/dev"}},
+        {"name": "nri", "hostPath": {"path": "/var/run/nri"}},
+    ],
+}
