@@ -27,7 +27,7 @@ from gke_ai.components.retry import kueue_hook
 PRIORITY = "system-node-critical"
 _ROOT = {"privileged": True}
 # Opens the node to the other nodes' data and links the files of the NICs. Google's image is `ubuntu` of Docker Hub: the
-# commands run in the node itself, so the image of the plug-in does too.
+# commands run in the node itself, so the image of the plug-in should do: unproven.
 _PREPARE_TCPXO = """/sbin/iptables -I INPUT -p tcp -m tcp -j ACCEPT && modprobe import-helper
 mkdir -p /dev/aperture_devices
 lspci -nn -D | grep '1ae0:0084' | while IFS= read -r line; do
@@ -114,7 +114,7 @@ class GpuDirectNetworks(Component):
         )
         gcp.compute.Firewall(
             name,
-            name=f"{name}-internal",
+            name=name,
             project=project,
             network=network.id,
             source_ranges=[cidr(number)],

@@ -298,6 +298,9 @@ class NodePool(Resource):
         profile = value_at(inputs, "networkConfig.acceleratorNetworkProfile")
         if profile and not rules.has_networks(cluster.inputs):
             raise Refused(bad_request("Accelerator network profile requires a cluster with Dataplane V2."))
+        further = value_at(inputs, "networkConfig.additionalNodeNetworkConfigs")
+        if further and not cluster.inputs.get("enableMultiNetworking"):
+            raise Refused(bad_request("Additional node networks require a cluster with multi-networking."))
         channel = (cluster.inputs.get("releaseChannel") or {"channel": "REGULAR"})["channel"]
         if channel != "UNSPECIFIED" and (inputs.get("management") or {}).get("autoUpgrade") is False:
             raise Refused(bad_request(f"Auto_upgrade must be true when release_channel {channel} is set."))

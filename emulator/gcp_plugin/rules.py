@@ -58,6 +58,8 @@ def cluster(inputs: Values, body: Values, project: str, location: str) -> Iterat
     yield from _control_plane(body)
     # https://cloud.google.com/kubernetes-engine/docs/how-to/dataplane-v2#create-cluster
     datapath = value_at(body, "networkConfig.datapathProvider")
+    if value_at(body, "networkConfig.enableMultiNetworking") and datapath != "ADVANCED_DATAPATH":
+        yield "enableMultiNetworking", bad_request("Multi-networking requires Dataplane V2.")
     if value_at(body, "networkPolicy.enabled") and datapath == "ADVANCED_DATAPATH":
         text = "Enabling NetworkPolicy for clusters with DatapathProvider=ADVANCED_DATAPATH is not allowed."
         yield "networkPolicy", bad_request(text)

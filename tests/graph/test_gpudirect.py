@@ -45,7 +45,7 @@ def test_a_pool_has_one_network_for_each_nic(name: str, technology: str, count: 
     ranges = {subnet.object_name: subnet.inputs["ipCidrRange"] for subnet in record.all("Subnetwork")}
     assert [ranges[name] for name in names] == [cidr(number) for number in range(1, count + 1)]
     rules = {rule.object_name: rule.inputs["sourceRanges"] for rule in record.all("Firewall")}
-    assert rules == {f"{name}-internal": [ranges[name]] for name in names}
+    assert rules == {name: [ranges[name]] for name in names}
     cluster = record.one("Cluster").inputs
     assert (cluster["enableMultiNetworking"], cluster["datapathProvider"]) == (True, "ADVANCED_DATAPATH")
     pool = record.one("NodePool", "mega")
