@@ -52,8 +52,8 @@ def test_the_pods_of_the_run_start_and_each_node_has_the_installers(cluster: Emu
     nodes = [node["metadata"] for node in cluster.get("nodes") if GPUDIRECT_LABEL in node["metadata"]["labels"]]
     names = sorted(node["name"] for node in nodes)
     assert len(names) == 2
-    eventually(lambda: nodes_of("llm") == names)
-    eventually(lambda: nodes_of("gpudirect") == sorted(2 * names))
+    eventually(lambda: nodes_of("llm") == names, "pods of the run on both nodes")
+    eventually(lambda: nodes_of("gpudirect") == sorted(2 * names), "both installers on each node")
 
 
 def test_the_cluster_has_the_networks(cluster: Emulator) -> None:
