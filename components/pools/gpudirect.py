@@ -147,7 +147,7 @@ def daemon_set(name: str, technologies: Sequence[str], pod: Mapping[str, Any], o
     labels = {"app": name}
     terms = [{"matchExpressions": [{"key": GPUDIRECT_LABEL, "operator": "In", "values": list(technologies)}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    spec = {
+    spec: Any = {
         "priorityClassName": PRIORITY,
         "affinity": affinity,
         "tolerations": [{"operator": "Exists"}],
@@ -159,7 +159,7 @@ def daemon_set(name: str, technologies: Sequence[str], pod: Mapping[str, Any], o
         f"{GPUDIRECT}/{name}",
         # Nodes may come much later.
         metadata={"name": name, "namespace": GPUDIRECT, "annotations": SKIP_AWAIT},
-        spec={"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
         opts=opts,
     )
 

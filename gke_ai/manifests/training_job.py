@@ -45,7 +45,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "parallelism": run.pods,
         "backoffLimit": 0,
         "template": {
-            "metadata": {"labels": run.labels, "annotations": annotations(run, place)},
+            "metadata": {"labels": run.labels, "annotations": annotations_of(run, place)},
             "spec": {**pod(run, place.claims_nics, place.gpudirect), **nodes},
         },
     }
@@ -58,7 +58,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
     return jobset_of(metadata(run, run.object_name, queued_annotations(place.queued_seconds)), spec)
 
 
-def annotations(run: TrainingRun, place: Place) -> dict[str, str]:
+def annotations_of(run: TrainingRun, place: Place) -> dict[str, str]:
     """The annotations of the run's pods."""
     networks = gpudirect.pod_annotations(place.gpudirect) if place.gpudirect else {}
     return {**fuse_annotations(run), **topology_annotations(run), **networks}
