@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
+from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import GPU_TAINT
 from gke_ai.catalog.rdma import PROFILE
@@ -99,6 +100,8 @@ class GpuNodePool(NodePoolComponent):
             placement={"type": "COMPACT"} if args.compact_placement else None,
             network_profile=PROFILE if args.nics else None,
             networks=networks,
+            # The provider would keep networks that are removed, and their deletion would fail.
+            replace_on_changes=[f'nodeConfig.labels["{GPUDIRECT_LABEL}"]'],
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
