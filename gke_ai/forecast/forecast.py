@@ -127,6 +127,17 @@ class Nodes:
 
 
 @dataclass(frozen=True, order=True)
+class Block:
+    """Nodes close to each other in the network, before and after: a picture of them, and the pods of each run there."""
+
+    name: str
+    nodes_before: str
+    pods_before: str
+    nodes_after: str
+    pods_after: str
+
+
+@dataclass(frozen=True, order=True)
 class Server:
     """Replicas of a server.
 
@@ -218,7 +229,7 @@ class Forecast:
     when Pulumi had applied the change. A rehearsal runs Google's durations `compression` times as fast, and Kueue and
     the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster. `refused` is
     why the update failed, after a part of it was applied. `upgrade` is whether the change is an upgrade of GKE or of a
-    release, not a changed configuration.
+    release, not a changed configuration. `blocks` are all of the cluster, or none if the change moves no pod there.
     """
 
     stack: str
@@ -235,6 +246,7 @@ class Forecast:
     interruptions: tuple[Interruption, ...] = ()
     over_quota: tuple[OverQuota, ...] = ()
     nodes: tuple[Nodes, ...] = ()
+    blocks: tuple[Block, ...] = ()
     servers: tuple[Server, ...] = ()
     accelerators: tuple[Accelerators, ...] = ()
     durations: tuple[Duration, ...] = ()

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.topology import LEVELS
+from gke_ai.forecast.forecast import Block, Forecast
 from gke_ai.forecast.rehearse import blocks as rehearsed
+from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.timeline import Observation, Timeline, histories
 from gke_ai.kube.pods import limited_only
 from gke_ai.kube.workloads import uncounted_by_topology
@@ -62,6 +64,28 @@ def test_a_rehearsal_names_the_runs_that_are_in_other_blocks_at_the_end() -> Non
     ]
     timeline = Timeline(tuple(observations), 1, 4, True)
     assert [*rehearsed.moves(histories(timeline))] == ["llm/jobset/first moves from block a and b to a."]
+
+
+def test_a_rehearsal_shows_each_block_before_and_after_with_the_pods_of_each_run() -> None:
+    there = [*(Observation(-1, "Node", item, False) for item in NODES), Observation(-1, "Pod", PODS[0], False)]
+    gone = [Observation(-1, "Pod", PODS[1], False), Observation(2, "Pod", PODS[1], True)]
+    moved = Observation(3, "Pod", pod("first-1", "n2", jobset="first"), False)
+    changed = histories(Timeline((*there, *gone, moved), 1, 4, True))
+    forecast = Forecast("prod", "two nodes less", True, 60, 1800, blocks=rehearsed.pictures(changed))
+    assert {title: rows for title, _, rows in tables(forecast)}["Blocks"] == [
+        ("a", "■□", "llm/jobset/first: 1", "■■", "llm/jobset/first: 2"),
+        ("b", "■", "llm/jobset/first: 1", "□", "–"),
+    ]
+    assert rehearsed.pictures(histories(Timeline(tuple(there), 1, 4, True))) == ()
+
+
+def test_a_block_that_a_change_adds_or_removes_has_no_nodes_before_or_after() -> None:
+    lost = [Observation(-1, "Node", NODES[0], False), Observation(1, "Node", NODES[0], True)]
+    added = Observation(2, "Node", NODES[1], False)
+    assert rehearsed.pictures(histories(Timeline((*lost, added), 1, 4, True))) == (
+        Block("a", "", "–", "□", "–"),
+        Block("b", "□", "–", "", "–"),
+    )
 
 
 def workload(resources: dict[str, Any], **assignment: Any) -> dict[str, Any]:

@@ -263,7 +263,8 @@ def _change(
         notes,
         options.snapshot.name if options.snapshot else "",
     )
-    return replace(forecast, refused=refused, upgrade=options.upgrade is not None)
+    pictures = blocks.pictures(histories(recorded))
+    return replace(forecast, refused=refused, upgrade=options.upgrade is not None, blocks=pictures)
 
 
 def _await_update(update: Started, recorder: Recorder) -> None:

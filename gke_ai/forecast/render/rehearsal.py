@@ -104,6 +104,11 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
                 if n.came or n.went or n.accelerator
             ],
         ),
+        (
+            "Blocks",
+            ("block", "before", "pods before", "after", "pods after"),
+            [(b.name, b.nodes_before, b.pods_before, b.nodes_after, b.pods_after) for b in forecast.blocks],
+        ),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
     ]
     return [(title, columns, rows) for title, columns, rows in all_tables if rows]
