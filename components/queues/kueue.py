@@ -165,6 +165,9 @@ class KueueStack(Component):
             if flavor.queued_resource
         ]
         topology = [self._topology(ready, hook)] if any(flavor.topology for flavor in flavors) else []
+        always = pulumi.ResourceHookOptions(on_dry_run=True)
+        fixed = pulumi.ResourceHook(f"flavors of {name}: same nodes", refuse_other_nodes, always)
+        flavor_hook = pulumi.ResourceHookBinding.merge(hook, pulumi.ResourceHookBinding(before_update=[fixed]))
         resource_flavors = {
             flavor.name: k8s.apiextensions.CustomResource(
                 flavor.name,
@@ -174,7 +177,7 @@ class KueueStack(Component):
                 **({"spec": spec} if (spec := flavor_spec(flavor)) else {}),
                 # Kueue keeps a topology while a flavor names it.
                 opts=pulumi.ResourceOptions(
-                    parent=self, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=hook
+                    parent=self, depends_on=[*ready, *(topology if flavor.topology else [])], hooks=flavor_hook
                 ),
             )
             for flavor in flavors
@@ -324,6 +327,22 @@ class KueueStack(Component):
                 },
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
+        )
+
+
+def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:
+    """Raise RunError if a flavor with topology changes, in a preview too: Kueue would refuse the update midway.
+
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/resourceflavor_types.go
+    """
+    before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, args.new_inputs))
+    if "topologyName" not in before:
+        return
+    if changed := [key for key in ("nodeLabels", "tolerations", "topologyName") if before.get(key) != after.get(key)]:
+        raise pulumi.RunError(
+            f"gke-ai:queues.flavors: {' and '.join(changed)} of flavor {args.name} would change. "
+            "Kueue would refuse the update, because it has a topology. Give the flavor a new name, also in "
+            "clusterQueues."
         )
 
 

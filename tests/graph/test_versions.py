@@ -15,7 +15,7 @@ import pytest
 from gke_ai.catalog.features import ordered
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.components import KueueStack
-from gke_ai.components.queues.kueue import warn_of_crd
+from gke_ai.components.queues.kueue import refuse_other_nodes, warn_of_crd
 from gke_ai.ops import crds
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -66,6 +66,36 @@ def test_only_a_change_of_jobsets_version_warns_about_its_crd(monkeypatch: pytes
     change("0.11.1", "0.12.0")
     assert "from 0.11.1 to 0.12.0" in messages[0]
     assert "gke-ai crds" in messages[0]
+
+
+BLUE = {"nodeLabels": {"pool": "blue"}, "topologyName": "levels", "tolerations": [{"key": "gpu"}]}
+
+
+def change_flavor(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Run what comes before the update of a flavor, in a preview and in an update."""
+    refuse_other_nodes(pulumi.ResourceHookArgs("", "", "b200", "", {"spec": after}, {"spec": before}))
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"nodeLabels": {"pool": "red"}}, "nodeLabels"),
+        ({"tolerations": None}, "tolerations"),
+        ({"topologyName": None, "tolerations": None}, "tolerations and topologyName"),
+    ],
+)
+def test_a_change_of_the_nodes_of_a_flavor_with_topology_is_refused_before_the_update(
+    changed: dict[str, Any], named: str
+) -> None:
+    after = {key: value for key, value in {**BLUE, **changed}.items() if value}
+    with pytest.raises(pulumi.RunError, match=f"{named} of flavor b200 would change.* Give the flavor a new name"):
+        change_flavor(BLUE, after)
+
+
+def test_a_flavor_gets_a_topology_and_one_without_other_nodes() -> None:
+    change_flavor(BLUE, BLUE)
+    change_flavor({"nodeLabels": {"pool": "blue"}}, BLUE)
+    change_flavor({"nodeLabels": {"pool": "blue"}}, {"nodeLabels": {"pool": "red"}})
 
 
 @pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])

@@ -16,7 +16,7 @@ from gke_ai.forecast.render import simulation as words
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.measures import Unit, change, duration, written
 from gke_ai.forecast.render.table import simulated as shown
-from gke_ai.forecast.simulate.command import Options, check, names_of, next_step
+from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, unplaced
 from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import day
@@ -36,8 +36,10 @@ from gke_ai.forecast.simulation import (
 )
 from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
 from gke_ai.registered.report.page import simulated
+from gke_ai.settings import load
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
+from tests.mistakes import PROJECT, base
 from tests.simulation.theory import configuration, run
 
 A, B = "Pulumi.prod.yaml", "more.yaml"
@@ -437,3 +439,10 @@ class TestCommand:
     )
     def test_the_next_step_is_named(self, options: Options, step: str) -> None:
         assert step in next_step(options)
+
+
+def test_a_configuration_with_topology_says_that_blocks_are_left_out() -> None:
+    with_topology, without = Queues(load(base("topology"), PROJECT)), configuration({"one": {"gpus": 4}})
+    files = [Path("Pulumi.prod.yaml"), Path("Pulumi.dev.yaml")]
+    (note,) = unplaced(files, [with_topology, without])
+    assert note.startswith("Pulumi.prod.yaml has flavors with topology (b200). The simulation counts their quota")

@@ -313,3 +313,14 @@ def test_the_order_of_workloads_is_by_priority_then_by_age_or_by_when_they_queue
     ]
     found = in_order(workloads, snapshot().of("LocalQueue"), "training")
     assert [name for _, name in found] == ["urgent", "preempted", "younger", "again"]
+
+
+def test_the_replays_say_that_they_leave_out_topology() -> None:
+    flavors = [
+        {"metadata": {"name": name}, "spec": spec} for name, spec in (("b200", {"topologyName": "levels"}), ("l4", {}))
+    ]
+    assert [*when.unplaced(snapshot(ResourceFlavor=flavors))] == [
+        "The replays count the quota of b200, not where pods fit together: a run that requires one block can wait "
+        "longer."
+    ]
+    assert [*when.unplaced(snapshot(ResourceFlavor=flavors[1:]))] == []

@@ -12,6 +12,7 @@ from pathlib import Path
 from gke_ai import settings
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.console import new_console
+from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.command import stop_at_signals
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
@@ -101,7 +102,9 @@ def simulate(options: Options) -> None:
         for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
-    result = simulation(options.stack, source, seeds, sides, [*NOTES, *other_versions(files, queues)])
+    result = simulation(
+        options.stack, source, seeds, sides, [*NOTES, *other_versions(files, queues), *unplaced(files, queues)]
+    )
     picture = options.picture or state("reports", f"{options.stack}-simulation.svg")
     written_files = {picture: simulation_picture.drawn(result)}
     if options.json:
@@ -123,6 +126,16 @@ def other_versions(files: list[Path], queues: list[Queues]) -> list[str]:
         f"{name} installs Kueue {version}. Kueue {KUEUE_VERSION} has decided here."
         for name, of_file in zip(names_of(files), queues, strict=True)
         if (version := of_file.stack.queues.kueue_version or KUEUE_VERSION) != KUEUE_VERSION
+    ]
+
+
+def unplaced(files: list[Path], queues: list[Queues]) -> list[str]:
+    """Returns a note for each configuration with topology: a trace says nothing of it, and nodes have no blocks."""
+    return [
+        f"{name} has flavors with topology ({join_names(flavors)}). The simulation counts their quota and nodes, "
+        "not the blocks: a run that requires one can wait longer."
+        for name, of_file in zip(names_of(files), queues, strict=True)
+        if (flavors := [flavor.section.name for flavor in of_file.stack.flavors if flavor.has_topology])
     ]
 
 

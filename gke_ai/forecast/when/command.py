@@ -35,7 +35,7 @@ from gke_ai.forecast.answer import (
     waiting,
 )
 from gke_ai.forecast.durations import records
-from gke_ai.forecast.names import plural
+from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
@@ -177,7 +177,18 @@ def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer,
         waits = starts(emulator, snapshot, found.queue, found.workload, seed)
     ended = sum(record.ended is not None for record in records(snapshot.of("Workload")))
     note = f"Durations and arrivals are drawn from the runs in the snapshot, of which {ended:,} ended."
-    return replace(found, waits=tuple(waits)), [note]
+    return replace(found, waits=tuple(waits)), [note, *unplaced(snapshot)]
+
+
+def unplaced(snapshot: Snapshot) -> Iterator[str]:
+    """Yields a note on flavors with topology, which the replays count as others."""
+    if names := [
+        item["metadata"]["name"] for item in snapshot.of("ResourceFlavor") if item["spec"].get("topologyName")
+    ]:
+        yield (
+            f"The replays count the quota of {join_names(names)}, not where pods fit together: a run that requires one "
+            "block can wait longer."
+        )
 
 
 def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
