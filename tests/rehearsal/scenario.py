@@ -66,6 +66,7 @@ PATHS = {
     "LimitRange": "/api/v1/namespaces/{}/limitranges",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
+    "Topology": f"/apis/{KUEUE_API}/topologies",
     "ResourceFlavor": f"/apis/{KUEUE_API}/resourceflavors",
     "ClusterQueue": f"/apis/{KUEUE_API}/clusterqueues",
     "LocalQueue": f"/apis/{KUEUE_API}/namespaces/{{}}/localqueues",

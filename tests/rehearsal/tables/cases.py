@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any
 
+from gke_ai.catalog.topology import is_supported
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
 from gke_ai.forecast.snapshot.format import shift
 from tests.rehearsal.fates import conditions
-from tests.rehearsal.tables.decisions import Decision, admission, is_preempted, preemption
+from tests.rehearsal.tables import topology
+from tests.rehearsal.tables.configuration import Configuration, configuration
+from tests.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
 from tests.rehearsal.tables.refusals import is_refused_queue, is_refused_workload
 from tests.rehearsal.tables.source import Table, tables
 
 Object = dict[str, Any]
+# Those of earlier releases are not compared: the program uses no topology with them.
+TOPOLOGY = ("TestScheduleForTAS", "TestScheduleForTASPreemption", "TestScheduleForTASCohorts", topology.PLACEMENT)
 # The tables whose cases have a state that a cluster can have, and a cycle that it can run.
 COMPARED = (
     "TestPreemption",
@@ -26,46 +32,20 @@ COMPARED = (
     "TestSchedule",
     "TestScheduleForFairSharing",
     "TestScheduleConcurrentAdmission",
+    *TOPOLOGY,
 )
 # Why the cases of any other table are not compared.
-NOT_COMPARED = {
-    "TestScheduleForAFS": "usage that only Kueue's memory has",
-    "TestScheduleForTAS": "topology",
-    "TestScheduleForTASPreemption": "topology",
-    "TestScheduleForTASCohorts": "topology",
-}
+NOT_COMPARED = {"TestScheduleForAFS": "usage that only Kueue's memory has"}
 # The label `dep` of the namespaces in runScheduleTestCases: pkg/scheduler/scheduler_test.go in Kueue's module.
 DEPARTMENTS = {"eng-alpha": "eng", "eng-beta": "eng", "eng-gamma": "eng", "sales": "sales", "lend": "lend"}
 # A cluster queue with a missing flavor is inactive. Each case has such a flavor, so that its queues become active at
 # the same time, and one cycle of the scheduler sees all its workloads.
 GATE = "gate"
 GATE_RESOURCE = "example.com/gate"
-# Kueue's default is true: pkg/features/kube_features.go.
-ENABLED_BY_DEFAULT = ("ElasticJobsViaWorkloadSlices", "PartialAdmission")
-# The scheduler's own, which a cluster must name: parseStrategies in pkg/scheduler/preemption/preemption.go.
-STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 # With it, and without that Job, Kueue finishes a workload.
 JOB_LABEL = "kueue.x-k8s.io/job-uid"
 # Objects without a time of creation are the oldest in the tables.
 OLDEST = "2020-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """What the cases of a group set in the configuration of Kueue's manager.
-
-    Attributes:
-        strategies: Preemption strategies of fair sharing. None: no fair sharing.
-        gates: Feature gates.
-    """
-
-    strategies: tuple[str, ...] | None = None
-    gates: tuple[tuple[str, bool], ...] = ()
-
-    def sections(self) -> Object:
-        """The sections of the configuration."""
-        fair = {} if self.strategies is None else {"fairSharing": {"preemptionStrategies": [*self.strategies]}}
-        return {**fair, **({"featureGates": dict(self.gates)} if self.gates else {})}
 
 
 @dataclass(frozen=True)
@@ -80,6 +60,7 @@ class TableCase:
         printed: When the table was printed, which is "now" in its times.
         queues: Flavors, cohorts, cluster queues and local queues. All queues are inactive without `gate`.
         workloads: The Workloads, with uid, times and status.
+        nodes: The nodes of its flavors with topology, and the pods that use them.
         expected: What Kueue decides in its next cycle, as the table says.
         later: Workloads that this cycle leaves in a queue. They may be decided on in the next one.
         names: Names of the workloads in the table, by uid.
@@ -93,6 +74,7 @@ class TableCase:
     printed: datetime
     queues: tuple[Object, ...] = field(repr=False)
     workloads: tuple[Object, ...] = field(repr=False)
+    nodes: tuple[Object, ...] = field(repr=False)
     expected: frozenset[Decision]
     later: frozenset[str]
     names: Mapping[str, str] = field(repr=False)
@@ -112,11 +94,22 @@ class TableCase:
 @cache
 def cases(release: str = KUEUE_VERSION) -> tuple[TableCase, ...]:
     """The cases of the compared tables of a release."""
-    chosen = [
-        table for table in sorted(tables(release), key=lambda table: str(table["test"])) if table["test"] in COMPARED
-    ]
+    compared = {*COMPARED} - {*(() if is_supported(release) else TOPOLOGY)}
+    chosen = sorted((table for table in tables(release) if table["test"] in compared), key=lambda it: str(it["test"]))
     numbered = enumerate((table, name) for table in chosen for name in sorted(table["cases"]))
     return tuple(_Reader(f"t{number:03}", table, name).case() for number, (table, name) in numbered)
+
+
+def left_out(release: str = KUEUE_VERSION) -> Counter[str]:
+    """How many cases of a release are not compared, by reason."""
+    found = Counter(case.reason for case in cases(release) if case.reason)
+    for table in tables(release):
+        reason = NOT_COMPARED.get(table["test"], "")
+        if not reason and table["test"] in TOPOLOGY and not is_supported(release):
+            reason = "topology in a release with which the program uses none"
+        if reason:
+            found[reason] += len(table["cases"])
+    return found
 
 
 def namespaces() -> Iterator[Object]:
@@ -147,7 +140,8 @@ class _Reader:
     def __init__(self, id_: str, table: Table, name: str) -> None:
         self._id, self._table, self._name = id_, str(table["test"]), name
         self._shared: Object = table["shared"].get("cfg") or table["shared"]
-        self._case: Object = table["cases"][name]
+        case: Object = table["cases"][name]
+        self._case = topology.scheduled(case) if self._table == topology.PLACEMENT else case
         self._printed = datetime.fromisoformat(table["printed"])
         self._incoming = self._case.get("incoming")
         self._before: list[Object] = [*(self._case.get("admitted") or self._case.get("workloads") or ())]
@@ -157,6 +151,7 @@ class _Reader:
         ordered = sorted(
             whole, key=lambda item: (item["metadata"].get("uid") or item["metadata"]["name"], key_of(item))
         )
+        self._nodes = topology.nodes(self._case, id_, self._named)
         # Kueue orders equal workloads by uid. A uid in a cluster is a UUID: these have the order of the table's.
         number = int(id_[1:])
         self._uids = {key_of(item): str(uuid.UUID(int=number << 96 | at)) for at, item in enumerate(ordered, 1)}
@@ -170,6 +165,7 @@ class _Reader:
             self._printed,
             tuple(self._queues()),
             tuple(self._workloads()),
+            (*self._nodes.values(), *topology.pods(self._case, self._id, "table-default", self._nodes)),
             frozenset(self._expected()),
             frozenset(self._later()),
             {uid: key for key, uid in self._uids.items()},
@@ -179,20 +175,22 @@ class _Reader:
     def _reason(self) -> str:
         if self._case.get("objects"):
             return "an object that no snapshot has"
-        if self._case.get("admissionError"):
+        if reason := self._case.get("reason"):
+            return str(reason)
+        if self._case.get("admissionError") or self._case.get("patchStatusErr"):
             return "an error of the API that the table injects"
         if any(item["metadata"].get("ownerReferences") for item in self._before):
             return "owners that are not in the table"
+        if self._nodes and any(queue["spec"].get("admissionChecksStrategy") for queue in self._cluster_queues):
+            return "an admission check whose state the table hands in"
         if any(map(is_refused_workload, self._before)) or any(map(is_refused_queue, self._cluster_queues)):
             return "a workload or queue that the API refuses"
         return ""
 
     def _configuration(self) -> Configuration:
-        fair = self._case.get("enableFairSharing") or self._table == "TestFairPreemptions"
-        stated = (self._case.get("featureGates") or {}).items()
-        gates = tuple(sorted((gate, on) for gate, on in stated if not (on and gate in ENABLED_BY_DEFAULT)))
-        strategies = tuple(self._case.get("strategies") or STRATEGIES)
-        return Configuration(strategies if fair else None, gates)
+        return configuration(
+            self._case, bool(self._case.get("enableFairSharing")) or self._table == "TestFairPreemptions"
+        )
 
     # ------------------------------------------------------------------------------------------------------- queues
     def _used_queues(self) -> list[Object]:
@@ -215,9 +213,15 @@ class _Reader:
         return f"cohort {min(seen) if parent else seen[-1]}" if seen[0] else f"queue {queue['metadata']['name']}"
 
     def _queues(self) -> Iterator[Object]:
-        flavors = self._case.get("flavors") or self._shared.get("flavors") or self._shared["resourceFlavors"]
-        for flavor in flavors:
-            yield _object("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=flavor.get("spec", {}))
+        for item in self._case.get("topologies") or ():
+            yield _object("Topology", self._named(item["metadata"]["name"]), spec=item["spec"])
+        stated = self._case.get("flavors") or self._case.get("resourceFlavors")
+        for flavor in stated or self._shared.get("flavors") or self._shared["resourceFlavors"]:
+            spec = {**flavor.get("spec", {})}
+            if spec.get("topologyName"):
+                spec["topologyName"] = self._named(spec["topologyName"])
+                spec["nodeLabels"] = {**(spec.get("nodeLabels") or {}), topology.CASE_LABEL: self._id}
+            yield _object("ResourceFlavor", self._named(flavor["metadata"]["name"]), spec=spec)
         for cohort in self._case.get("cohorts") or ():
             spec = {**cohort["spec"], "resourceGroups": self._groups(cohort["spec"])}
             if spec.get("parentName"):
@@ -269,15 +273,6 @@ class _Reader:
                 groups.append({"coveredResources": resources, "flavors": flavors})
         return groups
 
-    def _of_cohorts(self) -> list[Object]:
-        """The groups of a queue that states none: 0 of what its cohorts have, or no workload could have a flavor."""
-        groups = [group for cohort in self._case.get("cohorts") or () for group in self._groups(cohort["spec"])]
-        flavors = dict.fromkeys(flavor["name"] for group in groups for flavor in group["flavors"])
-        resources = sorted(self._requested())
-        empty = [{"name": name, "nominalQuota": "0"} for name in resources]
-        listed = [{"name": name, "resources": empty} for name in flavors]
-        return [{"coveredResources": resources, "flavors": listed}] if listed else []
-
     def _requested(self) -> set[str]:
         return {
             resource
@@ -317,7 +312,7 @@ class _Reader:
             yield self._workload(self._incoming, {})
 
     def _workload(self, workload: Object, status: Object) -> Object:
-        metadata, spec = workload["metadata"], {**workload["spec"]}
+        metadata, spec = workload["metadata"], topology.in_cluster(workload["spec"], self._named)
         queue = spec.get("queueName")
         spec["queueName"] = self._named(queue) if queue else self._entrance(self._queue_of(workload))
         made = _object("Workload", self._named(metadata["name"]), _namespace(workload), spec=spec, status=status)
@@ -332,18 +327,20 @@ class _Reader:
         return made
 
     def _status(self, workload: Object) -> Object:
-        status = {**workload["status"]}
+        stated: Object = workload["status"]
+        status: Object = topology.in_cluster({key: stated[key] for key in stated if key != "admission"}, self._named)
         if "conditions" in status:
             # The API demands a reason.
             status["conditions"] = [{**item, "reason": item["reason"] or "Unknown"} for item in status["conditions"]]
-        if "admission" in status:
-            status["admission"] = self._in_cluster(status["admission"])
+        if "admission" in stated:
+            status["admission"] = self._in_cluster(stated["admission"])
         return status
 
     def _in_cluster(self, admitted: Object) -> Object:
+        sets: list[Object] = topology.in_cluster(admitted["podSetAssignments"], self._named)
         sets = [
             {**item, "flavors": {name: self._named(flavor) for name, flavor in (item.get("flavors") or {}).items()}}
-            for item in admitted["podSetAssignments"]
+            for item in sets
         ]
         return {**admitted, "clusterQueue": self._named(admitted["clusterQueue"]), "podSetAssignments": sets}
 
@@ -358,10 +355,16 @@ class _Reader:
                 yield Decision(key, "preempted", reason=reason, preemptor=key_of(self._case["incoming"]))
             return
         already = {key_of(item): item for item in self._before}
-        for key, admitted in (self._case.get("wantAssignments") or {}).items():
-            if key not in already or not already[key]["status"].get("admission"):
-                yield admission(key, self._in_cluster(admitted))
-        for workload in self._case["wantWorkloads"]:
+        for key, want in (self._case.get("wantAssignments") or self._case.get("wantNewAssignments") or {}).items():
+            had = already[key]["status"].get("admission") if key in already else None
+            decision = admission(key, self._in_cluster(want))
+            # A second pass replaces nodes. What it leaves as it was is no decision.
+            if not had or decision != admission(key, self._in_cluster(had)):
+                yield decision
+        for event in self._case.get("wantEvents") or ():
+            if event["Reason"] == "EvictedDueToNodeFailures":
+                yield eviction(f"{event['Key']['Namespace']}/{event['Key']['Name']}")
+        for workload in self._case.get("wantWorkloads") or ():
             key = key_of(workload)
             if is_preempted(workload) and not (key in already and is_preempted(already[key])):
                 yield preemption(key, workload, self._preemptors(conditions(workload)["Preempted"]["message"]))

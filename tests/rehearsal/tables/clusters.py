@@ -27,13 +27,15 @@ from gke_ai.kube.client import client_of
 from tests.rehearsal import cluster as queue_cluster
 from tests.rehearsal.cluster import NAME, QueueCluster, Refused
 from tests.rehearsal.places import Place
-from tests.rehearsal.tables.cases import Configuration, TableCase, at, namespaces
+from tests.rehearsal.tables.cases import TableCase, at, namespaces
+from tests.rehearsal.tables.configuration import Configuration
 from tests.rehearsal.tables.decisions import Decision, decisions
+from tests.rehearsal.tables.topology import CASE_LABEL
 
 Object = dict[str, Any]
 CONFIGURATION = f"/api/v1/namespaces/{NAMESPACE}/configmaps/kueue-manager-config"
 MERGE = {"content-type": "application/merge-patch+json"}
-KINDS = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
+KINDS = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors", "topologies")
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,9 @@ def configure(place: Place, configuration: Configuration) -> None:
         data: dict[str, str] = cluster.send("GET", CONFIGURATION)["data"]
         ((file, text),) = data.items()
         content = {
-            key: value for key, value in yaml.safe_load(text).items() if key not in ("fairSharing", "featureGates")
+            key: value
+            for key, value in yaml.safe_load(text).items()
+            if key not in ("fairSharing", "featureGates", "resources")
         }
         sections = configuration.sections()
         own = manager_configuration((), False, 0, place.release).get("featureGates", {})
@@ -97,16 +101,19 @@ def load(place: Place, cases: Sequence[TableCase]) -> dict[str, str]:
             except Refused as error:
                 refused[case.id] = str(error)
         old = [item for item in everything(cluster) if item["kind"] == "Workload" or not _is_of(item, cases)]
+        old += nodes_of_cases(cluster)
         queues = [item for item in everything(cluster) if item["kind"] == "ClusterQueue" and _is_of(item, cases)]
     now = datetime.now(UTC).replace(microsecond=0)
-    workloads = [item for case in cases if case.id not in refused for item in at(case, now)]
+    accepted = [case for case in cases if case.id not in refused]
+    nodes = [item for case in accepted for item in case.nodes]
+    workloads = [item for case in accepted for item in at(case, now)]
     for workload in workloads:
         workload["metadata"]["managedFields"] = managed_fields(workload)
     for queue in queues:
         queue["status"] = {}  # so that Kueue states the conditions again, once it has read the queue
     scratch = Scratch(place.emulator.state)
     scratch.run("cluster", "pause", NAME)
-    scratch.run("cluster", "load", NAME, stdin=json.dumps({"put": [*queues, *workloads], "delete": old}))
+    scratch.run("cluster", "load", NAME, stdin=json.dumps({"put": [*queues, *nodes, *workloads], "delete": old}))
     scratch.run("cluster", "resume", NAME)
     api = client_of(place.kubeconfig(), 4)
     wait_for_webhooks(api)
@@ -123,6 +130,13 @@ def everything(cluster: QueueCluster) -> Iterator[Object]:
         for item in answer["items"]:
             kind = answer["kind"].removesuffix("List")
             yield {**item, "apiVersion": KUEUE_API, "kind": kind}
+
+
+def nodes_of_cases(cluster: QueueCluster) -> Iterator[Object]:
+    """All nodes and pods of cases in a cluster."""
+    for kind in ("Pod", "Node"):
+        answer = cluster.send("GET", f"/api/v1/{kind.lower()}s", params={"labelSelector": CASE_LABEL})
+        yield from ({**item, "apiVersion": "v1", "kind": kind} for item in answer["items"])
 
 
 def _is_of(item: Object, cases: Sequence[TableCase]) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tests.rehearsal.fates import PREEMPTOR, conditions, holds
+from tests.rehearsal.tables.topology import places
 
 Object = Mapping[str, Any]
+NODE_FAILURES = "NodeFailures"
 
 
 class Decision(NamedTuple):
@@ -15,8 +17,8 @@ class Decision(NamedTuple):
 
     Attributes:
         workload: Name of the workload in its case.
-        outcome: `admitted` or `preempted`.
-        flavors: Of an admission: the flavor of each pod set and resource, and the number of pods.
+        outcome: `admitted`, also if another node replaces a lost one, `preempted`, or `evicted` with a lost node.
+        flavors: Of an admission: the flavor of each pod set and resource, the number of pods, and where they are.
         reason: Of a preemption, in Kueue's word.
         preemptor: Of a preemption: name of the workload that needs the quota. None if it is not named.
     """
@@ -30,6 +32,8 @@ class Decision(NamedTuple):
     def __str__(self) -> str:
         if self.outcome == "admitted":
             return f"{self.workload} admitted to {self.flavors}"
+        if self.outcome == "evicted":
+            return f"{self.workload} evicted"
         return f"{self.workload} preempted for {self.preemptor} ({self.reason})"
 
 
@@ -43,6 +47,7 @@ def admission(name: str, admitted: Object) -> Decision:
     sets = [
         f"{item['name']}×{item.get('count', 1)}: "
         + ", ".join(f"{resource} {flavor}" for resource, flavor in sorted((item.get("flavors") or {}).items()))
+        + "".join(sorted(f" {'/'.join(on)}×{count}" for on, count in places(item.get("topologyAssignment") or {})))
         for item in admitted["podSetAssignments"]
     ]
     return Decision(name, "admitted", "; ".join(sorted(sets)))
@@ -56,6 +61,11 @@ def preemption(name: str, workload: Object, names: Mapping[str, str]) -> Decisio
     return Decision(name, "preempted", reason=condition["reason"], preemptor=preemptor)
 
 
+def eviction(name: str) -> Decision:
+    """The decision to evict a workload that lost a node and has no spare one."""
+    return Decision(name, "evicted", reason=NODE_FAILURES)
+
+
 def decisions(before: Iterable[Object], after: Iterable[Object], names: Mapping[str, str]) -> frozenset[Decision]:
     """What Kueue decided between two states of the same Workloads. `names`: workloads by uid."""
     old = {item["metadata"]["uid"]: item for item in before}
@@ -63,9 +73,15 @@ def decisions(before: Iterable[Object], after: Iterable[Object], names: Mapping[
     for workload in after:
         uid = workload["metadata"]["uid"]
         name, earlier = names[uid], old.get(uid, {})
-        admitted = workload.get("status", {}).get("admission")
-        if admitted and not earlier.get("status", {}).get("admission"):
+        admitted, had = (item.get("status", {}).get("admission") for item in (workload, earlier))
+        if admitted and (not had or admission(name, admitted) != admission(name, had)):
             found.add(admission(name, admitted))
+        if _lost(workload) and not _lost(earlier):
+            found.add(eviction(name))
         if is_preempted(workload) and not is_preempted(earlier):
             found.add(preemption(name, workload, names))
     return frozenset(found)
+
+
+def _lost(workload: Object) -> bool:
+    return holds(workload, "Evicted") and conditions(workload)["Evicted"]["reason"] == NODE_FAILURES

@@ -23,7 +23,7 @@ from gke_ai.catalog.kueue import tool
 from gke_ai.catalog.versions import KUEUE_VERSION
 
 MODULE = "sigs.k8s.io/kueue"
-PACKAGES = ("pkg/scheduler", "pkg/scheduler/preemption")
+PACKAGES = ("pkg/scheduler", "pkg/scheduler/preemption", "pkg/cache/scheduler")
 # Each test that holds a table of decisions of Kueue's scheduler.
 TESTS = (
     "TestPreemption",
@@ -36,6 +36,7 @@ TESTS = (
     "TestScheduleForTAS",
     "TestScheduleForTASPreemption",
     "TestScheduleForTASCohorts",
+    "TestFindTopologyAssignments",
 )
 _HERE = Path(__file__).parent
 _PROGRAMS = (_HERE / "instrument.go", _HERE / "printer.go")

@@ -1,0 +1,53 @@
+"""What cases of Kueue's tables set in the configuration of its manager."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Object = dict[str, Any]
+# Kueue's default is true: pkg/features/kube_features.go.
+ENABLED_BY_DEFAULT = (
+    "ElasticJobsViaWorkloadSlices",
+    "PartialAdmission",
+    "TASMultiLayerTopology",
+    "TASProfileMixed",
+    "TASRecomputeAssignmentWithinSchedulingCycle",
+)
+# Of the gates that cases of topology turn off: pkg/features/kube_features.go.
+DISABLED_BY_DEFAULT = ("TASBalancedPlacement",)
+# The scheduler's own, which a cluster must name: parseStrategies in pkg/scheduler/preemption/preemption.go.
+STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What the cases of a group set in the configuration of Kueue's manager.
+
+    Attributes:
+        strategies: Preemption strategies of fair sharing. None: no fair sharing.
+        gates: Feature gates.
+        resources: How requests become resources with quota, as JSON.
+    """
+
+    strategies: tuple[str, ...] | None = None
+    gates: tuple[tuple[str, bool], ...] = ()
+    resources: str = ""
+
+    def sections(self) -> Object:
+        """The sections of the configuration."""
+        fair = {} if self.strategies is None else {"fairSharing": {"preemptionStrategies": [*self.strategies]}}
+        gates = {"featureGates": dict(self.gates)} if self.gates else {}
+        return {**fair, **gates, **({"resources": json.loads(self.resources)} if self.resources else {})}
+
+
+def configuration(case: Mapping[str, Any], fair: bool) -> Configuration:
+    """The configuration of a case, with the gates that differ from Kueue's defaults."""
+    default = {True: ENABLED_BY_DEFAULT, False: DISABLED_BY_DEFAULT}
+    stated = (case.get("featureGates") or {}).items()
+    gates = tuple(sorted((gate, on) for gate, on in stated if gate not in default[on]))
+    transformed = case.get("resourceTransformations")
+    resources = json.dumps({"transformations": transformed}) if transformed else ""
+    return Configuration(tuple(case.get("strategies") or STRATEGIES) if fair else None, gates, resources)
