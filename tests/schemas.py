@@ -29,7 +29,9 @@ def schema_of(kind: str) -> Any:
     definition = _definition(kind, group) if "." in group else None
     if definition:
         return _of_definition(definition, version)
-    return _of_model(f"{version.capitalize()}{kind}")
+    model = f"{version.capitalize()}{kind}"
+    # The client puts the group before a name that two groups have.
+    return _of_model(model if hasattr(client, model) else f"{group.partition('.')[0].capitalize()}{model}")
 
 
 @cache

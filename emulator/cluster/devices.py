@@ -8,11 +8,12 @@ network is simulated: the scheduler allocates the devices, and nothing configure
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 import httpx
 
-from emulator.cluster.api import APPLY_PATCH, GKE, answer
+from emulator.cluster.api import answer
 from emulator.cluster.records import PoolRecord
 from gke_ai.catalog.nodes import INSTANCE_TYPE
 from gke_ai.catalog.rdma import (
@@ -48,16 +49,33 @@ class Devices:
         """Publishes what is missing: classes for the first pool with a profile, and a slice for each of its nodes."""
         if "classes" not in self._published and any(pool.network_profile for pool in pools):
             for device_class in device_classes():
-                await self._apply(device_class)
+                await self._create(device_class)
             self._published.add("classes")
         for node in nodes:
-            if has_driver(node) and (uid := node["metadata"]["uid"]) not in self._published:
-                await self._apply(resource_slice(node))
+            uid = node["metadata"]["uid"]
+            if uid in self._published or not has_driver(node):
+                continue
+            if await self._has_slice(node) or await self._create(resource_slice(node)):
                 self._published.add(uid)
 
-    async def _apply(self, item: Object) -> None:
-        path = f"/apis/{DEVICE_API}/{_PATHS[item['kind']]}/{item['metadata']['name']}"
-        answer(await self._api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
+    async def _has_slice(self, node: Object) -> bool:
+        """Whether a node has a slice, as a restored one has. A second one would make its pool of devices invalid."""
+        selector = f"spec.driver={DRIVER},spec.nodeName={node['metadata']['name']}"
+        found = answer(await self._api.get(_path("ResourceSlice"), params={"fieldSelector": selector}))["items"]
+        owners = (owner["uid"] for item in found for owner in item["metadata"].get("ownerReferences", []))
+        return node["metadata"]["uid"] in owners
+
+    async def _create(self, item: Object) -> bool:
+        """Creates an object. False if one has its name, such as the slice of a deleted node."""
+        response = await self._api.post(_path(item["kind"]), json=item)
+        if response.status_code == HTTPStatus.CONFLICT:
+            return False
+        answer(response)
+        return True
+
+
+def _path(kind: str) -> str:
+    return f"/apis/{DEVICE_API}/{_PATHS[kind]}"
 
 
 def has_driver(node: Object) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from emulator.cluster import blocks, devices, fit, nodes, planner
@@ -108,6 +111,32 @@ def test_nodes_with_a_network_profile_publish_eight_nics_with_rdma_and_one_witho
     assert {item["gce.dra.net/block"]["string"] for item in attributes} == {nodes.label(node, blocks.BLOCK)}
     assert published["spec"]["pool"]["name"] == f"{node['metadata']['name']}-dra.net"
     assert published["metadata"]["ownerReferences"][0]["kind"] == "Node"
+
+
+@pytest.mark.parametrize(("owner", "is_created"), [("u", False), ("of-a-deleted-node", True), (None, True)])
+def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(owner: str | None, is_created: bool) -> None:
+    labeled = replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"})
+    (node,) = nodes_of(labeled, 1)
+    node["metadata"]["uid"] = "u"
+    created: list[str] = []
+
+    def api(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            assert f"spec.nodeName={node['metadata']['name']}" in request.url.params["fieldSelector"]
+            items = [{"metadata": {"name": "restored", "ownerReferences": [{"uid": owner}]}}] if owner else []
+            return httpx.Response(200, json={"items": items})
+        item = json.loads(request.content)
+        created.append(item["kind"])
+        return httpx.Response(409 if item["kind"] == "DeviceClass" else 201, json=item)
+
+    async def publish() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
+            published = devices.Devices(client)
+            for _ in range(2):
+                await published.publish([labeled], [node])
+
+    asyncio.run(publish())
+    assert created == ["DeviceClass", "DeviceClass", *(["ResourceSlice"] if is_created else [])]
 
 
 def test_a_new_node_takes_the_place_of_a_lost_one() -> None:

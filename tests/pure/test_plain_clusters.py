@@ -74,6 +74,12 @@ def test_autoscaled_pools_have_the_limits_and_nodes_of_googles_api() -> None:
     assert (tpu["capacity"], tpu["max_nodes"]) == ("queuedFlexStart", 4)
 
 
+def test_new_nodes_of_a_pool_have_its_network_profile() -> None:
+    profile = {"networkConfig": {"acceleratorNetworkProfile": "auto", "subnetwork": "private"}}
+    (record, other), _ = records(snapshot(pools=[SPOT | profile, TPU]))
+    assert (PoolRecord(**record).network_profile, PoolRecord(**other).network_profile) == ("auto", "")
+
+
 def test_pools_of_fixed_size_or_unknown_machines_keep_their_nodes_and_it_is_said() -> None:
     unknown = {**SPOT, "name": "odd", "config": {"machineType": "z9-standard-1"}}
     fixed = {**SPOT, "name": "fixed", "autoscaling": {}}

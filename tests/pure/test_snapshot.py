@@ -60,7 +60,8 @@ class Planter:
             return {CANARY: self.fill(schema, None, path, False)}
         if "*" in listed:
             return {self.keep(): self.fill(schema, listed["*"], path)}
-        return {key: self.keep() for key in listed if key != SELECTED} | unlisted
+        kept = {key: self.fill(schema, part, path) for key, part in listed.items() if key != SELECTED}
+        return kept | unlisted
 
 
 @pytest.mark.parametrize("kind", list(kinds()))
@@ -120,6 +121,7 @@ POD = {
     "spec": {
         "serviceAccountName": CANARY,
         "imagePullSecrets": [{"name": CANARY}],
+        "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "rdma"}],
         "volumes": [{"name": CANARY, "secret": {"secretName": CANARY}}],
         "containers": [
             {
@@ -127,11 +129,16 @@ POD = {
                 "image": CANARY,
                 "args": [CANARY],
                 "env": [{"name": "HF_TOKEN", "value": CANARY}],
-                "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": CANARY}]},
+                "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]},
             },
         ],
     },
-    "status": {"phase": "Running", "message": CANARY, "podIP": CANARY},
+    "status": {
+        "phase": "Running",
+        "message": CANARY,
+        "podIP": CANARY,
+        "resourceClaimStatuses": [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}],
+    },
 }
 BUDGET = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
 
@@ -155,8 +162,16 @@ def test_a_pod_keeps_what_the_scheduler_reads() -> None:
             "annotations": {},
             "finalizers": ["batch.kubernetes.io/job-tracking"],
         },
-        "spec": {"containers": [{"name": "server", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]},
-        "status": {"phase": "Running"},
+        "spec": {
+            "containers": [
+                {"name": "server", "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]}}
+            ],
+            "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "rdma"}],
+        },
+        "status": {
+            "phase": "Running",
+            "resourceClaimStatuses": [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}],
+        },
     }
 
 
@@ -280,6 +295,64 @@ def test_a_label_may_have_the_name_of_a_checked_field() -> None:
     assert read(snapshot(PodDisruptionBudget=[budget]).to_json()).of("PodDisruptionBudget") == [budget]
 
 
+def test_a_claim_keeps_what_the_scheduler_allocated_and_no_parameters_of_a_driver() -> None:
+    exactly = {"deviceClassName": "mrdma.google.com", "allocationMode": "ExactCount", "count": 8}
+    config = [{"opaque": {"driver": "dra.net", "parameters": {"password": CANARY}}}]
+    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}], "config": config}}
+    results = [{"request": "nics", "driver": "dra.net", "pool": "n-dra.net", "device": "nic-1"}]
+    status = {
+        "allocation": {"devices": {"results": results, "config": config}},
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": UID}],
+        "devices": [{"driver": "dra.net", "networkData": {"ips": [CANARY]}, "data": {"key": CANARY}}],
+    }
+    (claim,) = snapshot(ResourceClaim=[{"metadata": {"name": "c"}, "spec": spec, "status": status}]).of("ResourceClaim")
+    assert CANARY not in json.dumps(claim)
+    assert claim["status"]["allocation"] == {"devices": {"results": results}}
+    assert claim["status"]["reservedFor"] == status["reservedFor"]
+    assert claim["spec"]["devices"] == {"requests": spec["devices"]["requests"]}
+
+
+def test_devices_keep_what_selects_them_and_no_addresses() -> None:
+    kept = {"dra.net/rdma": {"bool": True}, "dra.net/mtu": {"int": 8896}, "dra.net/pciVendor": {"string": "v"}}
+    addresses = {f"dra.net/{name}": {"string": CANARY} for name in ("mac", "ipv4", "alias")}
+    device = {"name": "nic-1", "attributes": {**kept, **addresses}}
+    (found,) = snapshot(ResourceSlice=[{"metadata": {"name": "s"}, "spec": {"devices": [device]}}]).of("ResourceSlice")
+    assert found["spec"]["devices"] == [{"name": "nic-1", "attributes": kept}]
+
+
+def claims(spec: Any = None, status: Any = None) -> dict[str, list[Any]]:
+    return {"ResourceClaim": [{"metadata": {"name": "c"}, "spec": spec or {}, "status": status or {}}]}
+
+
+REQUEST = {"name": "nics", "exactly": {"deviceClassName": "mrdma.google.com"}}
+DEVICES: dict[str, list[Any]] = {"devices": [{"name": f"nic-{number}"} for number in range(129)]}
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        (claims({"devices": {"requests": [{**REQUEST, "exactly": {"deviceClassName": "../x"}}]}}), "a DNS name"),
+        (claims({"devices": {"requests": [{**REQUEST, "exactly": {"count": -1}}]}}), "a whole number"),
+        (claims({"devices": {"requests": [{**REQUEST, "exactly": {"count": 10**9}}]}}), "a whole number"),
+        (claims({"devices": {"requests": [REQUEST] * 33}}), "a list of at most 32 items"),
+        (claims(status={"reservedFor": [{"resource": "pods", "name": "a/b", "uid": UID}]}), "a DNS name"),
+        (claims(status={"reservedFor": [{"resource": "pods", "name": "p", "uid": "x"}]}), "a UUID"),
+        (claims(status={"reservedFor": [{"resource": "pods", "name": "p"}]}), r"reservedFor\[0\].uid is missing"),
+        (claims(status={"allocation": {"devices": {"results": [{"request": "nics"}]}}}), "driver is missing"),
+        (claims({"devices": {"config": [{"opaque": {}}]}}), "ResourceClaim c has fields"),
+        ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": DEVICES}]}, "a list of at most 128 items"),
+        ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": {"devices": [{}]}}]}, "name is missing"),
+        (
+            {"Pod": [{"metadata": {"name": "p"}, "spec": {"resourceClaims": [{"name": "A"}]}}]},
+            "a name of lower-case letters",
+        ),
+    ],
+)
+def test_a_claim_that_no_cluster_accepts_is_refused(objects: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(InvalidSnapshot, match=message):
+        read(content(objects=objects))
+
+
 def test_every_time_moves_and_every_age_stays() -> None:
     pod = {"metadata": {"name": "2026-11-22", "creationTimestamp": "2026-11-22T09:58:30Z"}}
     lease = {"status": {"conditions": [{"lastTransitionTime": "2026-11-22T09:00:00.000001Z"}]}}
@@ -357,7 +430,12 @@ def kueue_of(text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_snapshot_has_the_settings_of_kueue_that_decide_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    decides = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}, "featureGates": {"X": True}}
+    mapping = {"name": "mrdma.google.com/nics", "deviceClassNames": ["mrdma.google.com"]}
+    decides = {
+        "resources": {"deviceClassMappings": [mapping]},
+        "fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]},
+        "featureGates": {"X": True},
+    }
     others = {"webhook": {"port": 1}, "clientConnection": {"qps": CANARY}, "multiKueue": {"origin": CANARY}}
     assert kueue_of(yaml.safe_dump(decides | others), monkeypatch) == decides
     assert kueue_of("a: [", monkeypatch) is None

@@ -249,6 +249,35 @@ def test_names_of_classes_gates_metrics_and_schedulers_are_hashed() -> None:
     assert selected["schedulingGates"][1]["name"] == "kueue.x-k8s.io/admission"
 
 
+def test_claims_and_classes_are_hashed_and_the_scheduler_finds_them_again() -> None:
+    selects = f'device.attributes["dra.net"].team == "{PRIVATE}"'
+    rdma = 'device.attributes["dra.net"].rdma'
+    exactly = {"deviceClassName": PRIVATE, "selectors": [{"cel": {"expression": selects}}]}
+    spec = {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}
+    claimed = {"name": "nics", "resourceClaimTemplateName": PRIVATE}
+    status = {"resourceClaimStatuses": [{"name": "nics", "resourceClaimName": f"{PRIVATE}-1-nics-x7k2p"}]}
+    reserved = {"reservedFor": [{"resource": "pods", "name": f"{PRIVATE}-1", "uid": uid("p")}]}
+    hashed = changed(
+        DeviceClass=[
+            {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": text}}]}}
+            for name, text in ((PRIVATE, selects), ("mrdma.google.com", rdma))
+        ],
+        ResourceClaimTemplate=[{"metadata": meta(PRIVATE, "t"), "spec": {"spec": spec}}],
+        Pod=[{"metadata": meta(f"{PRIVATE}-1", "p"), "spec": {"resourceClaims": [claimed]}, "status": status}],
+        ResourceClaim=[{"metadata": meta(f"{PRIVATE}-1-nics-x7k2p", "c"), "spec": spec, "status": reserved}],
+    )
+    assert PRIVATE not in hashed.to_json()
+    (pod,), (claim,) = hashed.of("Pod"), hashed.of("ResourceClaim")
+    assert pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"] == claim["metadata"]["name"]
+    assert claim["status"]["reservedFor"][0]["name"] == pod["metadata"]["name"]
+    assert claim["status"]["reservedFor"][0]["uid"] == pod["metadata"]["uid"]
+    template = hashed.of("ResourceClaimTemplate")[0]["metadata"]["name"]
+    assert pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == template
+    by_name = {item["metadata"]["name"]: item["spec"]["selectors"][0]["cel"] for item in hashed.of("DeviceClass")}
+    request = claim["spec"]["devices"]["requests"][0]["exactly"]
+    assert by_name == {"mrdma.google.com": {"expression": rdma}, request["deviceClassName"]: {"expression": "false"}}
+
+
 def test_the_same_key_gives_the_same_hashes_and_another_key_others(hashed: Snapshot) -> None:
     assert hash_names(taken(), {OWN, "shared"}, KEY) == hashed
     other = hash_names(taken(), {OWN, "shared"}, b"x" * 32)

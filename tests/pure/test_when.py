@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.rdma import claim_template
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.forecast.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
 from gke_ai.forecast.forecast import Eviction
@@ -26,6 +27,7 @@ from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 from tests import timelines
+from tests.mistakes import PROJECT, base
 from tests.repository import ENVIRONMENTS
 from tests.snapshots import TAKEN
 
@@ -92,6 +94,27 @@ def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) 
     assert run.content["spec"]["priority"] == 20
     assert pods["count"] * int(container["resources"]["requests"][NVIDIA_GPU]) == 8
     assert run.name.startswith("finetune-")
+
+
+@pytest.mark.parametrize("has_template", [True, False])
+def test_a_run_claims_nics_by_the_template_of_its_namespace_if_the_snapshot_has_it(
+    tmp_path: Path, has_template: bool
+) -> None:
+    values = base("rdma", "good")
+    file, config = tmp_path / "run.yaml", tmp_path / "Pulumi.prod.yaml"
+    file.write_text(yaml.safe_dump({"training": values["training"]}))
+    config.write_text(
+        yaml.safe_dump({"config": {"gcp:project": PROJECT, **{f"gke-ai:{key}": part for key, part in values.items()}}})
+    )
+    run = values["training"][0]
+    queue = {"metadata": {"name": run["queue"], "namespace": "llm"}, "spec": {"clusterQueue": "gpus"}}
+    templates = [claim_template("llm")] if has_template else []
+    state = build("prod", {"LocalQueue": [queue], "ResourceClaimTemplate": templates}, TAKEN)
+    (pods,) = read_run(file, Stack("prod", config), state).content["spec"]["podSets"]
+    pod = pods["template"]["spec"]
+    claims = pod.get("resourceClaims", []), pod["containers"][0]["resources"].get("claims", [])
+    named = [{"name": "rdma"}], [{"name": "rdma", "resourceClaimTemplateName": "rdma"}]
+    assert claims == ((named[1], named[0]) if has_template else ([], []))
 
 
 def test_a_run_on_tpus_is_read_from_the_configuration(file: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from gke_ai.catalog.documents import InvalidDocument, Reader
 from gke_ai.catalog.documents import read as documents_of
 from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.rdma import DEVICE_API
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
@@ -25,7 +26,7 @@ Object = dict[str, Any]
 # An object of Kubernetes has 1.5 MiB at most: https://etcd.io/docs/v3.6/dev-guide/limit/
 MAX_BYTES, MAX_FILES, MAX_OBJECTS = 4 * 2**20, 1_000, 2_000
 _SUFFIXES = (".yaml", ".yml", ".json")
-_KUEUE, _JOBSET = KUEUE_API.partition("/")[0], JOBSET_API.partition("/")[0]
+_KUEUE, _JOBSET, _DEVICES = (api.partition("/")[0] for api in (KUEUE_API, JOBSET_API, DEVICE_API))
 
 
 class Kind(NamedTuple):
@@ -46,6 +47,9 @@ KINDS: Mapping[str, Kind] = {
     "LimitRange": Kind("", "limitranges"),
     "ResourceQuota": Kind("", "resourcequotas"),
     "ComputeClass": Kind("cloud.google.com", "computeclasses", False),
+    "DeviceClass": Kind(_DEVICES, "deviceclasses", False),
+    "ResourceClaimTemplate": Kind(_DEVICES, "resourceclaimtemplates"),
+    "ResourceClaim": Kind(_DEVICES, "resourceclaims"),
     "Topology": Kind(_KUEUE, "topologies", False),
     "ResourceFlavor": Kind(_KUEUE, "resourceflavors", False),
     "ProvisioningRequestConfig": Kind(_KUEUE, "provisioningrequestconfigs", False),

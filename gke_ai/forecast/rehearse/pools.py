@@ -72,4 +72,5 @@ def _record(pool: NodePool) -> dict[str, Any]:
         "max_nodes": whole or scaling.max_node_count * zones,
         "topology": pool.placement_policy.tpu_topology or None,
         "compact": pool.placement_policy.type == "COMPACT",
+        "network_profile": pool.network_config.accelerator_network_profile,
     }

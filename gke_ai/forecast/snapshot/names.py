@@ -4,7 +4,8 @@ These are names of namespaces, queues, Workloads, Jobs, servers and pods, and va
 object chose. Names that the stack's own objects use stay, because whoever rehearses a change has the configuration of
 the stack. Names and labels of objects in namespaces that Kubernetes, GKE and this program create stay, but not those in
 another one that begins with kube- or gke-. Names of nodes, node pools, resources, containers, replicated Jobs and pod
-sets stay too.
+sets stay too, and those of drivers, devices and requests of a claim. An expression that selects devices can have any
+text: it stays in GKE's own classes and if the stack has it. Another one becomes one that selects nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.namespaces import PUBLIC
+from gke_ai.catalog.rdma import DEVICE_CLASS, PLAIN_CLASS
 from gke_ai.forecast.snapshot.fields import SELECTED, kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.pools import NodePool
@@ -30,20 +32,26 @@ _WORKLOAD_DIGITS = 5
 _WORKLOAD_PREFIX = 63 - 1 - _WORKLOAD_DIGITS
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.I)
 _KEPT_KINDS = ("Node",)
+# GKE brings these classes of devices.
+_CLASSES = (DEVICE_CLASS, PLAIN_CLASS)
+_NO_DEVICE = "false"
 # Names that every cluster has, and words that say nothing about who uses them. Kubernetes reserves names of priority
 # classes that begin with system-: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/
 _PUBLIC = (
     *("", "true", "false", "present", "default", "default-scheduler"),
     *("system-node-critical", "system-cluster-critical"),
+    *_CLASSES,
 )
 # Fields with a name, and fields whose own field `name` is the name of an object.
 _NAMES = (
     *("queueName", "clusterQueue", "cohortName", "parentName", "podSetGroupName"),
     *("priorityClassName", "schedulerName", "topologyName", "subdomain", "runtimeClassName", "handler"),
+    *("deviceClassName", "resourceClaimName", "resourceClaimTemplateName"),
 )
 _REFERENCES = (
     *("metadata", "ownerReferences", "priorityClassRef", "podTemplateRef", "scaleTargetRef", "describedObject"),
     *("parameters", "admissionChecks", "flavors", "flavorsReservation", "flavorsUsage", "metric", "rules"),
+    "reservedFor",
 )
 _GATES = ("schedulingGates", "preemptionGates")
 _UIDS = ("uid", "succeeded", "failed")
@@ -95,10 +103,7 @@ def hash_names(snapshot: Snapshot, kept: Iterable[str], key: bytes) -> Snapshot:
     """
     names = _Names(snapshot, frozenset(kept), key)
     objects = {
-        kind: [
-            _Rewriter(names, kind, item["metadata"].get("namespace") in PUBLIC).rewrite(item)
-            for item in snapshot.of(kind)
-        ]
+        kind: [_Rewriter(names, kind, _is_system(kind, item["metadata"])).rewrite(item) for item in snapshot.of(kind)]
         for kind in snapshot.objects
     }
     kueue = _Rewriter(names, "Configuration", False).rewrite(snapshot.kueue)
@@ -126,6 +131,11 @@ def used_names(outputs: Object) -> Iterator[str]:
     """Yields the queues, classes and namespaces in a stack's outputs, some of which it uses and did not create."""
     for output in ("namespaces", "queues", "priorityClasses"):
         yield from (text for _, text in texts(outputs.get(output)))
+
+
+def _is_system(kind: str, metadata: Mapping[str, Any]) -> bool:
+    """Whether an object is of a system namespace, or a class of devices that GKE brings."""
+    return metadata.get("namespace") in PUBLIC or (kind == "DeviceClass" and metadata["name"] in _CLASSES)
 
 
 class _Names:
@@ -167,6 +177,10 @@ class _Names:
         if name in self._names:
             return self._names[name]
         return name if name in self._kept else "h" + self._digest(name).hex()[:DIGITS]
+
+    def expression(self, text: str) -> str:
+        """Returns an expression that selects devices if the stack has it, or one that selects none."""
+        return text if text in self._kept else _NO_DEVICE
 
     def namespace(self, name: str) -> str:
         """Returns the hash of a namespace's name, or the name itself if it stays."""
@@ -217,7 +231,7 @@ class _Rewriter:
             return self._names.namespace(value)
         if field in _UIDS:
             return self._names.uid(value)
-        return self._names.name(value) if field == "onFlavors" else value
+        return self._names.name(value) if field in ("onFlavors", "deviceClassNames") else value
 
     def _part(self, value: Mapping[str, Any], key: str, field: str) -> Any:
         part = value[key]
@@ -239,6 +253,8 @@ class _Rewriter:
             return self._names.namespace(text)
         if key in _UIDS:
             return self._names.uid(text)
+        if (field, key) == ("cel", "expression"):
+            return text if self.is_system else self._names.expression(text)
         if self._kind.startswith("ProvisioningRequest") and field in _DETAILS:
             return text if key in _PUBLIC_DETAILS or text.isdigit() else self._names.name(text)
         if field in _GATES and key == "name":

@@ -70,6 +70,10 @@ class Queued(_Part):
     enabled: bool = False
 
 
+class NetworkConfig(_Part):
+    accelerator_network_profile: _Text = ""
+
+
 class NodePool(_Part):
     """A node pool. `locations` are its zones."""
 
@@ -79,6 +83,7 @@ class NodePool(_Part):
     autoscaling: Autoscaling = Autoscaling()
     placement_policy: Placement = Placement()
     queued_provisioning: Queued = Queued()
+    network_config: NetworkConfig = NetworkConfig()
 
 
 def read_pools(path: Path) -> list[NodePool]:

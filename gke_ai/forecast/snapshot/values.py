@@ -27,6 +27,15 @@ MAX_PODS = 20_000
 SHOWN = 200  # characters of a stranger's text in a message
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _COUNTS = ("replicas", "parallelism", "completions", "minReplicas", "maxReplicas", "count", "minCount")
+# https://github.com/kubernetes/api/blob/v0.36.1/resource/v1/types.go has the limits of these lists.
+_LONGEST_LISTS = {
+    "devices": 128,
+    "requests": 32,
+    "firstAvailable": 8,
+    "results": 32,
+    "selectors": 32,
+    "reservedFor": 256,
+}
 _CONTAINERS = ("containers", "initContainers", "containerStatuses", "initContainerStatuses")
 # By the field around them: keys of labels and of resources are free.
 _FIELDS = {
@@ -38,6 +47,12 @@ _FIELDS = {
     ("spec", "nodeName"): _SUBDOMAIN,
     ("status", "nominatedNodeName"): _SUBDOMAIN,
     **{(containers, "name"): _LABEL for containers in _CONTAINERS},
+    **{(claims, "name"): _LABEL for claims in ("resourceClaims", "resourceClaimStatuses", "claims")},
+    **{(claims, "resourceClaimName"): _SUBDOMAIN for claims in ("resourceClaims", "resourceClaimStatuses")},
+    ("resourceClaims", "resourceClaimTemplateName"): _SUBDOMAIN,
+    ("reservedFor", "name"): _SUBDOMAIN,
+    ("reservedFor", "uid"): _UID,
+    **{(requests, "deviceClassName"): _SUBDOMAIN for requests in ("exactly", "firstAvailable")},
 }
 
 
@@ -47,6 +62,9 @@ _OF_ITEMS = {
     **dict.fromkeys(("resourceRequests", "unhealthyNodes", "preemptionGates", "schedulingGates"), ("name",)),
     "conditions": ("type",),
     "replicatedJobs": ("name", "template"),
+    **dict.fromkeys(("resourceClaims", "resourceClaimStatuses", "claims", "devices"), ("name",)),
+    "results": ("request", "driver", "pool", "device"),
+    "reservedFor": ("resource", "name", "uid"),
 }
 
 
@@ -76,6 +94,8 @@ def invalid_values(value: Any, path: str, around: str = "") -> Iterator[tuple[st
         around: Field that contains the part.
     """
     if isinstance(value, list):
+        if len(value) > (longest := _LONGEST_LISTS.get(around, len(value))):
+            yield path, f"a list of at most {longest} items"
         for number, part in enumerate(value):
             yield from invalid_values(part, f"{path}[{number}]", around)
     elif isinstance(value, Mapping):

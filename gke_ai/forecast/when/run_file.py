@@ -11,6 +11,7 @@ from gke_ai import settings
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.rdma import RESOURCE as NICS_RESOURCE
+from gke_ai.catalog.rdma import TEMPLATE
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -29,7 +30,7 @@ def read_run(path: Path, stack: Stack, snapshot: Snapshot) -> Manifest:
     """Returns the run of a file as an object that Kueue decides on. Stops with every mistake of the file."""
     text = _text(path)
     if "apiVersion" not in text:
-        run = _of_configuration(path, read_configuration(path), stack)
+        run = _of_configuration(path, read_configuration(path), stack, snapshot)
     else:
         runs = [manifest for manifest in parse(text, str(path)) if manifest.is_rehearsed and manifest.kind in KINDS]
         if len(runs) != 1:
@@ -90,7 +91,7 @@ def _queue(path: Path, run: Manifest) -> str:
     return queue
 
 
-def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> Manifest:
+def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snapshot: Snapshot) -> Manifest:
     """The Workload of a run as it stands in the configuration. Its pool and its priority are those of the stack."""
     file = stack.file
     config = read_configuration(file).get("config") or {}
@@ -111,11 +112,15 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack) -> M
     run = placed.section
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
-    # NICs are claims, of which a rehearsal has none, and a run has as many GPUs.
+    # Kueue counts NICs by the claims of a pod.
     counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name != NICS_RESOURCE}
     requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
+    templates = {_full_name(item) for item in snapshot.of("ResourceClaimTemplate")}
+    if placed.claims_nics and f"{run.namespace}/{TEMPLATE}" in templates:
+        pod["resourceClaims"] = [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
+        container["resources"] = {"requests": requests, "claims": [{"name": TEMPLATE}]}
     pod_set = {"name": "main", "count": placed.pods_at_once, "template": {"spec": pod}}
     return Manifest(
         {
