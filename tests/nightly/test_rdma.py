@@ -14,6 +14,9 @@ import yaml
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.rdma import claim_template as template_of
+from gke_ai.components.queues.kueue_chart import MAPPING
+from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.snapshot.format import read as read_snapshot
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
@@ -197,6 +200,58 @@ def test_a_second_run_waits_for_quota_of_nics(cluster: Emulator) -> None:
 
     eventually(waits, "Kueue says why it waits")
     assert not running(cluster, second)
+
+
+def claimed(snapshot: Snapshot) -> dict[str, set[str]]:
+    """The devices that each claim of a snapshot has."""
+    allocations = (item.get("status", {}).get("allocation", {}) for item in snapshot.of("ResourceClaim"))
+    return {
+        item["metadata"]["name"]: {
+            f"{device['pool']}/{device['device']}" for device in allocation["devices"]["results"]
+        }
+        for item, allocation in zip(snapshot.of("ResourceClaim"), allocations, strict=True)
+        if allocation
+    }
+
+
+def rehearsed(emulator: Emulator, name: str, *options: str) -> Object:
+    """The forecast of a change that adds a run of a higher priority."""
+    change, out = emulator.state / f"{name}.yaml", emulator.state / "out.json"
+    more = values([RUN, {**RUN, "name": name, "priorityClass": "high"}])
+    more["tenants"] = [{"name": "llm", "priorityClasses": ["low", "high"]}]
+    content = {f"gke-ai:{key}": value for key, value in more.items()}
+    change.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+    sides = ["--base", str(emulator.state / "rdma.yaml"), "--config", str(change), "--json", str(out)]
+    emulator.run("gke-ai", "rehearse", "--stack", emulator.stack, *sides, *options)
+    forecast: Object = json.loads(out.read_text())
+    return forecast
+
+
+def preempts_first(forecast: Object, name: str) -> None:
+    """The first run is evicted and waits for NICs, and the other one has its pods on nodes."""
+    (eviction,), (start,), (wait,) = forecast["evictions"], forecast["starts"], forecast["waits"]
+    assert (eviction["workload"].split("-")[0], eviction["reason"]) == ("llm/jobset/first", "Preempted")
+    assert start["workload"].split("-")[0] == f"llm/jobset/{name}"
+    assert f"16 more {RESOURCE}" in wait["text"]
+    assert forecast["refused"] == ""
+
+
+def test_a_rehearsal_preempts_the_run_and_gives_its_nics_to_another(cluster: Emulator) -> None:
+    preempts_first(rehearsed(cluster, "urgent"), "urgent")
+
+
+def test_a_rehearsal_restores_claims_and_devices_from_a_snapshot(cluster: Emulator) -> None:
+    taken = cluster.run("gke-ai", "snapshot", "--stack", cluster.stack)
+    file = cluster.state / "rdma-snapshot.json"
+    file.write_text(taken[taken.index("{") :])
+    snapshot = read_snapshot(file.read_text())
+    assert [len(devices) for devices in claimed(snapshot).values()] == [NICS_PER_POD, NICS_PER_POD]
+    assert snapshot.kueue is not None
+    assert snapshot.kueue["resources"]["deviceClassMappings"] == [MAPPING]
+    # Another name: in tests, a kept base has the control plane of the rehearsal before, and the record of its run.
+    forecast = rehearsed(cluster, "sooner", "--snapshot", str(file))
+    assert not [note for note in forecast["notes"] if "Resource" in note or "DeviceClass" in note], forecast["notes"]
+    preempts_first(forecast, "sooner")
 
 
 def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster: Emulator) -> None:
