@@ -1,0 +1,95 @@
+"""Measures the all-reduce of PyTorch by message size: NCCL's on GPUs, and Gloo's without.
+
+    torchrun --nproc-per-node 2 all_reduce.py
+
+The first process prints a JSON line for each size: the seconds of an all-reduce in the slowest process, the bandwidth
+of the algorithm and of the bus, and whether the sums were right. Bus bandwidth is defined as in nccl-tests:
+https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+MIB = 2**20
+SMALLEST = MIB
+# The largest of NVIDIA's measurement on A3 Mega (gke_ai/catalog/bandwidth.py), or half of a GPU's memory.
+LARGEST, LARGEST_WITHOUT_GPU = 2**34, 64 * MIB
+WARM_UPS, TIMES = 5, 20
+START_SECONDS = 600
+
+
+def main() -> int:
+    """Measures all sizes. Returns 1 if a sum is wrong."""
+    torch: Any = importlib.import_module("torch")
+    ranks: Any = importlib.import_module("torch.distributed")
+    on_gpus: bool = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpus else torch.device("cpu")
+    if on_gpus:
+        torch.cuda.set_device(device)
+    ranks.init_process_group("nccl" if on_gpus else "gloo", timeout=timedelta(seconds=START_SECONDS))
+    count, nodes = ranks.get_world_size(), ranks.get_world_size() // int(os.environ["LOCAL_WORLD_SIZE"])
+    total = torch.cuda.get_device_properties(device).total_memory if on_gpus else 2 * LARGEST_WITHOUT_GPU
+    about = {
+        "backend": ranks.get_backend(),
+        "device": torch.cuda.get_device_name(device) if on_gpus else "cpu",
+        "library": ".".join(map(str, torch.cuda.nccl.version())) if on_gpus else torch.__version__,
+        "nodes": nodes,
+        "ranks": count,
+        "path": "between nodes" if nodes > 1 else "inside one node",
+    }
+    # The same largest size everywhere, also if machines differ.
+    largest = torch.tensor([min(LARGEST, total // 2)], dtype=torch.int64, device=device)
+    ranks.all_reduce(largest, op=ranks.ReduceOp.MIN)
+    size, right = SMALLEST, True
+    while size <= int(largest.item()):
+        buffer = torch.full((size // 4,), ranks.get_rank() + 1.0, dtype=torch.float32, device=device)
+        for _ in range(WARM_UPS):
+            ranks.all_reduce(buffer)
+        finish(torch, ranks, on_gpus)
+        start = time.perf_counter()
+        for _ in range(TIMES):
+            ranks.all_reduce(buffer)
+        if on_gpus:
+            torch.cuda.synchronize()
+        spent = torch.tensor([(time.perf_counter() - start) / TIMES], dtype=torch.float64, device=device)
+        ranks.all_reduce(spent, op=ranks.ReduceOp.MAX)
+        buffer.fill_(ranks.get_rank() + 1.0)
+        ranks.all_reduce(buffer)
+        expected = count * (count + 1) / 2
+        wrong = torch.tensor([int(not bool((buffer == expected).all()))], dtype=torch.int64, device=device)
+        ranks.all_reduce(wrong)
+        del buffer
+        seconds = float(spent.item())
+        right = right and not int(wrong.item())
+        line = {
+            "bytes": size,
+            "seconds": seconds,
+            "algorithm_gb_per_s": round(size / seconds / 1e9, 3),
+            "bus_gb_per_s": round(size / seconds / 1e9 * 2 * (count - 1) / count, 3),
+            "correct": not int(wrong.item()),
+        }
+        if ranks.get_rank() == 0:
+            print(json.dumps({**about, **line}), flush=True)
+        size *= 2
+    ranks.destroy_process_group()
+    return 0 if right else 1
+
+
+def finish(torch: Any, ranks: Any, on_gpus: bool) -> None:
+    """Waits until all processes have done what was asked of them."""
+    if on_gpus:
+        torch.cuda.synchronize()
+    ranks.barrier()
+    if on_gpus:
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
