@@ -13,6 +13,7 @@ from gke_ai.cli.options import (
     context_option,
     emulator_option,
     file_option,
+    json_option,
     name_of,
     option,
     stack_options,
@@ -110,14 +111,36 @@ def smoke(stack: Stack) -> None:
     sys.exit(smoke(stack))
 
 
-@gke_ai.verb(SECTION, "verify", "gke-ai verify --stack prod")
+@gke_ai.verb(
+    SECTION,
+    "verify",
+    """
+gke-ai verify --stack prod
+gke-ai verify --stack prod --bandwidth h100-mega --nodes 4
+""",
+)
 @file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
+@option("--bandwidth", default="", metavar="POOL", help="measure all-reduce between nodes of a GPU pool, by a run")
+@click.option("--nodes", type=click.IntRange(1), default=2, show_default=True, help="nodes for --bandwidth")
+@click.option("--namespace", default="", help="tenant of --bandwidth. Default: the first with a queue for the pool")
+@click.option("--queue", default="", help="local queue of --bandwidth. Default: the first that leads to the pool")
+@click.option("--image", help="image of --bandwidth, with torchrun. Default: one of PyTorch")
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=30, show_default=True, help="time limit of --bandwidth, in minutes"
+)
+@json_option
 @with_stack()
-def verify(stack: Stack, output: Path | None) -> None:
+def verify(
+    stack: Stack, output: Path | None, bandwidth: str, image: str | None, json: Path | None, **test: Any
+) -> None:
     """Compares what a stack relies on with its cluster, and measures it."""
     from gke_ai.ops import emulated
     from gke_ai.ops.verify.command import verify
 
+    if bandwidth:
+        from gke_ai.ops.verify.bandwidth import Measurement, measure
+
+        sys.exit(measure(stack, Measurement(bandwidth, **test, **({"image": image} if image else {})), json))
     if on_emulator() and output is None:  # measurements of an emulated cluster stay in its state
         output = emulated.state("calibration", f"{stack.name}.yaml")
     sys.exit(verify(stack, output))

@@ -64,7 +64,7 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
         _tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")
     for text in left_out:
         _tell(f"Not checked: {text}.")
-    problems = [*checked.problems, *_name_problem(checked, how)]
+    problems = [*checked.problems, *name_problems(checked, how)]
     if problems:
         _tell("The run is refused, and nothing was created:")
         for problem in problems:
@@ -76,7 +76,7 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
     return _send(context, member, checked, how)
 
 
-def _name_problem(checked: Checked, how: How) -> list[str]:
+def name_problems(checked: Checked, how: How) -> list[str]:
     """Why an existing object of the same name is in the way."""
     found = checked.existing
     if found is None:
@@ -97,10 +97,17 @@ def run_of(item: Object) -> Run:
     return Run(item["metadata"]["name"], item["metadata"]["namespace"], item["kind"], item=item)
 
 
-def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
+def create(member: Member, checked: Checked, again: bool = False) -> Object:
+    """Creates the objects of a run, and returns the run. If it is refused, nothing stays.
+
+    Args:
+        member: The client.
+        checked: The run.
+        again: Delete a run of the same name first.
+    """
     *others, run = checked.objects
     found = checked.existing
-    if found is not None and how.again:
+    if found is not None and again:
         for old in (found, *filter(None, map(member.existing, others))):
             member.delete(old)
     for item in others:
@@ -115,6 +122,12 @@ def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
         raise
     for item in others:
         member.owned_by(item, created)
+    return created
+
+
+def _send(context: Context, member: Member, checked: Checked, how: How) -> int:
+    created = create(member, checked, how.again)
+    found, run = checked.existing, checked.objects[-1]
     queue = label(run, QUEUE_LABEL)
     there = found is not None and not how.again
     _show(f"{title(run)} {'was submitted before' if there else 'is submitted'}{f' to queue {queue}' if queue else ''}.")

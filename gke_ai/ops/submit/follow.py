@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -124,9 +125,13 @@ def first_line(api: ApiClient, pods: list[Object]) -> str:
     return ""
 
 
-def follow(api: ApiClient, run: Run, show: Callable[[str], object]) -> int:
-    """Shows what changes until the run has ended. Returns the exit code: 0 if it completed."""
+def follow(api: ApiClient, run: Run, show: Callable[[str], object], seconds: float = math.inf) -> int:
+    """Shows what changes until the run has ended. Returns the exit code: 0 if it completed.
+
+    Raises TimeoutError with the state of the run if it has not ended in time.
+    """
     latest: dict[str, str] = {}
+    latest_end = time.monotonic() + seconds
     while True:
         seen = observe(api, run)
         if seen.run.item is None:
@@ -135,6 +140,8 @@ def follow(api: ApiClient, run: Run, show: Callable[[str], object]) -> int:
         if seen.run.end:
             show(f"{seen.run.end}: {run}.")
             return 0 if seen.run.end == "Completed" else 1
+        if time.monotonic() > latest_end:
+            raise TimeoutError(f"{seen.state} {seen.progress}".strip())
         for kind, text in (("state", seen.state), ("progress", seen.progress)):
             if text and latest.get(kind) != text:
                 latest[kind] = text

@@ -1,0 +1,290 @@
+"""`gke-ai verify --bandwidth POOL`: measures all-reduce between nodes of a pool, by a run in a tenant's queue.
+
+The run is one that `gke-ai submit` would create, with what every run on the pool gets. It is deleted at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog.bandwidth import FLOORS
+from gke_ai.catalog.operators import TORCH_IMAGE
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.catalog.rdma import PLUGIN_PATH
+from gke_ai.console import new_console, new_table
+from gke_ai.emulation import on_emulator
+from gke_ai.kube.client import list_objects, send
+from gke_ai.kube.objects import Object, annotation
+from gke_ai.manifests.training_job import CONTAINER
+from gke_ai.ops import logs
+from gke_ai.ops.stack import Stack
+from gke_ai.ops.submit.checks import Checked, check
+from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of
+from gke_ai.ops.submit.follow import follow
+from gke_ai.ops.submit.member import SUBMITTED, Member, title
+from gke_ai.ops.submit.request import Options, Request
+from gke_ai.ops.submit.workdir import pack
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
+from gke_ai.settings.model import Pool
+from gke_ai.settings.published import Published, resolved
+from gke_ai.terminal import Stop, printable, write
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+PROGRAM = Path(str(files("gke_ai"))) / "components" / "pods" / "bandwidth"
+# Settings that Google's plug-in of NCCL brings for the machine, where it is installed.
+_SETTINGS = f"{PLUGIN_PATH}/scripts/set_nccl_env.sh"
+COMMAND = ("bash", "-c", f"[ ! -f {_SETTINGS} ] || source {_SETTINGS}; exec torchrun all_reduce.py")
+# With them NCCL prints the network that it uses.
+VARIABLES = ("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
+_NETWORK = re.compile(r"NCCL INFO Using network (\S+)")
+# For each GPU; every GPU machine has more.
+CPUS, MEMORY_GIB = 2, 8
+MAX_LOG_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured, and where. Without a namespace or queue: the first queue with nodes of the pool."""
+
+    pool: str
+    nodes: int = 2
+    namespace: str = ""
+    queue: str = ""
+    image: str = TORCH_IMAGE
+    minutes: float = 30
+
+
+@dataclass(frozen=True)
+class Result:
+    """The lines that the program printed, and what they mean."""
+
+    machine: str
+    lines: list[dict[str, Any]]
+    network: str
+    """The network that NCCL says it used between nodes; empty if it says none."""
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The line of the largest message."""
+        return max(self.lines, key=lambda line: int(line["bytes"]))
+
+    @property
+    def what(self) -> str:
+        """What was measured, in words."""
+        last = self.last
+        if last["backend"] != "nccl":
+            return f"{last['backend']} on CPUs, {last['path']}: no figure of a GPU"
+        inside = "NVLink or PCIe inside one node"
+        where = f"the network between {last['nodes']} nodes ({self.network or 'NCCL names none'})"
+        return f"NCCL over {where if last['nodes'] > 1 else inside}, {last['ranks']} GPUs ({last['device']})"
+
+    @property
+    def judged(self) -> tuple[str, str]:
+        """Whether the largest message reaches the floor of the machine, and why."""
+        last, floor = self.last, FLOORS.get(self.machine)
+        if not all(line["correct"] for line in self.lines):
+            return FAIL, "sums were wrong: the GPUs or the network corrupt data"
+        if last["backend"] != "nccl":
+            return UNCHECKED, "without GPUs there is nothing to compare"
+        if last["nodes"] < 2:
+            return UNCHECKED, "inside one node, the floor of the network does not apply"
+        if floor is None:
+            return UNCHECKED, f"no floor is published for {self.machine}"
+        if last["bytes"] < floor.bytes:
+            return UNCHECKED, f"the floor is that of messages of {_size(floor.bytes)}"
+        bound = f"{floor.gb_per_s:g} GB/s less {floor.tolerance:.0%} ({floor.source})"
+        good = last["bus_gb_per_s"] >= floor.accepted
+        return (PASS if good else FAIL), f"{'at least' if good else 'below'} the floor of {self.machine}, {bound}"
+
+    @property
+    def step(self) -> str:
+        """The next step; empty if there is none."""
+        if self.judged[0] != FAIL:
+            return ""
+        if self.network == "Socket":
+            return "NCCL used TCP sockets: see whether the pods have the plug-in and the NICs (docs/rdma.md)"
+        return "measure again on other nodes. If these stay slow, drain them and report them to Google"
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        state, why = self.judged
+        return {
+            "machine": self.machine,
+            "measured": self.what,
+            "network": self.network,
+            "sizes": self.lines,
+            "result": state,
+            "why": why,
+            "next": self.step,
+        }
+
+
+def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
+    """Measures the bandwidth of a pool and prints it. Returns the exit code."""
+    api = stack.cluster()
+    namespace, queue, published = place_of(api, test)
+    pool = next(pool for pool in resolved(published).pools if pool.name == test.pool)
+    member = Member(api, namespace)
+    checked = check(member, published, request_of(test, queue, pool))
+    if problems := [*checked.problems, *name_problems(checked, How(again=True))]:
+        _tell("The test is refused, and nothing was created:")
+        for problem in problems:
+            _tell(f"  - {problem}")
+        return REFUSED
+    if on_emulator():
+        _tell(
+            "Pods of the emulator run no program: without one that prints figures, the test ends with the time limit."
+        )
+    output = _run(member, checked, test, stack)
+    result = parse(output, pool.node_machine_type)
+    if not result.lines:
+        raise Stop("The run completed, and printed no figures. Was its image one with torchrun?")
+    _print(result)
+    if file:
+        write({file: json.dumps(result.as_json(), indent=2) + "\n"})
+    return 1 if result.judged[0] == FAIL else 0
+
+
+def place_of(api: ApiClient, test: Measurement) -> tuple[str, str, Published]:
+    """Returns the namespace, the local queue, and what the stack published there. Stops without such a queue."""
+    found = [
+        place for place in places(api, test.pool) if test.namespace in ("", place[0]) and test.queue in ("", place[1])
+    ]
+    if not found:
+        where = " ".join(filter(None, (test.namespace and f"in namespace {test.namespace}", test.queue)))
+        raise Stop(
+            f"No local queue of a tenant {where}{' ' * bool(where)}leads to pool {test.pool}, so no run can be "
+            "submitted to it. Name a GPU pool of a flavor in gke-ai:queues, whose cluster queue a tenant uses."
+        )
+    return found[0]
+
+
+def places(api: ApiClient, pool: str) -> Iterator[tuple[str, str, Published]]:
+    """Yields the local queues of tenants with a flavor on a pool."""
+    for item in list_objects(api, "/api/v1/configmaps", fieldSelector=f"metadata.name={CONFIG_MAP}"):
+        published = Published.parse(annotation(item, ANNOTATION))
+        queues = published.sections["queues"]
+        flavors = {flavor["name"] for flavor in queues["flavors"] if pool in flavor.get("pools", [])}
+        leading = {
+            queue["name"]
+            for queue in queues["clusterQueues"]
+            if any(quota["flavor"] in flavors for quota in queue["flavors"])
+        }
+        for queue in queues["localQueues"]:
+            if queue["clusterQueue"] in leading and any(
+                known["name"] == pool for known in published.sections["gpuPools"]
+            ):
+                yield queue["namespace"], queue["name"], published
+
+
+def request_of(test: Measurement, queue: str, pool: Pool) -> Request:
+    """The run of the test: a pod with all GPUs of its node, on each node."""
+    gpus = pool.accelerators_per_node
+    keys = {"queue": queue, "pool": test.pool, "pods": test.nodes, "gpusPerPod": gpus, "maxRestarts": 0}
+    name = f"bandwidth-{test.pool}"[:40].rstrip("-")
+    memory = f"{MEMORY_GIB * gpus}Gi"
+    options = Options(name, test.image, COMMAND, keys, cpu=str(CPUS * gpus), memory=memory, env=VARIABLES)
+    return Request(options=options, code=pack(PROGRAM))
+
+
+def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> str:
+    """Creates the run, waits for its end, and returns what it printed. The run is deleted in any case."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        run = run_of(create(member, checked, again=True))
+        _tell(f"The {run.kind} {run} measures {test.nodes} nodes. It is deleted at the end, also after Ctrl-C.")
+        try:
+            ended = follow(member.api, run, _tell, test.minutes * 60)
+        except TimeoutError as late:
+            raise Stop(
+                f"The test had no result within {test.minutes:g} min, and is deleted. {late} Free nodes of pool "
+                f"{test.pool}, or set --minutes. What waits:  {stack.next('status')}"
+            ) from None
+        pods = sorted(run.pods(member.api), key=logs.order)
+        output = _log(member.api, pods[0]) if pods else ""
+        if ended:
+            shown = "\n".join(output.splitlines()[-20:]) or "It has no log."
+            raise Stop(f"The test failed, and is deleted. The end of its log:\n{shown}")
+        return output
+    except KeyboardInterrupt:
+        raise Stop("The test was interrupted, and is deleted.") from None
+    finally:
+        _delete(member, checked)
+        signal.signal(signal.SIGTERM, before)
+
+
+def _log(api: ApiClient, pod: Object) -> str:
+    metadata = pod["metadata"]
+    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+    answer = send(api, "GET", path, {"container": CONTAINER, "limitBytes": str(MAX_LOG_BYTES)}, seconds=logs.SECONDS)
+    return str(answer.body) if answer.code == 200 else ""
+
+
+def _delete(member: Member, checked: Checked) -> None:
+    """Deletes what the test created, the run first."""
+    for item in reversed(checked.objects):
+        with suppress(Stop):
+            found = member.existing(item)
+            if found is not None and annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
+                member.delete({**found, "kind": item["kind"]})
+        if _is_there(member, item):
+            _tell(f"Not deleted: the {title(item)}. Delete it yourself.")
+
+
+def _is_there(member: Member, item: Object) -> bool:
+    try:
+        found = member.existing(item)
+    except Stop:
+        return True
+    return found is not None and not found["metadata"].get("deletionTimestamp")
+
+
+def parse(output: str, machine: str) -> Result:
+    """Returns the result that a log has, between the lines of NCCL."""
+    lines = []
+    for text in output.splitlines():
+        with suppress(ValueError):
+            line = json.loads(text) if text.startswith("{") else None
+            if isinstance(line, dict) and "bus_gb_per_s" in line:
+                lines.append(line)
+    network = _NETWORK.search(output)
+    return Result(machine, lines, network[1] if network else "")
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:g} GiB" if count >= 2**30 else f"{count / 2**20:g} MiB"
+
+
+def _print(result: Result) -> None:
+    columns = ("message", "time", "algorithm", "bus", "sums")
+    rows = (
+        (
+            _size(line["bytes"]),
+            f"{line['seconds'] * 1000:.3f} ms",
+            f"{line['algorithm_gb_per_s']:.1f} GB/s",
+            f"{line['bus_gb_per_s']:.1f} GB/s",
+            "right" if line["correct"] else "wrong",
+        )
+        for line in result.lines
+    )
+    console = new_console()
+    console.print(new_table(columns, rows, f"All-reduce on {result.machine}: {result.what}"))
+    state, why = result.judged
+    console.print(f"\n{state}: {result.last['bus_gb_per_s']:.1f} GB/s on the bus. {why}.", soft_wrap=True)
+    if result.step:
+        console.print(f"→ {result.step}", soft_wrap=True)
+
+
+def _tell(text: str) -> None:
+    print(printable(text), file=sys.stderr, flush=True)

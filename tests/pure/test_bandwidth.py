@@ -1,0 +1,259 @@
+"""`gke-ai verify --bandwidth`: the run that measures, its end in every case, and what its figures mean."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.bandwidth import FLOORS
+from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.ops.stack import Context
+from gke_ai.ops.submit.command import REFUSED
+from gke_ai.ops.submit.image import ImageCheck
+from gke_ai.ops.verify import bandwidth
+from gke_ai.ops.verify.bandwidth import Measurement, Result, measure, parse
+from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
+from gke_ai.terminal import Stop
+from tests.pure import test_submit_command as stub
+from tests.pure.test_submit import PUBLISHED
+
+Object = dict[str, Any]
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets"
+
+
+def line(bus: float = 340.0, **other: Any) -> Object:
+    """A line that the program prints, of the largest message."""
+    known = {"backend": "nccl", "device": "NVIDIA H100", "library": "2.27.5", "nodes": 2, "ranks": 16}
+    figures = {"path": "between nodes", "bytes": 2**34, "seconds": 0.1, "algorithm_gb_per_s": bus / 1.875}
+    return {**known, **figures, "bus_gb_per_s": bus, "correct": True, **other}
+
+
+@pytest.mark.parametrize(
+    ("machine", "lines", "state", "why"),
+    [
+        ("a3-megagpu-8g", [line(1.0, bytes=2**20), line(340.0)], PASS, "at least the floor of a3-megagpu-8g, 250 GB/s"),
+        ("a3-megagpu-8g", [line(225.0)], PASS, "less 10%"),
+        ("a3-megagpu-8g", [line(4.0)], FAIL, "below the floor"),
+        ("a3-megagpu-8g", [line(340.0, correct=False, bytes=2**20), line(340.0)], FAIL, "sums were wrong"),
+        ("a3-megagpu-8g", [line(340.0, bytes=2**30)], UNCHECKED, "of messages of 16 GiB"),
+        # NVLink's figures never pass for those of the network.
+        ("a3-megagpu-8g", [line(460.0, nodes=1, ranks=8)], UNCHECKED, "the floor of the network does not apply"),
+        ("a3-megagpu-8g", [line(0.3, backend="gloo")], UNCHECKED, "without GPUs"),
+        ("a4-highgpu-8g", [line(340.0)], UNCHECKED, "no floor is published for a4-highgpu-8g"),
+    ],
+)
+def test_the_largest_message_is_compared_with_the_floor_of_the_machine(
+    machine: str, lines: list[Object], state: str, why: str
+) -> None:
+    judged, reason = Result(machine, lines, "FasTrak").judged
+    assert (judged, why in reason) == (state, True), reason
+
+
+def test_a_floor_has_its_source() -> None:
+    assert all(floor.source.startswith("https://github.com/NVIDIA/aicr/blob/") for floor in FLOORS.values())
+
+
+def test_figures_are_read_between_the_lines_of_nccl() -> None:
+    text = "\n".join(
+        [
+            "node:1:2 [0] NCCL INFO Using network gIB",
+            '{"not": "a figure"}',
+            "{broken",
+            json.dumps(line(1.0, bytes=2**20)),
+            json.dumps(line()),
+        ]
+    )
+    result = parse(text, "a4-highgpu-8g")
+    assert (len(result.lines), result.network, result.last["bytes"]) == (2, "gIB", 2**34)
+    assert result.what == "NCCL over the network between 2 nodes (gIB), 16 GPUs (NVIDIA H100)"
+    inside = parse(json.dumps(line(nodes=1)), "a4-highgpu-8g")
+    assert inside.what.startswith("NCCL over NVLink or PCIe inside one node")
+    assert parse(json.dumps(line(backend="gloo")), "x").what.startswith("gloo on CPUs")
+    assert "TCP sockets" in parse(f"NCCL INFO Using network Socket\n{json.dumps(line(4.0))}", "a3-megagpu-8g").step
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+def publishes() -> Object:
+    """What the stack publishes: a queue with quota for two nodes of the pool."""
+    quota = {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4"}
+    queue = {"name": "cq", "flavors": [{"flavor": "l4", "quota": quota}]}
+    sections = {**PUBLISHED.sections, "queues": {**PUBLISHED.sections["queues"], "clusterQueues": [queue]}}
+    text = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": sections, "nodes": []})
+    return {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: text}}}
+
+
+PUBLISHES = publishes()
+
+
+class Cluster(stub.Cluster):
+    """A cluster with a queue for the pool, in which runs end as stated. Their pods print a text."""
+
+    def __init__(self, end: str = "Completed") -> None:
+        super().__init__()
+        self.end = end
+        self.objects["/api/v1/configmaps"] = {"items": [PUBLISHES]}
+        pod = {"metadata": {"name": "pod-0", "namespace": "team-a"}, "status": {"phase": "Succeeded"}}
+        self.objects["/api/v1/namespaces/team-a/pods"] = {"items": [pod]}
+
+    def answer(self, method: str, path: str, query: str, body: Object) -> tuple[int, Object] | None:
+        answer = super().answer(method, path, query, body)
+        if method == "GET" and path.startswith(f"{JOBSETS}/") and answer and answer[0] == 200:
+            return 200, {**answer[1], "status": {"terminalState": self.end}}
+        return answer
+
+    @property
+    def left(self) -> list[str]:
+        """What the test created and did not delete."""
+        return [name for name in self.created if name in self.objects]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageCheck, "_ask", lambda *_: None)
+    output = "\n".join(json.dumps(line(bus, bytes=size)) for bus, size in ((1.0, 2**20), (340.0, 2**34)))
+    monkeypatch.setattr(bandwidth, "_log", lambda *_: output)
+
+
+def run(cluster: Cluster, folder: Path, test: Measurement, file: Path | None = None) -> int:
+    with stub.serve(cluster, folder) as kubeconfig:
+        return measure(Context("ml", kubeconfig=kubeconfig, namespace="team-a"), test, file)
+
+
+def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, file, kept = Cluster(), tmp_path / "result.json", dict[str, Object]()
+
+    def keep(name: str, item: Object) -> None:
+        kept[name] = item
+
+    original: Callable[..., Any] = cluster.answer
+
+    def answer(method: str, path: str, query: str, body: Object) -> Any:
+        if method == "POST" and "dryRun" not in query and "metadata" in body:
+            keep(body["kind"], body)
+        return original(method, path, query, body)
+
+    cluster.answer = answer  # type: ignore[method-assign]
+    assert run(cluster, tmp_path, Measurement("gpus"), file) == 0
+    (job,) = kept["JobSet"]["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    container = spec["template"]["spec"]["containers"][0]
+    assert (spec["parallelism"], kept["JobSet"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]) == (2, "lq")
+    assert container["command"] == list(bandwidth.COMMAND)
+    assert "all_reduce.py" in container["command"][2]
+    assert kept["JobSet"]["spec"]["failurePolicy"]["maxRestarts"] == 0
+    assert sorted(kept) == ["ConfigMap", "JobSet", *(["SelfSubjectAccessReview"] if len(kept) > 2 else [])]
+    assert cluster.left == []
+    printed = capsys.readouterr().out
+    assert "16 GiB" in printed
+    assert "340.0 GB/s" in printed
+    assert "no floor is published" in printed
+    result = json.loads(file.read_text())
+    assert (result["result"], [size["bytes"] for size in result["sizes"]]) == (UNCHECKED, [2**20, 2**34])
+
+
+@pytest.mark.parametrize(
+    ("end", "test", "fault", "message"),
+    [
+        (
+            "",
+            Measurement("gpus", minutes=0),
+            None,
+            "had no result within 0 min, and is deleted. Queue lq: Kueue has not seen",
+        ),
+        ("", Measurement("gpus"), KeyboardInterrupt, "was interrupted, and is deleted"),
+        ("Failed", Measurement("gpus"), None, "The test failed, and is deleted. The end of its log"),
+    ],
+)
+def test_the_run_is_deleted_however_it_ends(
+    end: str, test: Measurement, fault: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> int:
+        raise fault
+
+    if fault:
+        monkeypatch.setattr(bandwidth, "follow", interrupted)
+    cluster = Cluster(end)
+    with pytest.raises(Stop, match=message):
+        run(cluster, tmp_path, test)
+    assert len(cluster.created) == 2
+    assert cluster.left == []
+
+
+def test_a_log_without_figures_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bandwidth, "_log", lambda *_: "hello")
+    with pytest.raises(Stop, match="printed no figures"):
+        run(Cluster(), tmp_path, Measurement("gpus"))
+
+
+def test_a_pool_that_no_queue_leads_to_and_a_test_that_does_not_fit_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(Stop, match="No local queue of a tenant leads to pool other"):
+        run(Cluster(), tmp_path, Measurement("other"))
+    with pytest.raises(Stop, match="in namespace team-b leads to pool gpus"):
+        run(Cluster(), tmp_path, Measurement("gpus", namespace="team-b"))
+    cluster = Cluster()
+    assert run(cluster, tmp_path, Measurement("gpus", nodes=1000)) == REFUSED
+    assert cluster.created == []
+    assert "The test is refused, and nothing was created" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------------- program
+class Tensor:
+    """Numbers of one process. With one process, a sum over all is what it was."""
+
+    def __init__(self, numbers: list[float]) -> None:
+        self.numbers = numbers
+
+    def item(self) -> float:
+        return self.numbers[0]
+
+    def fill_(self, number: float) -> None:
+        self.numbers = [number]
+
+    def __eq__(self, other: object) -> Any:
+        return SimpleNamespace(all=lambda: self.numbers == [other])
+
+    __hash__ = object.__hash__
+
+
+def test_the_program_measures_each_size_without_gpus_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
+    ranks = SimpleNamespace(
+        init_process_group=nothing,
+        get_world_size=lambda: 1,
+        get_rank=lambda: 0,
+        get_backend=lambda: "gloo",
+        all_reduce=nothing,
+        barrier=nothing,
+        destroy_process_group=nothing,
+        ReduceOp=SimpleNamespace(MIN=0, MAX=1),
+    )
+    torch = SimpleNamespace(
+        cuda=SimpleNamespace(is_available=lambda: False),
+        device=lambda *_: "cpu",
+        tensor=lambda numbers, **_: Tensor(numbers),
+        full=lambda _, number, **__: Tensor([number]),
+        distributed=ranks,
+        int64=0,
+        float32=0,
+        float64=0,
+        __version__="0",
+    )
+    known = {"torch": torch, "torch.distributed": ranks}
+    monkeypatch.setattr("importlib.import_module", lambda name: known[name])
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    program = runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"))
+    assert program["main"]() == 0
+    result = parse(capsys.readouterr().out, "g2-standard-4")
+    assert [figure["bytes"] for figure in result.lines] == [2**size for size in range(20, 27)]
+    assert {(figure["backend"], figure["nodes"], figure["correct"]) for figure in result.lines} == {("gloo", 1, True)}
