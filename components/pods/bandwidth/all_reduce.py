@@ -1,4 +1,4 @@
-"""Measures the all-reduce of PyTorch by message size: NCCL's on GPUs, and Gloo's without.
+"""Measures the all-reduce of PyTorch by message size: NCCL's on GPUs, and that of `gloo` on CPUs.
 
     torchrun --nproc-per-node 2 all_reduce.py
 

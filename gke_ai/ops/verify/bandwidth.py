@@ -143,9 +143,7 @@ def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
             _tell(f"  - {problem}")
         return REFUSED
     if on_emulator():
-        _tell(
-            "Pods of the emulator run no program: without one that prints figures, the test ends with the time limit."
-        )
+        _tell("Pods of the emulator run no program, so the test ends at its time limit, without figures.")
     output = _run(member, checked, test, stack)
     result = parse(output, pool.node_machine_type)
     if not result.lines:
