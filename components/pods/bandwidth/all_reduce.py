@@ -21,7 +21,8 @@ MIB = 2**20
 SMALLEST = MIB
 # The largest of NVIDIA's measurement on A3 Mega (gke_ai/catalog/bandwidth.py), or half of a GPU's memory.
 LARGEST, LARGEST_WITHOUT_GPU = 2**34, 64 * MIB
-WARM_UPS, TIMES = 5, 20
+# Repetitions of a size, as long as they take no longer than this: a slow network would take minutes.
+WARM_UPS, TIMES, SECONDS = 5, 20, 3.0
 START_SECONDS = 600
 
 
@@ -50,15 +51,24 @@ def main() -> int:
     size, right = SMALLEST, True
     while size <= int(largest.item()):
         buffer = torch.full((size // 4,), ranks.get_rank() + 1.0, dtype=torch.float32, device=device)
-        for _ in range(WARM_UPS):
+        ranks.all_reduce(buffer)  # NCCL connects at the first use of an algorithm
+        finish(torch, ranks, on_gpus)
+        start = time.perf_counter()
+        ranks.all_reduce(buffer)
+        finish(torch, ranks, on_gpus)
+        # All processes repeat it as often: as the slowest one can in the time for a size.
+        first = torch.tensor([time.perf_counter() - start], dtype=torch.float64, device=device)
+        ranks.all_reduce(first, op=ranks.ReduceOp.MAX)
+        times = max(2, min(TIMES, int(SECONDS / max(float(first.item()), 1e-9))))
+        for _ in range(min(WARM_UPS, times - 2)):
             ranks.all_reduce(buffer)
         finish(torch, ranks, on_gpus)
         start = time.perf_counter()
-        for _ in range(TIMES):
+        for _ in range(times):
             ranks.all_reduce(buffer)
         if on_gpus:
             torch.cuda.synchronize()
-        spent = torch.tensor([(time.perf_counter() - start) / TIMES], dtype=torch.float64, device=device)
+        spent = torch.tensor([(time.perf_counter() - start) / times], dtype=torch.float64, device=device)
         ranks.all_reduce(spent, op=ranks.ReduceOp.MAX)
         buffer.fill_(ranks.get_rank() + 1.0)
         ranks.all_reduce(buffer)
