@@ -138,9 +138,10 @@ def verify(
     from gke_ai.ops.verify.command import verify
 
     if bandwidth:
+        from gke_ai.catalog.operators import TORCH_IMAGE
         from gke_ai.ops.verify.bandwidth import Measurement, measure
 
-        sys.exit(measure(stack, Measurement(bandwidth, **test, **({"image": image} if image else {})), json))
+        sys.exit(measure(stack, Measurement(bandwidth, image=image or TORCH_IMAGE, **test), json))
     if on_emulator() and output is None:  # measurements of an emulated cluster stay in its state
         output = emulated.state("calibration", f"{stack.name}.yaml")
     sys.exit(verify(stack, output))
