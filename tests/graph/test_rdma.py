@@ -22,8 +22,11 @@ from gke_ai.catalog.rdma import (
     TEMPLATE,
     suffices,
 )
+from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
+from gke_ai.registered.registration import RegisteredStack
 from gke_ai.settings.published import place
 from gke_ai.settings.reading import PREFIX
+from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.mistakes import base
 from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
@@ -161,3 +164,17 @@ def test_an_existing_cluster_that_can_not_have_the_network_is_refused(
     monkeypatch.setattr(Cloud, "call", answered)
     with pytest.raises(pulumi.RunError, match=message):
         run_program(values, True, monkeypatch)
+
+
+@pytest.mark.parametrize(("nics", "messages"), [("64", 0), ("65", 1)])
+def test_the_policy_compares_quota_for_nics_with_those_of_the_pools(nics: str, messages: int) -> None:
+    values = stack_of()
+    values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"][0]["quota"] = {
+        "cpu": "400",
+        "memory": "4000Gi",
+        "nvidia.com/gpu": "64",
+        "ephemeral-storage": "10Ti",
+        RESOURCE: nics,
+    }
+    stack = RegisteredStack(resources(shared_record(values)), {})
+    assert len(list(quota_within_capacity.violations(stack))) == messages

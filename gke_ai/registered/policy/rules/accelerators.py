@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from gke_ai.catalog.nodes import COMPUTE_CLASS
+from gke_ai.catalog.nodes import COMPUTE_CLASS, NodeShape
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.rdma import DRIVER_LABEL, NICS
+from gke_ai.catalog.rdma import RESOURCE as RDMA_NICS
 from gke_ai.kube.pods import ACCELERATORS, amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
@@ -105,7 +107,7 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
             if name != flavor_resource.object_name:
                 continue
             have = sum(
-                (amounts(measured.room(shape)).get(resource, Fraction(0)) * max_nodes for shape, max_nodes in pools),
+                (_room(measured, shape).get(resource, Fraction(0)) * max_nodes for shape, max_nodes in pools),
                 Fraction(0),
             )
             if quota > have:
@@ -116,6 +118,12 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
                     f"{readable(resource, have)} for pods at maximum size. Kueue admits pods that stay Pending and "
                     "hold the quota",
                 )
+
+
+def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:
+    """Room of a node for pods, with its NICs if pods can claim them."""
+    nics = NICS.get(shape.machine_type, 0) if DRIVER_LABEL in shape.labels else 0
+    return {**amounts(measured.room(shape)), RDMA_NICS: Fraction(nics)}
 
 
 def _calibration(stack: RegisteredStack) -> calibration.Calibration:
