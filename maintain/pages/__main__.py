@@ -8,11 +8,21 @@ from collections.abc import Callable
 from gke_ai.forecast.forecast import read
 from gke_ai.registered.report.page import rehearsal_page
 from gke_ai.settings.schema import schema
-from maintain.pages import command_page, components_page, costs_page, outputs_page, policies_page, settings_page, write
+from maintain.pages import (
+    command_page,
+    components_page,
+    costs_page,
+    outputs_page,
+    policies_page,
+    settings_page,
+    toolkit_page,
+    write,
+)
 from tests.repository import ROOT
 
 FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
+    "cluster-toolkit.md": toolkit_page.page,
     "command.md": command_page.page,
     "components.md": components_page.page,
     "costs.md": costs_page.page,

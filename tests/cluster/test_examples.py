@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gke_ai.catalog.rdma import AGENT_ROLE
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.ops.down import JOBSET_CRD
 from tests import repository
-from tests.cluster.emulator import Emulator, begun, gone, killed_up, recovered, settled
+from tests.cluster.emulator import Emulator, begun, cloud_of, gone, killed_up, recovered, settled
 
 EXAMPLES = [path.name for path in repository.examples()]
 # Examples whose whole life another file goes through, with what is to be seen on the way.
@@ -38,6 +39,19 @@ def test_example_deploys_stays_stable_and_is_deleted(example: str, emulator: Emu
     settled(emulator)
     emulator.make("down")
     gone(emulator, before)
+
+
+@pytest.mark.nightly
+def test_example_of_a_machine_leaves_only_its_buckets_and_the_role_of_gke(emulator: Emulator) -> None:
+    config = emulator.configure("examples/machines/a4.yaml")
+    begun(emulator, config)
+    emulator.make("up", config)
+    settled(emulator)
+    emulator.make("down")
+    left = sorted(cloud_of(emulator))
+    kept = ("training-", "checkpoint-", AGENT_ROLE)
+    assert [[part for part in kept if part in identity] for identity in left].count([]) == 0, left
+    assert len(left) == len(kept), left
 
 
 @pytest.mark.parametrize(("example", "file"), ELSEWHERE.items())

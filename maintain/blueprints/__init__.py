@@ -1,0 +1,1 @@
+"""Compares the blueprints of Cluster Toolkit with the examples of the same machines."""
