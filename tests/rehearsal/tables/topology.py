@@ -82,6 +82,7 @@ def _node(node: Mapping[str, Any], case_id: str, host: Callable[[str], str]) -> 
         "kind": "Node",
         "metadata": {
             "name": host(labels.get(HOSTNAME) or node["metadata"]["name"]),
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {node['metadata']['name']}")),
             "labels": {**in_cluster(labels, host), CASE_LABEL: case_id},
         },
         "spec": spec,
