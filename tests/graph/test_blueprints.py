@@ -13,9 +13,8 @@ from tests.recorder import configuration, shared_record
 
 EXAMPLES = [str(path.relative_to(repository.ROOT)) for path in repository.tracked("examples/machines/*.yaml")]
 MAX_LINES = 40
-# The installers of GPUDirect-TCPX and TCPXO have privileges, a namespace without a tenant, and the requests of Google's
-# manifests.
-INSTALLERS = {"no-privileged-pods", "resources-are-set", "tenants-are-isolated", "tenants-have-pod-security"}
+# The installers of GPUDirect-TCPX and TCPXO have privileges, and the requests of Google's manifests.
+INSTALLERS = {"no-privileged-pods", "resources-are-set"}
 LEFT_OPEN = {f"examples/machines/{name}.yaml": INSTALLERS for name in ("a3-high", "a3-mega")}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from emulator.cluster import node_agents
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.queues.kueue import NAMESPACE
 from gke_ai.components.queues.kueue_chart import manager_configuration
@@ -34,6 +35,7 @@ from tests.rehearsal.tables.topology import CASE_LABEL
 
 Object = dict[str, Any]
 CONFIGURATION = f"/api/v1/namespaces/{NAMESPACE}/configmaps/kueue-manager-config"
+AGENTS = f"/apis/apps/v1/namespaces/{node_agents.NAMESPACE}/daemonsets/gke-node-agents"
 MERGE = {"content-type": "application/merge-patch+json"}
 KINDS = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors", "topologies")
 
@@ -61,6 +63,7 @@ def _order(case: TableCase) -> str:
 def _run(original: Place, copy: Place, cases: Sequence[TableCase], log: Callable[[str], None]) -> Iterator[Result]:
     log(f"{len(cases)} cases with {_order(cases[0])}")
     for place in (original, copy):
+        keep_agents_away(place)
         configure(place, cases[0].configuration)
     refused = load(original, cases)
     snapshot = original.snapshot()
@@ -72,6 +75,14 @@ def _run(original: Place, copy: Place, cases: Sequence[TableCase], log: Callable
     log("Kueue has decided")
     for case in cases:
         yield Result(case, first[case.id], second[case.id], refused.get(case.id, ""))
+
+
+def keep_agents_away(place: Place) -> None:
+    """Keeps GKE's DaemonSet off the nodes of cases, whose tables have all of their CPU and memory for workloads."""
+    terms = [{"matchExpressions": [{"key": CASE_LABEL, "operator": "DoesNotExist"}]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    with queue_cluster.connect(place.emulator) as cluster:
+        cluster.send("PATCH", AGENTS, json={"spec": {"template": {"spec": {"affinity": affinity}}}}, headers=MERGE)
 
 
 def configure(place: Place, configuration: Configuration) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gke_ai.catalog.namespaces import is_system
 from gke_ai.kube.values import items, list_at, mapping, value
 from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource
@@ -76,7 +77,8 @@ def gateways_encrypt(resource: Resource) -> Iterator[str]:
 
 def tenant_namespaces(stack: RegisteredStack) -> dict[str, str]:
     """Returns the namespaces that belong to tenants, each with the evidence for it."""
-    tenants = {quota.namespace: "it has a ResourceQuota" for quota in stack.of_kind("ResourceQuota")}
+    quotas = (quota for quota in stack.of_kind("ResourceQuota") if not is_system(quota.namespace))
+    tenants = {quota.namespace: "it has a ResourceQuota" for quota in quotas}
     for binding in stack.of_kind("RoleBinding"):
         people = [subject for subject in items(binding.props, "subjects") if subject.get("kind") in ("User", "Group")]
         if any(not str(subject.get("name")).startswith("system:") for subject in people):
