@@ -10,7 +10,9 @@ import pulumi_gcp as gcp
 from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import GPU_TAINT
+from gke_ai.catalog.nvlink import POLICY_TYPE, TOPOLOGY, has_domain
 from gke_ai.catalog.rdma import PROFILE
+from gke_ai.catalog.zones import region_of
 from gke_ai.components.cluster.cluster import NODE_SCOPES
 from gke_ai.components.pools.draining import drain_old_pool
 from gke_ai.components.pools.node_pool import NodePoolComponent, Place, capacity
@@ -39,6 +41,8 @@ class GpuNodePool(NodePoolComponent):
     earlier name, so turn it on while no run uses the pool. When you turn it off, Pulumi deletes the pool first, as in
     every replacement without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false` first, then
     the change, then protect it again.
+
+    The nodes of A4X form one NVLink domain, in which a workload policy of the pool places them.
 
     Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
     `gke_ai.settings.rules`, settings that the machine, the zone or the mode doesn't allow.
@@ -85,6 +89,7 @@ class GpuNodePool(NodePoolComponent):
                 `GpuDirectNetworks`. Default: none.
         """
         super().__init__(name, opts)
+        domain = self.nvlink_domain(args, project, location, cluster) if has_domain(args.machine_type) else None
         node_pool = self.create_pool(
             args,
             opts,
@@ -97,7 +102,7 @@ class GpuNodePool(NodePoolComponent):
                 **local_ssds(args),
                 **secondary_boot_disk(args),
             },
-            placement={"type": "COMPACT"} if args.compact_placement else None,
+            placement=domain or ({"type": "COMPACT"} if args.compact_placement else None),
             network_profile=PROFILE if args.nics else None,
             networks=networks,
             # The provider would keep networks that are removed, and their deletion would fail.
@@ -106,6 +111,28 @@ class GpuNodePool(NodePoolComponent):
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
             drain_old_pool(args.name, node_pool, kubeconfig)
+
+    def nvlink_domain(
+        self, spec: GpuPool, project: str, location: str, cluster: pulumi.Input[str]
+    ) -> gcp.container.NodePoolPlacementPolicyArgsDict:
+        """The placement of nodes in one NVLink domain, with its workload policy.
+
+        A policy belongs to a region, so a hash of the cluster ends its name.
+        """
+        name = pulumi.Output.from_input(cluster).apply(
+            lambda cluster: f"{spec.name}-{hashlib.sha256(f'{location}/{cluster}'.encode()).hexdigest()[:6]}"
+        )
+        policy = gcp.compute.ResourcePolicy(
+            spec.name,
+            name=name,
+            project=project,
+            region=region_of(location),
+            workload_policy={"type": POLICY_TYPE, "accelerator_topology": TOPOLOGY},
+            # The provider would rename the policy in place.
+            opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
+        )
+        # As for TPUs, an empty type is not sent.
+        return {"type": "", "policy_name": policy.name}
 
 
 def digits(spec: GpuPool, node_service_account: str | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from gke_ai.catalog.nodes import GPU_TAINT
 from gke_ai.catalog.topology import TOPOLOGY
+from gke_ai.manifests.workload import arm_tolerations
 from gke_ai.settings.model import ClusterQueue, FlavorQuota
 
 
@@ -33,6 +34,9 @@ def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:
         # For the same reason: Kueue compares the template of a Job with the taints of the nodes.
         gpus = {"key": GPU_TAINT.key, "operator": "Exists", "effect": GPU_TAINT.effect}
         spec |= {"topologyName": TOPOLOGY, "tolerations": [gpus]}
+    if arm := arm_tolerations(flavor.node_labels or {}):
+        # Kueue gives it to the pods, also to those of manifests without it.
+        spec["tolerations"] = [*spec.get("tolerations", []), *arm]
     return spec
 
 

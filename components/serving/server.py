@@ -19,6 +19,7 @@ from gke_ai.components.serving.readiness import first_replica
 from gke_ai.manifests.job import fuse_annotations
 from gke_ai.manifests.workload import (
     SHARED_MEMORY_MOUNT,
+    arm_tolerations,
     environment,
     queue_label,
     resources,
@@ -261,6 +262,8 @@ def pod(
         spec["service_account_name"] = server.service_account
     if node_selector:
         spec["node_selector"] = node_selector
+    if tolerations := arm_tolerations(node_selector):
+        spec["tolerations"] = tolerations
     if not service_links:
         spec["enable_service_links"] = False
     return spec

@@ -22,6 +22,7 @@ from emulator.gcp_plugin.iam import ProjectIAMMember, ServiceAccount, ServiceAcc
 from emulator.gcp_plugin.monitoring import AlertPolicy, Dashboard
 from emulator.gcp_plugin.network import Network, Router, RouterNat, Subnetwork
 from emulator.gcp_plugin.resource import Cloud, Properties, Resource
+from emulator.gcp_plugin.resource_policy import ResourcePolicy
 from emulator.gcp_plugin.schema import Schema
 from emulator.gcp_plugin.secrets import SecretIamMember
 from emulator.gcp_plugin.services import ProjectService
@@ -38,7 +39,7 @@ RESOURCES: dict[str, type[Resource]] = {
         *(ServiceAccount, ServiceAccountIAMMember, ProjectIAMMember),
         *(SecretIamMember,),
         *(Dashboard, AlertPolicy),
-        *(Network, Subnetwork, Firewall, Router, RouterNat, ProjectService),
+        *(Network, Subnetwork, Firewall, Router, RouterNat, ResourcePolicy, ProjectService),
     )
 }
 

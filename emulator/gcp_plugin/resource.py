@@ -17,6 +17,7 @@ Ids, and the other forms that an import accepts, are the provider's:
 | Network | projects/P/global/networks/N | P/N |
 | Subnetwork | projects/P/regions/R/subnetworks/N | P/R/N |
 | Firewall | projects/P/global/firewalls/N | P/N |
+| ResourcePolicy | projects/P/regions/R/resourcePolicies/N | P/R/N |
 | Router | projects/P/regions/R/routers/N | P/R/N |
 | RouterNat | P/R/ROUTER/N | projects/P/regions/R/routers/ROUTER/N |
 | Service | P/SERVICE | |

@@ -113,6 +113,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
     },
     "Firewall.allowed": {"protocol": "IPProtocol"},
     "Firewall.denied": {"protocol": "IPProtocol"},
+    "ResourcePolicy": {"deletionPolicy": None, "project": None, "region": None},
     "Router": {"deletionPolicy": None, "project": None, "region": None},
     "RouterNat": {"deletionPolicy": None, "initialNatIps": None, "project": None, "region": None, "router": None},
     # https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts/create
@@ -130,5 +131,5 @@ DOCUMENTS: Mapping[str, str] = {
     "AlertPolicy": "monitoring.v3",
     "Bucket": "storage.v1",
     "CreateServiceAccountRequest": "iam.v1",
-    **dict.fromkeys(("Firewall", "Network", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
+    **dict.fromkeys(("Firewall", "Network", "ResourcePolicy", "Router", "RouterNat", "Subnetwork"), "compute.v1"),
 }

@@ -21,6 +21,7 @@ from gke_ai.catalog.addresses import MAX_AUTHORIZED_NETWORKS
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
 from gke_ai.catalog.machines import ATTACHABLE, MACHINES, UnknownMachine, machine
+from gke_ai.catalog.nvlink import has_domain
 from gke_ai.catalog.rdma import DATAPATH, NICS, PROFILE, PROFILE_FAMILIES
 from gke_ai.catalog.topology import can_be_compact
 from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
@@ -122,6 +123,7 @@ def node_pool(inputs: Values, body: Values, location: str) -> Iterator[Problem]:
         pool_zones = body.get("locations") or list(zones.node_zones(location))
         yield from _tpus(inputs, body, pool_zones)
         yield from _compact(body, pool_zones)
+        yield from _nvlink(body, pool_zones)
         yield from _network_profile(body, pool_zones)
     if config.get("flexStart"):
         yield from _flex_start(body)
@@ -209,6 +211,17 @@ def _compact(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
     elif not can_be_compact(name, capacity_of(body)):
         text = f"Compact placement is not supported for {name} with this capacity"
         yield "placementPolicy.type", bad_request(text)
+
+
+def _nvlink(body: Values, pool_zones: list[str]) -> Iterator[Problem]:
+    """A workload policy for nodes of one NVLink domain. The texts are not Google's, which are unknown."""
+    name, placement = body.get("config", {}).get("machineType", DEFAULT_MACHINE), body.get("placementPolicy", {})
+    if not has_domain(name):
+        return
+    if "policyName" not in placement or "type" in placement:
+        yield "placementPolicy", bad_request(f"Machine type {name} needs a workload policy")
+    if len(pool_zones) > 1:
+        yield "nodeLocations", bad_request(f"Nodes of {name} are in one zone, not in {', '.join(pool_zones)}")
 
 
 def _network_profile(body: Values, pool_zones: list[str]) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ class Machine:
       `chips` the number of TPU chips.
     - `modes` has the names of the capacity modes that Google offers.
     - `fabric` is the network that GPUs of several nodes need for full speed; empty if the default network suffices.
-    - `local_ssds` is the number of Local SSD disks (375 GiB each) that always come with the machine.
+    - `local_ssds` is the number of Local SSD disks that always come with the machine, each of `local_ssd_gib`.
     - `gpu_parts` is 8 if a pod gets an eighth of the memory of a GPU, which Kubernetes counts as one GPU.
     - `only_if_named` is whether GKE creates such nodes only for a pool or a compute class that names the machine.
     - `has_topology` is whether GKE can label its nodes with `gke_ai.catalog.topology.LEVELS`.
@@ -52,6 +52,7 @@ class Machine:
     modes: frozenset[str] = frozenset(MODES)
     fabric: str = ""
     local_ssds: int = 0
+    local_ssd_gib: int = 375
     gpu_parts: int = 1
     only_if_named: bool = False
     has_topology: bool = False
@@ -70,9 +71,6 @@ class UnknownMachine(KeyError):
         return f"{self.name} is not a machine type of the catalog{near}"
 
 
-# Machines that this program refuses, because they also need RDMA networks and a workload policy of their own.
-# https://github.com/GoogleCloudPlatform/cluster-toolkit/tree/develop/examples/gke-a4x
-NOT_BUILT: frozenset[str] = frozenset({"a4x-highgpu-4g"})
 _WITHOUT_LOCAL_SSD = "-nolssd"
 _TABLE = table("machines.yaml")
 # Grace CPUs of A4X: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a4x-vms. C4A: Axion.
@@ -114,6 +112,8 @@ def _arch(name: str) -> str:
 
 
 MACHINES: Mapping[str, Machine] = MappingProxyType({machine.name: machine for machine in _machines()})
+# Machines that this program creates only in its own node pools, with a workload policy: gke_ai/catalog/nvlink.py.
+ONLY_IN_POOLS: frozenset[str] = frozenset(machine.name for machine in MACHINES.values() if machine.family == "a4x")
 # All GPU types of the catalog.
 GPUS: tuple[str, ...] = (*_TABLE["gpus"], "nvidia-tesla-t4")
 

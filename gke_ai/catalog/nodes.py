@@ -49,6 +49,8 @@ REGION = "topology.kubernetes.io/region"
 NVIDIA_GPU = "nvidia.com/gpu"
 GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
 TPU_TAINT = Taint(GOOGLE_TPU, "present", "NoSchedule")
+# https://cloud.google.com/kubernetes-engine/docs/how-to/prepare-arm-workloads-for-deployment
+ARM_TAINT = Taint(ARCH, "arm64", "NoSchedule")
 
 # Default of a Standard cluster: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr
 MAX_PODS = 110
@@ -93,8 +95,6 @@ _BOOT_DISK: Mapping[str, tuple[tuple[float, int], ...]] = {
 }
 # The kubelet computes 10 % as a 32-bit float: k8s.io/kubernetes, pkg/kubelet/eviction/helpers.go.
 _EVICTION_DISK = Fraction(13421773, 2**27)
-# https://cloud.google.com/compute/docs/disks/local-ssd
-_LOCAL_SSD = 375 * GI
 # KiB of the file system by number of Local SSDs, from
 # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/cloudprovider/gce/gce_reserved.go, where more
 # than 24 count as 24.
@@ -169,8 +169,7 @@ def node_taints(shape: NodeShape) -> list[Taint]:
     if shape.compute_class is not None:
         taints.append(Taint(COMPUTE_CLASS, shape.compute_class, "NoSchedule"))
     if machine(shape.machine_type).arch == "arm64":
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/prepare-arm-workloads-for-deployment
-        taints.append(Taint(ARCH, "arm64", "NoSchedule"))
+        taints.append(ARM_TAINT)
     return taints
 
 
@@ -335,7 +334,7 @@ def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> di
         raise ValueError(f"{spec.name} cannot have {gpus} {gpu}")
     memory = Fraction(spec.memory_gb) * GI - _interpolated(_KERNEL[spec.arch], Fraction(spec.memory_gb))
     if spec.local_ssds:
-        disk = Fraction(spec.local_ssds * _LOCAL_SSD - _LOCAL_SSD_FILE_SYSTEM[spec.local_ssds] * KI)
+        disk = Fraction(spec.local_ssds * spec.local_ssd_gib * GI - _LOCAL_SSD_FILE_SYSTEM[spec.local_ssds] * KI)
     else:
         disk = disk_gb * GI - _interpolated(_BOOT_DISK[spec.arch], Fraction(disk_gb))
     have = {

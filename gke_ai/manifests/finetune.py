@@ -16,7 +16,14 @@ from gke_ai.manifests.job import (
     service_of,
     topology_annotations,
 )
-from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
+from gke_ai.manifests.workload import (
+    SHARED_MEMORY_MOUNT,
+    arm_tolerations,
+    environment,
+    queue_label,
+    resources,
+    shared_memory,
+)
 from gke_ai.settings.model import FineTune
 from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
 
@@ -94,8 +101,8 @@ def pod(run: FineTune, place: Place) -> Object:
         spec["priorityClassName"] = run.priority_class
     if place.node_selector:
         spec["nodeSelector"] = place.node_selector
-    if place.queued_seconds:
-        spec["tolerations"] = queued_tolerations(place.queued_seconds)
+    if tolerations := [*queued_tolerations(place.queued_seconds), *arm_tolerations(place.node_selector)]:
+        spec["tolerations"] = tolerations
     return spec
 
 

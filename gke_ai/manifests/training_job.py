@@ -20,7 +20,7 @@ from gke_ai.manifests.job import (
     topology_annotations,
 )
 from gke_ai.manifests.multislice import ignored_failures
-from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
+from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, arm_tolerations, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host
 
@@ -69,7 +69,8 @@ def nodes_of(place: Place) -> Object:
     network = {rdma.PROFILE_LABEL: rdma.PROFILE} if place.claims_nics else {}
     network |= {GPUDIRECT_LABEL: place.gpudirect.name} if place.gpudirect else {}
     selector = {**place.node_selector, **network}
-    return {"nodeSelector": selector, "tolerations": queued_tolerations(place.queued_seconds)}
+    tolerations = [*queued_tolerations(place.queued_seconds), *arm_tolerations(place.node_selector)]
+    return {"nodeSelector": selector, "tolerations": tolerations}
 
 
 def pod_failures(run: TrainingRun) -> dict[str, Any]:

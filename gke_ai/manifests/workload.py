@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.settings.model import Workload
 
 # With the API's field names, because a JobSet accepts no others.
 SHARED_MEMORY_MOUNT: Any = {"name": "dshm", "mountPath": "/dev/shm"}
+
+# GPUs of machines with Arm processors.
+_ON_ARM = frozenset(machine.gpu for machine in MACHINES.values() if machine.gpu and machine.arch == "arm64")
+
+
+def arm_tolerations(node_selector: Mapping[str, str]) -> list[Any]:
+    """The toleration of GKE's taint of Arm nodes, for pods that select the GPU of such nodes."""
+    taint = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
+    return [taint] if node_selector.get(GKE_ACCELERATOR) in _ON_ARM else []
 
 
 def shared_memory(size: str | None = None) -> Any:

@@ -11,9 +11,9 @@ import pytest
 
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.gpus import GPU_TYPES
-from gke_ai.catalog.machines import MACHINES, NOT_BUILT
+from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS
 from gke_ai.settings import load, model_memory
-from gke_ai.settings.rules.pools import not_built
+from gke_ai.settings.rules.pools import only_in_pools
 from tests.mistakes import PROJECT, Configuration, base, problems_of
 
 good = partial(base, "machines")
@@ -31,11 +31,11 @@ def run(**keys: object) -> dict[str, object]:
     }
 
 
-def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_built() -> None:
-    (remedy,) = {not_built("p", MACHINES[name]).remedy for name in NOT_BUILT}
+def test_the_machine_to_choose_instead_is_offered_in_every_mode_and_anywhere() -> None:
+    (remedy,) = {only_in_pools("p", MACHINES[name]).remedy for name in ONLY_IN_POOLS}
     (name,) = re.findall(r"such as ([-a-z0-9]+)", remedy)
     assert MACHINES[name].modes == MODES.keys()
-    assert name not in NOT_BUILT
+    assert name not in ONLY_IN_POOLS
 
 
 WINDOW = {"startTime": "2026-01-03T00:00:00Z", "endTime": "2026-01-03T08:00:00Z", "recurrence": "FREQ=DAILY"}
@@ -134,4 +134,4 @@ def test_half_a_gpu_has_half_its_memory(machine: str) -> None:
 
 def test_capacity_modes_of_every_machine_exist() -> None:
     assert all(machine.modes and machine.modes <= set(MODES) for machine in MACHINES.values())
-    assert set(MACHINES) >= NOT_BUILT
+    assert set(MACHINES) >= ONLY_IN_POOLS

@@ -30,7 +30,6 @@ DEVIATIONS = {
     ("n2d-highmem-96", "gib"): ("768", "a slip of the table: n2d-highmem has 8 GiB per vCPU"),
     ("tpu7x-standard-1t", "gib"): ("240", _SMALLER),
     ("tpu7x-standard-4t", "gib"): ("960", _SMALLER),
-    ("a4x-highgpu-4g", "local_ssds"): ("0", "this program refuses A4X, whose disks have another size"),
 }
 _OLD = "N1 is in the catalog for T4 only, in standard sizes"
 _SHARED_CORE = "shared cores are too small for the controllers"
@@ -40,7 +39,6 @@ _OTHER_SHAPE = "memory per vCPU that no other machine of the series has"
 LEFT_OUT = {
     "a3-edgegpu-8g": _UNDOCUMENTED,
     "tpu7x-ultranet-4t": _UNDOCUMENTED,
-    "a4x-": "this program refuses A4X",
     "c4a-standard-36": _UNDOCUMENTED,
     "c4a-highcpu-36": _UNDOCUMENTED,
     "c4a-highmem-36": _UNDOCUMENTED,
@@ -134,7 +132,6 @@ def test_all_rows_of_nodes_but_those_of_other_disks_and_memory_are_compared() ->
         ("n2-standard-32", "2"),
         ("g2-standard-12", "1"),
         ("g2-standard-48", "4"),
-        ("a4x-highgpu-4g", "4"),
         ("tpu7x-standard-4t", "0"),
     }
 

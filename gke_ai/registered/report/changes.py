@@ -37,6 +37,7 @@ _KINDS = {
     "gcp:compute/routerNat:RouterNat": "Cloud NAT",
     "gcp:compute/network:Network": "network",
     "gcp:compute/subnetwork:Subnetwork": "subnetwork",
+    "gcp:compute/resourcePolicy:ResourcePolicy": "resource policy",
     "kubernetes:helm.sh/v3:Release": "Helm release",
 }
 MAX_VALUE_LENGTH = 80

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS
-from gke_ai.catalog.machines import MACHINES, NOT_BUILT
+from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS
 from gke_ai.settings.model import ClassFlexStart, ComputeClass
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import CLASSES, each, needs, repeated, rule
-from gke_ai.settings.rules.pools import is_a_reservation, not_built, offered, unknown_machine
+from gke_ai.settings.rules.pools import is_a_reservation, offered, only_in_pools, unknown_machine
 from gke_ai.settings.stack import ResolvedStack
 
 # Prefixes that GKE reserves for its own classes:
@@ -46,8 +46,8 @@ def machines_are_known(compute_class: ComputeClass) -> Iterator[Problem]:
             cause += "GKE would create no node"
             remedy = "Use a pool of gke-ai:tpuPools, tpu of a workload where GKE manages the nodes, or another machine"
             yield Problem(f"{path}.machineType", cause, remedy)
-        elif machine_type.name in NOT_BUILT:
-            yield not_built(f"{path}.machineType", machine_type)
+        elif machine_type.name in ONLY_IN_POOLS:
+            yield only_in_pools(f"{path}.machineType", machine_type)
         elif priority.driver is not None and machine_type.gpu is None:
             cause = f"{machine_type.name} has no GPU, and driver is for GPUs. GKE would refuse the class"
             yield Problem(f"{path}.driver", cause, "Remove driver, or choose a machine with GPUs")
@@ -58,7 +58,7 @@ def capacity_is_offered(compute_class: ComputeClass) -> Iterator[Problem]:
     """Google offers the machine of each choice in its capacity mode."""
     for index, priority in enumerate(compute_class.priorities):
         machine_type = MACHINES.get(priority.machine_type)
-        if machine_type is not None and machine_type.name not in NOT_BUILT and machine_type.tpu is None:
+        if machine_type is not None and machine_type.name not in ONLY_IN_POOLS and machine_type.tpu is None:
             path = compute_class.at(f"priorities[{index}].capacity.mode")
             yield from offered(path, machine_type, priority.capacity.mode)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import ceil
 
-from gke_ai.catalog.machines import GPUS, MACHINES, NOT_BUILT, Machine
+from gke_ai.catalog.machines import GPUS, MACHINES, ONLY_IN_POOLS, Machine
 from gke_ai.catalog.nodes import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
@@ -99,7 +99,7 @@ def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
         )
     except NotOffered as error:
         name = error.machine_type.name
-        if name in NOT_BUILT:
+        if name in ONLY_IN_POOLS:
             return  # gpu_workloads reports it
         yield Problem(
             workload.at("accelerator"),

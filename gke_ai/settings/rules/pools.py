@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
-from gke_ai.catalog.machines import ATTACHABLE, GPUS, MACHINES, NOT_BUILT, Machine, machines_with
+from gke_ai.catalog.machines import ATTACHABLE, GPUS, MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.nodes import POOL
 from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
 from gke_ai.settings.model import Cluster, GpuPool, Pool, Unresolved
@@ -37,9 +37,6 @@ def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
     if machine_type is None:
         candidates = [name for name, machine_type in MACHINES.items() if machine_type.gpu or name in ATTACHABLE]
         yield unknown_machine(pool.at("machineType"), pool.machine_type, candidates)
-        return
-    if machine_type.name in NOT_BUILT:
-        yield not_built(pool.at("machineType"), machine_type)
         return
     if pool.accelerator is not None and pool.accelerator not in GPUS:
         cause = f"{pool.accelerator} is not a GPU type of the catalog. GKE would refuse the pool"
@@ -74,19 +71,20 @@ def unknown_machine(
 
 
 def gpu_type_is_supported(path: str, name: str, consequence: str) -> Iterator[Problem]:
-    """The GPU type exists, and this program supports its machines."""
+    """The GPU type exists, and GKE can create its machines without a pool of this program."""
     if name not in GPUS:
         yield Problem(path, f"{name} is not a GPU type of the catalog. {consequence}", nearest(name, GPUS))
-    yield from (not_built(path, machine_type) for machine_type in machines_with(name) if machine_type.name in NOT_BUILT)
+    others = (machine_type for machine_type in machines_with(name) if machine_type.name in ONLY_IN_POOLS)
+    yield from (only_in_pools(path, machine_type) for machine_type in others)
 
 
-def not_built(path: str, machine_type: Machine) -> Problem:
-    """A problem for a machine type that this program does not support yet."""
+def only_in_pools(path: str, machine_type: Machine) -> Problem:
+    """A problem for a machine type that needs a node pool of this program."""
     return Problem(
         path,
-        f"{machine_type.name} needs {machine_type.fabric}, which this program does not set up yet. Its GPUs would not "
-        "reach each other",
-        "Choose another machine, such as a3-highgpu-8g, or use Cluster Toolkit",
+        f"{machine_type.name} needs a workload policy, which this program creates only for its own node pools. GKE "
+        "would create no such node",
+        "Name a pool of gke-ai:gpuPools with this machine instead, or choose another machine, such as a3-highgpu-8g",
     )
 
 

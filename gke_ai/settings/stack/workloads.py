@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from gke_ai.catalog import fuse
 from gke_ai.catalog.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
-from gke_ai.catalog.machines import MACHINES, NOT_BUILT, Machine, machines_with
+from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.rdma import NICS_PER_POD, RESOURCE
 from gke_ai.catalog.tpus import Slice
@@ -62,12 +62,13 @@ class Placed(Generic[AnyWorkload]):
         section, of_class = self.section, self.nodes.compute_class
         if section.named_class is not None or self.nodes.pools:
             named = [priority.machine_type for priority in of_class.priorities] if of_class else []
+            named = [name for name in named if name not in ONLY_IN_POOLS]
             named += [pool.node_machine_type for pool in self.nodes.pools]
-            return [MACHINES[name] for name in named if name in MACHINES and name not in NOT_BUILT]
+            return [MACHINES[name] for name in named if name in MACHINES]
         if isinstance(section, TpuWorkload):
             return [MACHINES[self.slice.machine_type]] if self.has_slice else []
         gpu = section.accelerator if isinstance(section, GpuWorkload) else None
-        possible = [machine for machine in machines_with(gpu or "") if machine.name not in NOT_BUILT]
+        possible = [machine for machine in machines_with(gpu or "") if machine.name not in ONLY_IN_POOLS]
         return [machine for machine in possible if machine.gpus >= self.accelerators]
 
     @property

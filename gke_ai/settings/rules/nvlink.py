@@ -1,0 +1,35 @@
+"""Rules of pools whose nodes form an NVLink domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gke_ai.catalog.nvlink import NODES, has_domain
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import join_names, needs, rule
+from gke_ai.settings.stack import ResolvedStack
+
+
+@needs("gke-ai:cluster")
+@rule
+def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
+    """A pool of A4X is in one zone, and has at most the nodes of one NVLink domain."""
+    for node_pool in stack.node_pools:
+        pool = node_pool.section
+        if not has_domain(pool.node_machine_type):
+            continue
+        if len(node_pool.zones) > 1:
+            yield Problem(
+                pool.at("zones"),
+                f"the nodes of pool {pool.name} form one NVLink domain, which is in one zone, and the pool is in "
+                f"{join_names(node_pool.zones)}. GKE would refuse it",
+                f"Set zones to one of them, for example [{node_pool.zones[0]}]",
+            )
+        elif node_pool.max_nodes > NODES:
+            key = "nodesPerZone" if pool.autoscaling is None else "autoscaling.maxNodes"
+            yield Problem(
+                pool.at(key),
+                f"the nodes of pool {pool.name} form one NVLink domain of at most {NODES} nodes, and the pool has up "
+                f"to {node_pool.max_nodes}. Google could not place the others",
+                f"Set it to {NODES} or less, and add another pool for further nodes",
+            )
