@@ -14,7 +14,7 @@ CASE_LABEL = "example.com/table-case"
 # The table of the algorithm alone: nodes, levels and pods, and the domains that they get.
 PLACEMENT = "TestFindTopologyAssignments"
 # Quota of cases that have none, above any request.
-MUCH = "1000000"
+MUCH = "1000000000000"
 QUEUE, FLAVOR, TOPOLOGY, WORKLOAD = "main", "tas", "levels", "workload"
 
 
