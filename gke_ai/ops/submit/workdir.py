@@ -89,11 +89,15 @@ class Code:
         container["workingDir"] = PATH
         container["volumeMounts"] = [*container.get("volumeMounts", []), code]
         alike = {key: container[key] for key in ("image", "imagePullPolicy", "securityContext") if key in container}
-        # Not more than the container beside which it never runs, so that the pod requests no more.
+        # Not more than the container beside which it never runs, so that the pod requests no more. It claims no NICs.
         requested = {
             kind: kept
-            for kind, amounts in container["resources"].items()
-            if (kept := {resource: amount for resource, amount in amounts.items() if "/" not in resource})
+            for kind in ("requests", "limits")
+            if (
+                kept := {
+                    name: amount for name, amount in container["resources"].get(kind, {}).items() if "/" not in name
+                }
+            )
         }
         archive = {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_PATH, "readOnly": True}
         unpack = {"name": VOLUME, **alike, "command": UNPACK, "resources": requested, "volumeMounts": [code, archive]}
