@@ -42,7 +42,7 @@ PARTS: Mapping[str, Part] = {
     "systems": Part(
         (
             *cluster("dev", "flex_start", "multislice", "upgrade"),
-            *nightly("gpudirect", "mixed", "monitoring", "queued_flex_start", "rdma", "topology", "trainer_and_ray"),
+            *nightly("gpudirect", "bandwidth", "mixed", "monitoring", "queued_flex_start", "rdma", "topology", "trainer_and_ray"),
             *nightly("verify", "vllm_autoscaling"),
         )
     ),

@@ -1,0 +1,100 @@
+"""Only here: the real Kueue and scheduler give the bandwidth test its nodes and NICs, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.rdma import NICS_PER_POD
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.mistakes import PROJECT
+from tests.nightly.test_rdma import values
+from tests.pure.test_bandwidth import line
+
+Object = dict[str, Any]
+# Pods of the emulator run no program: the test writes what a kubelet would have recorded of it.
+WRITE = """
+import datetime, json, sys
+from emulator.cluster.folder import Folder
+from emulator.cluster.pod_logs import file_of, stamp
+name, pod, *lines = sys.argv[1:]
+file = file_of(Folder(name), json.loads(pod), "training", 0)
+file.parent.mkdir(parents=True, exist_ok=True)
+now = stamp(datetime.datetime.now(datetime.UTC))
+file.write_text("".join(f"{now} stdout F {line}\\n" for line in lines))
+"""
+FINISH = "import emulator.cluster, sys; emulator.cluster.finish_job(*sys.argv[1:])"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Emulator]:
+    """A pool of two A4 nodes with an RDMA network, and a tenant's queue."""
+    with fresh() as emulator:
+        content = values([])
+        content["gpuPools"][0]["rdma"] = True
+        file = emulator.state / "bandwidth.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        config = {"gcp:project": PROJECT, **{f"gke-ai:{key}": value for key, value in content.items()}}
+        file.write_text(yaml.safe_dump({"config": config}))
+        emulator.make("up", Path(file))
+        eventually(lambda: all(map(is_counted, quotas(emulator))), "quotas are counted", 90)
+        yield emulator
+
+
+def quotas(emulator: Emulator) -> list[Object]:
+    """The quotas of the tenant's namespace."""
+    return list(emulator.get("resourcequotas", "-n", "llm"))
+
+
+def is_counted(quota: Object) -> bool:
+    """Whether the API server knows what is used of each resource of a quota."""
+    return quota["spec"]["hard"].keys() <= quota.get("status", {}).get("used", {}).keys()
+
+
+def left(emulator: Emulator) -> list[str]:
+    """Names of what a test has in the tenant's namespace."""
+    kinds = ("jobsets", "configmaps", "pods", "resourceclaims")
+    items = [item for kind in kinds for item in emulator.get(kind, "-n", "llm")]
+    return [item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith("bandwidth")]
+
+
+def test_two_nodes_with_their_nics_are_measured_and_given_back(cluster: Emulator) -> None:
+    file = cluster.state / "result.json"
+    command = ("gke-ai", "verify", "--stack", cluster.stack, "--bandwidth", "b200", "--json", str(file))
+    process = cluster.start(*command)
+
+    def pods() -> list[Object]:
+        return [pod for pod in cluster.get("pods", "-n", "llm") if pod["status"].get("phase") == "Running"]
+
+    eventually(lambda: len(pods()) == 2 or process.poll() is not None, "the test has its nodes", 60)
+    assert process.poll() is None, process.communicate()[0]
+    first, second = sorted(pods(), key=lambda pod: str(pod["metadata"]["name"]))
+    assert first["spec"]["nodeName"] != second["spec"]["nodeName"]
+    claims = [
+        claim["status"]["allocation"]["devices"]["results"] for claim in cluster.get("resourceclaims", "-n", "llm")
+    ]
+    assert [len(devices) for devices in claims] == [NICS_PER_POD, NICS_PER_POD]
+    name = cluster.outputs()["clusterName"]
+    lines = ("NCCL INFO Using network gIB", json.dumps(line(1.0, bytes=2**20)), json.dumps(line(360.0)))
+    cluster.run("python", "-c", WRITE, name, json.dumps({"metadata": first["metadata"]}), *lines)
+    job = first["metadata"]["labels"]["batch.kubernetes.io/job-name"]
+    cluster.run("python", "-c", FINISH, name, "llm", job)
+    printed = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, printed
+    assert "360.0 GB/s" in printed
+    assert "no floor is published for a4-highgpu-8g" in printed
+    assert json.loads(file.read_text())["network"] == "gIB"
+    eventually(lambda: not left(cluster), "the test is deleted")
+
+
+def test_a_test_that_does_not_end_in_time_is_deleted(cluster: Emulator) -> None:
+    command = ("gke-ai", "verify", "--stack", cluster.stack, "--bandwidth", "b200", "--minutes", "0.2")
+    printed = cluster.run(*command, fails=True)
+    assert "had no result within 0.2 min, and is deleted" in printed
+    eventually(lambda: not left(cluster), "the test is deleted")
