@@ -54,7 +54,7 @@ def quotas(emulator: Emulator) -> list[Object]:
 
 def is_counted(quota: Object) -> bool:
     """Whether the API server knows what is used of each resource of a quota."""
-    return quota["spec"]["hard"].keys() <= quota.get("status", {}).get("used", {}).keys()
+    return set(quota["spec"]["hard"]) <= set(quota.get("status", {}).get("used", {}))
 
 
 def left(emulator: Emulator) -> list[str]:
