@@ -185,6 +185,10 @@ class _Reader:
             return "an admission check whose state the table hands in"
         if any(map(is_refused_workload, self._before)) or any(map(is_refused_queue, self._cluster_queues)):
             return "a workload or queue that the API refuses"
+        if self._table in TOPOLOGY and any(
+            part in self._name for part in ("second pass; slices", "gets QuotaReserved only")
+        ):
+            return "a pass of the scheduler that runs disagree about"
         if self._table in TOPOLOGY and self._configuration().sections():
             return "topology with feature gates or transformed resources, which no run has compared yet"
         return ""
