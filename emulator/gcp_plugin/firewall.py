@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emulator.gcp_plugin.network import FIREWALL, ComputeResource, network_of
-from emulator.gcp_plugin.resource import Properties, match
+from emulator.gcp_plugin.resource import Properties
 from emulator.gcp_plugin.store import Record
 
 
@@ -12,15 +12,11 @@ class Firewall(ComputeResource):
 
     token = FIREWALL
     type = "Firewall"
+    collection = "firewalls"
+    noun = "firewall"
+    is_global = True
     arguments = ("pulumi_gcp.compute", "FirewallArgs")
     decided = ("creationTimestamp", "project", "selfLink")
-
-    def identity(self, inputs: Properties) -> str:
-        return f"projects/{self.owner(inputs)}/global/firewalls/{inputs['name']}"
-
-    def imported(self, id: str) -> str:
-        forms = (r"projects/(?P<project>[^/]+)/global/firewalls/(?P<name>[^/]+)", r"(?P<project>[^/]+)/(?P<name>[^/]+)")
-        return self.identity(match(forms, id, "firewall"))
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)

@@ -85,9 +85,28 @@ def _conflict(identity: str) -> Refused:
 
 
 class ComputeResource(Resource):
-    """A resource of Compute Engine, which has a path and a link."""
+    """A resource of Compute Engine, which has a path and a link.
+
+    - `collection` is its part of the path, such as `networks`, and `noun` its name in errors.
+    - `is_global` says that it belongs to no region.
+    """
 
     type: str
+    collection: str
+    noun: str
+    is_global = False
+
+    def identity(self, inputs: Properties) -> str:
+        place = "global" if self.is_global else f"regions/{self.region(inputs)}"
+        return f"projects/{self.owner(inputs)}/{place}/{self.collection}/{inputs['name']}"
+
+    def imported(self, id: str) -> str:
+        place, short = ("global/", "") if self.is_global else ("regions/(?P<region>[^/]+)/", "(?P<region>[^/]+)/")
+        forms = (
+            f"projects/(?P<project>[^/]+)/{place}{self.collection}/(?P<name>[^/]+)",
+            f"(?P<project>[^/]+)/{short}(?P<name>[^/]+)",
+        )
+        return self.identity(match(forms, id, self.noun))
 
     def body(self, inputs: Properties) -> rest.Body:
         return rest.compute(self.type, inputs)
@@ -129,15 +148,11 @@ class Network(ComputeResource):
 
     token = NETWORK
     type = "Network"
+    collection = "networks"
+    noun = "network"
+    is_global = True
     arguments = ("pulumi_gcp.compute", "NetworkArgs")
     decided = ("gatewayIpv4", "networkId", "project", "selfLink")
-
-    def identity(self, inputs: Properties) -> str:
-        return f"projects/{self.owner(inputs)}/global/networks/{inputs['name']}"
-
-    def imported(self, id: str) -> str:
-        forms = (r"projects/(?P<project>[^/]+)/global/networks/(?P<name>[^/]+)", r"(?P<project>[^/]+)/(?P<name>[^/]+)")
-        return self.identity(match(forms, id, "network"))
 
     def may_delete(self, identity: str, state: Properties) -> None:
         for user in [*self.store.all(SUBNETWORK), *self.store.all(ROUTER), *self.store.all(FIREWALL)]:
@@ -158,6 +173,8 @@ class Subnetwork(ComputeResource):
 
     token = SUBNETWORK
     type = "Subnetwork"
+    collection = "subnetworks"
+    noun = "subnetwork"
     arguments = ("pulumi_gcp.compute", "SubnetworkArgs")
     decided = ("gatewayAddress", "project", "region", "selfLink", "subnetworkId")
 
@@ -190,16 +207,6 @@ class Subnetwork(ComputeResource):
             grows = False
         changes = super().changes(old, new, state)
         return [replace(change, replaces=not grows) if change.path == "ipCidrRange" else change for change in changes]
-
-    def identity(self, inputs: Properties) -> str:
-        return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/subnetworks/{inputs['name']}"
-
-    def imported(self, id: str) -> str:
-        forms = (
-            r"projects/(?P<project>[^/]+)/regions/(?P<region>[^/]+)/subnetworks/(?P<name>[^/]+)",
-            r"(?P<project>[^/]+)/(?P<region>[^/]+)/(?P<name>[^/]+)",
-        )
-        return self.identity(match(forms, id, "subnetwork"))
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)
@@ -262,18 +269,10 @@ class Router(ComputeResource):
 
     token = ROUTER
     type = "Router"
+    collection = "routers"
+    noun = "router"
     arguments = ("pulumi_gcp.compute", "RouterArgs")
     decided = ("project", "region", "selfLink")
-
-    def identity(self, inputs: Properties) -> str:
-        return f"projects/{self.owner(inputs)}/regions/{self.region(inputs)}/routers/{inputs['name']}"
-
-    def imported(self, id: str) -> str:
-        forms = (
-            r"projects/(?P<project>[^/]+)/regions/(?P<region>[^/]+)/routers/(?P<name>[^/]+)",
-            r"(?P<project>[^/]+)/(?P<region>[^/]+)/(?P<name>[^/]+)",
-        )
-        return self.identity(match(forms, id, "router"))
 
     def may_create(self, record: Record) -> None:
         super().may_create(record)
