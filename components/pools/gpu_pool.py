@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import GPU_TAINT
 from gke_ai.catalog.nvlink import POLICY_TYPE, TOPOLOGY, has_domain
@@ -105,8 +104,6 @@ class GpuNodePool(NodePoolComponent):
             placement=domain or ({"type": "COMPACT"} if args.compact_placement else None),
             network_profile=PROFILE if args.nics else None,
             networks=networks,
-            # The provider would keep networks that are removed, and their deletion would fail.
-            replace_on_changes=[f'nodeConfig.labels["{GPUDIRECT_LABEL}"]'],
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
         if args.create_before_delete:
