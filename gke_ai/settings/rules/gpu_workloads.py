@@ -11,6 +11,7 @@ from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import GPU_POOLS, each, join_names, needs, of_another_engine, rule
+from gke_ai.settings.rules.fabric import SLOW, network_needed
 from gke_ai.settings.rules.pools import gpu_type_is_supported
 from gke_ai.settings.stack import Placed, ResolvedStack
 
@@ -61,18 +62,16 @@ def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune |
     for each other, unless the run accepts that.
     """
     run = placed.section
-    if isinstance(run, GpuServer) or run.accept_slow_network:
+    if isinstance(run, GpuServer):
         return
     for machine_type in placed.machines:
         if isinstance(run, TrainingRun) and (machine_type.name in NICS or machine_type.name in GPUDIRECT):
             continue  # `rdma` and `gpudirect` check them
-        if machine_type.fabric and run.pods * run.gpus_per_pod > machine_type.gpus:
+        if machine_type.fabric and (why := network_needed(run, machine_type)):
             yield Problem(
                 run.at("pods"),
-                f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine_type.name}, which "
-                f"communicate over {machine_type.fabric}. This program does not set it up for such runs yet, and the "
-                "GPUs would wait for the network",
-                f"Use up to {machine_type.gpus} GPUs in all, on one node. Or set acceptSlowNetwork: true",
+                f"{why}. This program does not set it up for such runs yet, and the GPUs would wait for the network",
+                f"Use up to {machine_type.gpus} GPUs in all, on one node. Or set {SLOW}",
             )
             break
 

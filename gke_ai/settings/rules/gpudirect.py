@@ -7,12 +7,11 @@ from ipaddress import IPv4Network
 
 from gke_ai.catalog.gpudirect import GPUDIRECT, GPUS_PER_POD, cidr
 from gke_ai.catalog.rdma import NICS
-from gke_ai.settings.model import Cluster, GpuPool, TrainingRun
+from gke_ai.settings.model import Cluster, GpuPool
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, of_the_cluster, rule
+from gke_ai.settings.rules.fabric import SLOW, outside_pools, runs_over_several_nodes
 from gke_ai.settings.stack import ResolvedStack
-
-_SLOW = "acceptSlowNetwork: true"
 
 
 @each_gpu_pool
@@ -52,7 +51,7 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
             f"{technology.fabric} of pool {pool.name} needs multi-networking, which a cluster gets only at its "
             "creation. GKE would refuse the pool",
             "Set multiNetworking: true, which recreates a cluster that exists without it, or set gpuDirect: false in "
-            f"the pool and {_SLOW} in its runs",
+            f"the pool and {SLOW} in its runs",
         )
     if not pools or vpc is None:
         return
@@ -70,44 +69,30 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 def runs_over_several_nodes_have_networks(stack: ResolvedStack) -> Iterator[Problem]:
     """A run over several nodes of A3 High or A3 Mega is in pools with networks, with whole nodes and no tenant."""
     tenants = {tenant.name for tenant in stack.settings.tenants}
-    for placed in stack.gpu_workloads:
-        run = placed.section
-        if not isinstance(run, TrainingRun) or run.accept_slow_network:
-            continue
-        machine = next((machine for machine in placed.machines if machine.name in GPUDIRECT), None)
-        if machine is None or run.pods * run.gpus_per_pod <= machine.gpus:
-            continue
-        what = (
-            f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}, which communicate over "
-            f"{machine.fabric}"
-        )
+    for placed, run, why in runs_over_several_nodes(stack, GPUDIRECT):
         without = [pool.section for pool in placed.pools if not pool.section.gpudirect_networks]
-        technologies = {pool.section.gpudirect_networks for pool in placed.pools}
+        technologies = {used for pool in placed.pools if (used := pool.section.gpudirect_networks)}
         if run.namespace in tenants:
             yield Problem(
                 run.at("namespace"),
-                f"{what}. Its pods need folders and network rights of their node, which tenant {run.namespace} may not "
+                f"{why}. Its pods need folders and network rights of their node, which tenant {run.namespace} may not "
                 "have. The API server would refuse the pods",
-                f"Run it in a namespace that is no tenant's, or set {_SLOW}",
+                f"Run it in a namespace that is no tenant's, or set {SLOW}",
             )
         elif not placed.pools:
-            yield Problem(
-                run.at("pods"),
-                f"{what}. This program sets it up only in node pools of the stack, and the GPUs would wait for the "
-                "network",
-                f"Set pool to a pool of gke-ai:gpuPools, or set {_SLOW}",
-            )
+            yield outside_pools(run, why)
         elif without:
             yield Problem(
                 run.at("pods"),
-                f"{what}. Pool {without[0].name} has no networks for it, and the GPUs would wait",
-                f"Set gpuDirect: true in {without[0].at('gpuDirect')}, or set {_SLOW}",
+                f"{why}. Pool {without[0].name} has no networks for it, and the GPUs would wait",
+                f"Set gpuDirect: true in {without[0].at('gpuDirect')}, or set {SLOW}",
             )
         elif len(technologies) > 1:
             names = join_names(pool.section.name for pool in placed.pools)
-            cause = f"{what}, and its pools {names} have different networks. Its pods could not communicate"
+            cause = f"{why}, and its pools {names} have different networks. Its pods could not communicate"
             yield Problem(run.at("pods"), cause, "Set pool to one of them")
         elif run.gpus_per_pod != GPUS_PER_POD:
-            cause = f"the daemon of {machine.fabric} in a pod needs all {GPUS_PER_POD} GPUs of its node, and the pod "
+            fabric = join_names(technology.fabric for technology in technologies)
+            cause = f"the daemon of {fabric} in a pod needs all {GPUS_PER_POD} GPUs of its node, and the pod "
             cause += f"has {run.gpus_per_pod}. The daemon of a second pod would not start"
-            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {GPUS_PER_POD}, or set {_SLOW}")
+            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {GPUS_PER_POD}, or set {SLOW}")

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.nvlink import NODES, has_domain
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.rules.common import join_names, needs, rule
+from gke_ai.settings.rules.common import needs, rule
+from gke_ai.settings.rules.fabric import in_several_zones
 from gke_ai.settings.stack import ResolvedStack
 
 
@@ -19,12 +20,7 @@ def pools_are_one_domain(stack: ResolvedStack) -> Iterator[Problem]:
         if not has_domain(pool.node_machine_type):
             continue
         if len(node_pool.zones) > 1:
-            yield Problem(
-                pool.at("zones"),
-                f"the nodes of pool {pool.name} form one NVLink domain, which is in one zone, and the pool is in "
-                f"{join_names(node_pool.zones)}. GKE would refuse it",
-                f"Set zones to one of them, for example [{node_pool.zones[0]}]",
-            )
+            yield in_several_zones(node_pool, f"the nodes of pool {pool.name} form one NVLink domain, which")
         elif node_pool.max_nodes > NODES:
             key = "nodesPerZone" if pool.autoscaling is None else "autoscaling.maxNodes"
             yield Problem(

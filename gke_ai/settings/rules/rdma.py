@@ -9,9 +9,8 @@ from gke_ai.catalog.topology import SINCE, is_supported
 from gke_ai.settings.model import GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
+from gke_ai.settings.rules.fabric import SLOW, in_several_zones, outside_pools, runs_over_several_nodes
 from gke_ai.settings.stack import ResolvedStack
-
-_SLOW = "acceptSlowNetwork: true"
 
 
 @each_gpu_pool
@@ -29,19 +28,14 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     for node_pool in (pool for pool in stack.node_pools if pool.section.nics):
         pool = node_pool.section
         if len(node_pool.zones) > 1:
-            yield Problem(
-                pool.at("zones"),
-                f"the RDMA network of pool {pool.name} is in one zone, and the pool is in "
-                f"{join_names(node_pool.zones)}. GKE would refuse it",
-                f"Set zones to one of them, for example [{node_pool.zones[0]}]",
-            )
+            yield in_several_zones(node_pool, f"the RDMA network of pool {pool.name}")
         if stack.cluster.mode == "standard" and stack.cluster.vpc is None:
             yield Problem(
                 stack.cluster.at("vpc"),
                 f"the RDMA network of pool {pool.name} needs Dataplane V2, which a cluster gets only at its creation, "
                 "and here with its own vpc. GKE would refuse the pool",
                 "Set vpc, which recreates a cluster that exists without it, or set rdma: false in the pool and "
-                f"{_SLOW} in its runs",
+                f"{SLOW} in its runs",
             )
 
 
@@ -49,34 +43,20 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 @rule
 def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem]:
     """A run over several nodes of A3 Ultra or A4 is in pools with the network, and its pods have whole nodes."""
-    for placed in stack.gpu_workloads:
-        run = placed.section
-        if not isinstance(run, TrainingRun) or run.accept_slow_network:
-            continue
-        machine = next((machine for machine in placed.machines if machine.name in NICS), None)
-        if machine is None or run.pods * run.gpus_per_pod <= machine.gpus:
-            continue
-        what = (
-            f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}, which communicate over"
-        )
+    for placed, run, why in runs_over_several_nodes(stack, NICS):
         without = [pool.section for pool in placed.pools if not pool.section.nics]
         if not placed.pools:
-            yield Problem(
-                run.at("pods"),
-                f"{what} {machine.fabric}. This program sets it up only in node pools of the stack, and the GPUs would "
-                "wait for the network",
-                f"Set pool to a pool of gke-ai:gpuPools, or set {_SLOW}",
-            )
+            yield outside_pools(run, why)
         elif without:
             yield Problem(
                 run.at("pods"),
-                f"{what} {machine.fabric}. Pool {without[0].name} has no such network, and the GPUs would wait",
-                f"Set rdma: true in {without[0].at('rdma')}, or set {_SLOW}",
+                f"{why}. Pool {without[0].name} has no such network, and the GPUs would wait",
+                f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}",
             )
         elif run.gpus_per_pod != NICS_PER_POD:
             cause = f"a pod claims the {NICS_PER_POD} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
             cause += "A second pod of the node would wait forever"
-            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {NICS_PER_POD}, or set {_SLOW}")
+            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {NICS_PER_POD}, or set {SLOW}")
         else:
             yield from _counted(stack, run)
 
@@ -90,5 +70,5 @@ def _counted(stack: ResolvedStack, run: TrainingRun) -> Iterator[Problem]:
     yield Problem(
         run.at("queue"),
         f"the pods claim NICs, and this program does not set up {mine} to count them. Kueue would never admit the run",
-        f"Let the stack install Kueue {'.'.join(map(str, SINCE))} or later, or set {_SLOW}",
+        f"Let the stack install Kueue {'.'.join(map(str, SINCE))} or later, or set {SLOW}",
     )

@@ -1,0 +1,52 @@
+"""What rules of networks between nodes share: runs that need one, and pools that must be in one zone."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from gke_ai.catalog.machines import Machine
+from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
+from gke_ai.settings.problems import Problem
+from gke_ai.settings.rules.common import join_names
+from gke_ai.settings.stack import NodePool, Placed, ResolvedStack
+
+SLOW = "acceptSlowNetwork: true"
+
+
+def network_needed(run: FineTune | TrainingRun, machine: Machine) -> str:
+    """Why a run needs the network between nodes of a machine, in words. Empty if it needs none."""
+    if run.accept_slow_network or run.pods * run.gpus_per_pod <= machine.gpus:
+        return ""
+    return (
+        f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}, which communicate over "
+        f"{machine.fabric}"
+    )
+
+
+def runs_over_several_nodes(
+    stack: ResolvedStack, machines: Container[str]
+) -> Iterator[tuple[Placed[GpuServer | FineTune | TrainingRun], TrainingRun, str]]:
+    """Yields each run of `kind: job` over several nodes of these machines, with why it needs their network."""
+    for placed in stack.gpu_workloads:
+        run = placed.section
+        machine = next((machine for machine in placed.machines if machine.name in machines), None)
+        if isinstance(run, TrainingRun) and machine and (why := network_needed(run, machine)):
+            yield placed, run, why
+
+
+def outside_pools(run: TrainingRun, why: str) -> Problem:
+    """A problem for a run on nodes that no pool of the stack creates."""
+    return Problem(
+        run.at("pods"),
+        f"{why}. This program sets it up only in node pools of the stack, and the GPUs would wait for the network",
+        f"Set pool to a pool of gke-ai:gpuPools, or set {SLOW}",
+    )
+
+
+def in_several_zones(pool: NodePool, what: str) -> Problem:
+    """A problem for a pool in several zones, with what needs one."""
+    return Problem(
+        pool.section.at("zones"),
+        f"{what} is in one zone, and the pool is in {join_names(pool.zones)}. GKE would refuse it",
+        f"Set zones to one of them, for example [{pool.zones[0]}]",
+    )
