@@ -146,6 +146,7 @@ class Cloud(mocks.Mocks):
     workload_pool = f"{PROJECT}.svc.id.goog"
     fuse = True
     by_name: Mapping[str, object] = {"endpoint": "gke-1.example.com", "allowExternalTraffic": True}
+    further: Mapping[str, object] = {}
 
     def __init__(self, preview: bool) -> None:
         self.preview = preview
@@ -180,6 +181,7 @@ class Cloud(mocks.Mocks):
                 "gatewayApiConfigs": [{"channel": "CHANNEL_STANDARD"}],
                 "monitoringConfigs": [{"managedPrometheuses": [{"enabled": True}]}],
                 "controlPlaneEndpointsConfigs": [{"dnsEndpointConfigs": [self.by_name]}],
+                **self.further,
             }, []
         if args.token == "gcp:secretmanager/getSecret:getSecret":
             return {"id": f"projects/{args.args['project']}/secrets/{args.args['secretId']}"}, []

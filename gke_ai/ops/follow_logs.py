@@ -98,12 +98,11 @@ class Followed:
     def _show(self, pod: Object, start: Start, query: Mapping[str, str]) -> None:
         """Shows a container's lines to its end, also over connections that break."""
         name = pod["metadata"]["name"]
-        path = f"/api/v1/namespaces/{self.run.namespace}/pods/{name}/log"
         options = {"container": start[1], "follow": "true", "timestamps": "true", **query}
         last = shown = ""
         while True:
             try:
-                for line in stream(self.api, path, options, SILENT_SECONDS):
+                for line in stream(self.api, logs.path_of(pod), options, SILENT_SECONDS):
                     stamp, _, text = line.partition(" ")
                     if not shown or stamp > shown:  # times have one length
                         last = stamp

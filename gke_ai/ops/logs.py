@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog import fuse
 from gke_ai.emulation import COMMAND, on_emulator
-from gke_ai.kube.client import send
+from gke_ai.kube.client import Answer, send
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops import runs
@@ -68,14 +68,24 @@ def order(pod: Object) -> tuple[int, str]:
 
 def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Iterator[str]:
     """Yields the last log lines of a container, each with the name of its pod."""
-    metadata = pod["metadata"]
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-    answer = send(api, "GET", path, {"container": container, "tailLines": str(lines)}, seconds=SECONDS)
+    name = pod["metadata"]["name"]
+    answer = read(api, pod, container, tailLines=str(lines))
     if answer.code == 200:
-        yield from (f"{metadata['name']}: {line}" for line in str(answer.body).splitlines())
+        yield from (f"{name}: {line}" for line in str(answer.body).splitlines())
         return
     why = refused(answer.code) if answer.code else f"the cluster does not answer ({answer.error})"
-    yield f"{metadata['name']}: no log: {why}"
+    yield f"{name}: no log: {why}"
+
+
+def path_of(pod: Object) -> str:
+    """The path of a pod's logs in the API."""
+    metadata = pod["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
+
+
+def read(api: ApiClient, pod: Object, container: str, **query: str) -> Answer:
+    """Asks for the log of a container."""
+    return send(api, "GET", path_of(pod), {"container": container, **query}, seconds=SECONDS)
 
 
 def refused(code: int) -> str:

@@ -134,12 +134,6 @@ def test_an_existing_cluster_without_multi_networking_is_refused(
 ) -> None:
     values = stack_of()
     values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    call = Cloud.call
-
-    def answered(cloud: Cloud, args: Any) -> Any:
-        content, problems = call(cloud, args)
-        return {**content, **(answer if args.token == "gcp:container/getCluster:getCluster" else {})}, problems
-
-    monkeypatch.setattr(Cloud, "call", answered)
+    monkeypatch.setattr(Cloud, "further", answer)
     with pytest.raises(pulumi.RunError, match=r"does not have multi-networking with Dataplane V2.*acceptSlowNetwork"):
         run_program(values, True, monkeypatch)

@@ -155,13 +155,7 @@ def test_an_existing_cluster_that_can_not_have_the_network_is_refused(
 ) -> None:
     values = stack_of()
     values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
-    call = Cloud.call
-
-    def answered(cloud: Cloud, args: Any) -> Any:
-        content, problems = call(cloud, args)
-        return {**content, **(answer if args.token == "gcp:container/getCluster:getCluster" else {})}, problems
-
-    monkeypatch.setattr(Cloud, "call", answered)
+    monkeypatch.setattr(Cloud, "further", answer)
     with pytest.raises(pulumi.RunError, match=message):
         run_program(values, True, monkeypatch)
 

@@ -12,21 +12,9 @@ from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
 from tests.mistakes import PROJECT, base
+from tests.nightly.test_rdma import RUN
 
 Object = dict[str, Any]
-RUN: Object = {
-    "kind": "job",
-    "name": "first",
-    "namespace": "llm",
-    "image": "example.com/train:1",
-    "queue": "lq",
-    "priorityClass": "low",
-    "pool": "mega",
-    "pods": 2,
-    "gpusPerPod": 8,
-    "resources": {"cpu": 8, "memory": "32Gi"},
-    "tokenSecret": None,
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +22,12 @@ def cluster() -> Iterator[Emulator]:
     """A pool of two A3 Mega nodes with a run on both."""
     good = base("gpudirect")
     pools = [{**good["gpuPools"][0], "nodesPerZone": 2}]
-    values = {"cluster": good["cluster"], "gpuPools": pools, "queues": good["queues"], "training": [RUN]}
+    values = {
+        "cluster": good["cluster"],
+        "gpuPools": pools,
+        "queues": good["queues"],
+        "training": [{**RUN, "pool": "mega"}],
+    }
     with fresh() as emulator:
         content = {f"gke-ai:{key}": value for key, value in values.items()}
         file = emulator.state / "gpudirect.yaml"

@@ -251,8 +251,8 @@ def _change(
     finally:
         update.stop()
     recorded = recorder.timeline(settled)
-    notes += timers.uncounted(histories(recorded))
-    notes += blocks.moves(histories(recorded))
+    changed = histories(recorded)
+    notes += [*timers.uncounted(changed), *blocks.moves(changed)]
     forecast = outcome(
         recorded,
         options.stack,
@@ -263,7 +263,7 @@ def _change(
         notes,
         options.snapshot.name if options.snapshot else "",
     )
-    pictures = blocks.pictures(histories(recorded))
+    pictures = blocks.pictures(changed)
     return replace(forecast, refused=refused, upgrade=options.upgrade is not None, blocks=pictures)
 
 

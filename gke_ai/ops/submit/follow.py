@@ -115,13 +115,12 @@ def first_line(api: ApiClient, pods: list[Object]) -> str:
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
         if pod.get("status", {}).get("phase") != "Running":
             continue
-        name, path = pod["metadata"]["name"], f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         for container in pod["spec"]["containers"]:
             if container["name"] == fuse.SIDECAR:
                 continue
-            answer = send(api, "GET", f"{path}/{name}/log", {"container": container["name"], **FIRST_LINE})
+            answer = send(api, "GET", logs.path_of(pod), {"container": container["name"], **FIRST_LINE})
             if answer.code == 200 and (line := str(answer.body).partition("\n")[0].strip()):
-                return f"First log line of {name}: {line}"
+                return f"First log line of {pod['metadata']['name']}: {line}"
     return ""
 
 

@@ -22,7 +22,7 @@ from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.rdma import PLUGIN_PATH
 from gke_ai.console import new_console, new_table
 from gke_ai.emulation import on_emulator
-from gke_ai.kube.client import list_objects, send
+from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.manifests.training_job import CONTAINER
 from gke_ai.ops import logs
@@ -223,9 +223,7 @@ def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> s
 
 
 def _log(api: ApiClient, pod: Object) -> str:
-    metadata = pod["metadata"]
-    path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/log"
-    answer = send(api, "GET", path, {"container": CONTAINER, "limitBytes": str(MAX_LOG_BYTES)}, seconds=logs.SECONDS)
+    answer = logs.read(api, pod, CONTAINER, limitBytes=str(MAX_LOG_BYTES))
     return str(answer.body) if answer.code == 200 else ""
 
 
