@@ -48,7 +48,7 @@ def tables(release: str = KUEUE_VERSION) -> tuple[Table, ...]:
     """Every table of a release: its `test`, what its cases share, and the `cases` by name."""
     pinned = BY_NAME[tool(release)].module
     pins = [pinned.source / "go.mod", pinned.source / "go.sum"]
-    key = hashlib.sha256(json.dumps([go_version(), TESTS]).encode())
+    key = hashlib.sha256(json.dumps([go_version(), PACKAGES, TESTS]).encode())
     for file in (*_PROGRAMS, *pins):
         key.update(file.read_bytes())
     printed = CACHE / "kueue-tables" / f"{key.hexdigest()[:16]}.jsonl"
