@@ -193,6 +193,14 @@ def conditions(api: httpx.Client, job: str) -> dict[str, str]:
     return {condition["type"]: condition.get("reason", "") for condition in found if condition["status"] == "True"}
 
 
+def complete(api: httpx.Client, job: str) -> dict[str, str]:
+    """The conditions of a Job that is complete. Raises LookupError with its pods if it is not yet."""
+    found = conditions(api, job)
+    if "Complete" not in found:
+        raise LookupError(f"{found}, pods: {[(item['metadata']['name'], item['status']) for item in pods_of(api, job)]}")
+    return found
+
+
 def terminated(item: Object) -> tuple[str, int | None]:
     (container,) = item["status"]["containerStatuses"]
     return item["status"]["phase"], container["state"].get("terminated", {}).get("exitCode")
@@ -205,7 +213,7 @@ def local_processes() -> list[int]:
 
 def test_a_jobs_program_writes_to_its_bucket_and_its_log(api: httpx.Client, store: Store) -> None:
     create_job(api, "write", template("write", "42"))
-    eventually(lambda: "Complete" in conditions(api, "write"))
+    eventually(lambda: complete(api, "write"))
     (of_job,) = pods_of(api, "write")
     name = of_job["metadata"]["name"]
     assert terminated(of_job) == ("Succeeded", 0)

@@ -1,0 +1,63 @@
+"""Which pods a daemon takes for its own and which it leaves to be simulated, without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from emulator import paths
+from emulator.cluster import local_pods
+from emulator.cluster.api import View
+from emulator.cluster.folder import Folder
+from emulator.gcp_plugin.store import Store
+
+Object = dict[str, Any]
+
+
+def running(name: str) -> Object:
+    container = {"name": "worker", "image": "example.com/worker:1"}
+    metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+
+
+def claimed(folder: Path, before: Object, during_start: Callable[[View], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The path of the first change that a daemon makes to a pod. `during_start` runs while it ends old processes."""
+    changes: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        changes.put_nowait(request.url.path)
+        return httpx.Response(404, json={"message": "gone"})
+
+    async def run() -> str:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://cluster") as api:
+            changed = asyncio.Event()
+            pods = View(api, "/api/v1/pods", changed.set)
+            pods.objects = {("default", before["metadata"]["name"]): before}
+            pods.synced.set()
+            monkeypatch.setattr(local_pods.processes, "end_local_pods", lambda _: during_start(pods))
+            task = asyncio.create_task(
+                local_pods.LocalPods(Folder("local"), api, pods, Store(folder / "cloud")).run(changed)
+            )
+            try:
+                return await asyncio.wait_for(changes.get(), 20)
+            finally:
+                task.cancel()
+
+    return asyncio.run(run())
+
+
+def test_a_pod_that_starts_while_a_daemon_starts_runs_and_an_earlier_one_stays_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(local_pods, "program_for", lambda image: object())  # noqa: ARG005 (as its own)
+
+    def during_start(pods: View) -> None:
+        pods.objects["default", "new"] = running("new")
+
+    assert claimed(tmp_path, running("earlier"), during_start, monkeypatch) == "/api/v1/namespaces/default/pods/new"
