@@ -62,10 +62,11 @@ GATE = "kueue.x-k8s.io/admission"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 # Names of labels and annotations that Kueue and JobSet read or write, and those by which the injector of GPUDirect and
-# GKE give a pod devices and networks of its node. The injector checks no path: any device of the node would do.
+# GKE give a pod devices and networks of its node: a team's pods may set none of these. The injector checks no path: any
+# device of the node would do.
 # https://github.com/GoogleCloudPlatform/container-engine-accelerators/blob/992db812/nri_device_injector/nri_device_injector.go
 _OF_QUEUEING = r"([^/]*\.)?(kueue\.x-k8s\.io|jobset\.x-k8s\.io|jobset\.sigs\.k8s\.io)/"
-OF_QUEUEING = rf"^({_OF_QUEUEING}|devices\.gke\.io/|networking\.gke\.io/(interfaces|default-interface)$)"
+OF_QUEUEING = rf"^({_OF_QUEUEING}|([^/]*\.)?(devices|networking)\.gke\.io/)"
 # Of these, the labels and annotations that may be set, by kind. Kueue's webhooks run before the policy, and set some:
 # https://github.com/kubernetes-sigs/kueue/tree/v0.19.1/pkg/controller/jobs (pod/pod_webhook.go and
 # deployment/deployment_webhook.go). tests/queueing_names.yaml has the reason for each other name.
