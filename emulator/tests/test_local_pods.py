@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from emulator import paths
-from emulator.cluster import local_pods
+from emulator.cluster import local_pods, processes
 from emulator.cluster.api import View
 from emulator.cluster.folder import Folder
 from emulator.gcp_plugin.store import Store
@@ -39,7 +39,7 @@ def claimed(folder: Path, before: Object, during_start: Callable[[View], None], 
             pods = View(api, "/api/v1/pods", changed.set)
             pods.objects = {("default", before["metadata"]["name"]): before}
             pods.synced.set()
-            monkeypatch.setattr(local_pods.processes, "end_local_pods", lambda _: during_start(pods))
+            monkeypatch.setattr(processes, "end_local_pods", lambda _: during_start(pods))
             task = asyncio.create_task(
                 local_pods.LocalPods(Folder("local"), api, pods, Store(folder / "cloud")).run(changed)
             )

@@ -197,7 +197,9 @@ def complete(api: httpx.Client, job: str) -> dict[str, str]:
     """The conditions of a Job that is complete. Raises LookupError with its pods if it is not yet."""
     found = conditions(api, job)
     if "Complete" not in found:
-        raise LookupError(f"{found}, pods: {[(item['metadata']['name'], item['status']) for item in pods_of(api, job)]}")
+        raise LookupError(
+            f"{found}, pods: {[(item['metadata']['name'], item['status']) for item in pods_of(api, job)]}"
+        )
     return found
 
 

@@ -28,7 +28,8 @@ EXAMPLE = "examples/inference-gateway.yaml"
 SERVER, MODEL, LLAMA = "gemma", "google/gemma-3-4b-it", "meta-llama/Llama-3.2-3B-Instruct"
 PATH = "/v1/chat/completions"
 USERS, TOKENS, TOKEN_SECONDS = 12, 200, 0.15
-# A stream takes 30 s: of those that are open at the deletion of a pod, two thirds are still open at its SIGTERM.
+# A stream takes 30 s, and users begin at different places of their first one. So at any time, of those that are open at
+# the deletion of a pod, two thirds are still open at its SIGTERM.
 DRAIN_SECONDS = 10
 
 
@@ -36,11 +37,11 @@ class Answer(NamedTuple):
     """A streamed answer as its client saw it."""
 
     status: int
-    tokens: int
+    missing_tokens: int
     last: str
 
 
-WHOLE = Answer(200, TOKENS, "[DONE]")
+WHOLE = Answer(200, 0, "[DONE]")
 
 
 def sections(*arguments: str) -> dict[str, Any]:
@@ -134,8 +135,8 @@ def answer(gateway: httpx.Client, model: str = MODEL, count: int = TOKENS) -> An
                     last = line.removeprefix("data: ")
                     tokens += words(last)
     except httpx.HTTPError as error:
-        return Answer(0, tokens, repr(error))
-    return Answer(response.status_code, tokens, last)
+        return Answer(0, count - tokens, repr(error))
+    return Answer(response.status_code, count - tokens, last)
 
 
 @contextmanager
@@ -144,13 +145,13 @@ def users(emulator: Emulator) -> Iterator[Counter[Answer]]:
     enough, answers = threading.Event(), Counter[Answer]()
     with client(emulator) as gateway, ThreadPoolExecutor(USERS) as threads:
 
-        def ask_on() -> list[Answer]:
-            seen = []
+        def ask_on(first: int) -> list[Answer]:
+            seen = [answer(gateway, count=first)]
             while not enough.is_set():
                 seen.append(answer(gateway))
             return seen
 
-        asking = [threads.submit(ask_on) for _ in range(USERS)]
+        asking = [threads.submit(ask_on, TOKENS * (user + 1) // USERS) for user in range(USERS)]
         try:
             yield answers
         finally:
