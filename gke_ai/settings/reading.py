@@ -25,6 +25,11 @@ _PATTERNS = {
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": "lowercase letters, digits and '-'. Begin and end with a letter or digit",
     r"^[a-z]([-a-z0-9]*[a-z0-9])?$": "lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'",
 }
+# By the pattern of texts that are no names: what they are, and an example.
+_FORMS = {
+    r"^[0-9]+\.[0-9]+\.[0-9]+$": ("a version of a chart", "0.19.1"),
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$": ("a time in UTC", "2026-01-03T08:00:00Z"),
+}
 _UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}
 # By pydantic's error type: the type that it expects, and how to write that in YAML.
 _TYPES = {
@@ -184,8 +189,8 @@ def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
     for *parents, key in keys:
         holder = copied
         for parent in parents:
-            # The error's location contains the capacity mode; the value does not.
-            holder = holder[parent] if isinstance(parent, int) or parent in holder else holder
+            # The error's location contains the capacity mode. The value does not: `reservation` there is a name.
+            holder = holder[parent] if isinstance(parent, int) or isinstance(holder.get(parent), dict | list) else holder
         holder.pop(key, None)
     return copied
 
@@ -215,6 +220,9 @@ def _problem(error: ErrorDetails, model: type[Section], raw: object, path: str) 
         )
     if error_type == "literal_error":
         return Problem(where, f"{_quoted(value)} is not a value of {key}", f"Write {context['expected']}")
+    if error_type == "string_pattern_mismatch" and context["pattern"] in _FORMS:
+        form, example = _FORMS[context["pattern"]]
+        return Problem(where, f"{_quoted(value)} is not {form}", f"Write for example {example}")
     if error_type == "string_pattern_mismatch":
         words = _PATTERNS[context["pattern"]]
         return Problem(
@@ -253,7 +261,9 @@ def _locate(error: ErrorDetails, model: type[Section], raw: object, path: str) -
     owner, key, fields = model, "", [model]
     for index, step in enumerate(error["loc"]):
         last = index == len(error["loc"]) - 1
-        if isinstance(step, int) and isinstance(raw, list):
+        if len(fields) > 1 and isinstance(raw, Mapping) and step == raw.get("mode") and not last:
+            fields = [section for section in fields if step in get_args(section.model_fields["mode"].annotation)]
+        elif isinstance(step, int) and isinstance(raw, list):
             raw, path = raw[step], f"{path}[{step}]"
         elif isinstance(raw, Mapping) and (step in raw or (last and error["type"] in ("missing", "extra_forbidden"))):
             step = str(step)
