@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pulumi
 
@@ -47,6 +48,7 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         *warnings.legacy_engines(stack.settings.serving),
         *warnings.long_grace_periods(stack.placed),
         *warnings.images_without_streaming(stack.servers),
+        *warnings.ending_capacity(stack.pools, stack.placed, datetime.now(UTC)),
     ]
     memory = [*model_memory.unchecked(stack.servers), *tight_models.tight(stack.servers)]
     for warning in [*map(str, memory), *found]:

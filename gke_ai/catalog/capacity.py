@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -74,6 +75,32 @@ MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800
 # 120 s for all pods together, critical ones included.
 # https://docs.cloud.google.com/kubernetes-engine/docs/concepts/spot-vms#termination-graceful-shutdown-spot-vms
 SPOT_SHUTDOWN_SECONDS = 15
+
+# A label of this program on the nodes of a reservation with an end. Its value has no colons, as Kubernetes requires.
+# Calendar mode deletes the reservation at its end, with the VMs that run on it:
+# https://docs.cloud.google.com/python/docs/reference/compute/latest/google.cloud.compute_v1.types.FutureReservation.ReservationMode
+# https://docs.cloud.google.com/compute/docs/instances/future-reservations-calendar-mode-overview
+# Never run on Google Cloud: what GKE does with the nodes of such VMs.
+UNTIL = "gke-ai/until"
+_UNTIL_FORM = "%Y%m%dT%H%M%SZ"
+
+
+def until_label(end: datetime) -> dict[str, str]:
+    """Returns the label of nodes whose capacity ends."""
+    return {UNTIL: end.astimezone(UTC).strftime(_UNTIL_FORM)}
+
+
+def capacity_until(labels: Mapping[str, object]) -> datetime | None:
+    """Returns when the capacity of nodes ends, by their labels, if they state it."""
+    try:
+        return datetime.strptime(str(labels.get(UNTIL, "")), _UNTIL_FORM).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def moment(time: datetime) -> str:
+    """Formats a time as a configuration states it."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def mode_of(*, queued: object, flex_start: object, spot: object, reservation: object) -> str:

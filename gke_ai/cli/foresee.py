@@ -169,6 +169,12 @@ def rehearse(stack: str, config: Path | None, manifests: Path | None, **named: A
     show(Options(name, config, manifests=manifests, **named))
 
 
+def _moment(text: str) -> datetime:
+    from gke_ai.forecast.compare import moment
+
+    return moment(text)
+
+
 @gke_ai.verb(
     SECTION,
     "simulate",
@@ -183,6 +189,9 @@ gke-ai simulate --stack prod --compare changed.yaml --seeds 5 --json day.json
 @option("--seed", type=int, default=1, show_default=True, help="seed of the generated trace")
 @option("--seeds", type=click.IntRange(1, MAX_SEEDS), default=1, show_default=True, help="number of seeds")
 @file_option("--compare", multiple=True, help="configuration to compare; repeatable")
+@option(
+    "--begin", type=Checked("TIME", _moment), help="when the day begins, for reservations with an end. Default: now"
+)
 @prices_option
 @json_option
 @picture_option
@@ -198,6 +207,8 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
     enter_emulator(name)
     from gke_ai.forecast.simulate.command import Options, simulate
 
+    if named["begin"] is None:
+        del named["begin"]
     simulate(Options(name, config, **named))
 
 
@@ -230,12 +241,6 @@ def when(
     from gke_ai.forecast.when.command import show
 
     show(Stack(name, config), file, snapshot, seed if interval else None, json)
-
-
-def _moment(text: str) -> datetime:
-    from gke_ai.forecast.compare import moment
-
-    return moment(text)
 
 
 @gke_ai.verb(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from math import inf
 
 from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.outcome import outcome
@@ -49,6 +50,7 @@ class Answer:
         ahead: Waiting runs that Kueue tries first.
         holders: Runs that hold quota of its cohort in the flavors that it could have.
         waits: Seconds until it starts in replays of the queue, in order. Infinite: not at all. Empty: none was asked.
+        left: Seconds for which nodes of its flavors exist. Infinite: no end is known.
         workload: Its Workload.
     """
 
@@ -65,6 +67,7 @@ class Answer:
     ahead: tuple[Run, ...] = ()
     holders: tuple[Run, ...] = ()
     waits: tuple[float, ...] = ()
+    left: float = inf
     workload: Object = field(default_factory=dict, compare=False, repr=False)
 
     @property

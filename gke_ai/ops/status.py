@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai.catalog import nodes as labels
+from gke_ai.catalog.capacity import capacity_until, moment
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.console import new_console, new_table
@@ -32,7 +33,7 @@ from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, saved
 from gke_ai.ops.stack import Stack
-from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, state_of, workload_rows
+from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.terminal import Stop
@@ -225,7 +226,7 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         members = pools.get(name)
         if not members:
             machine = own[name].get("nodeConfig", {}).get("machineType", "")
-            yield name, machine, "", f"empty{at_most}", "–"
+            yield name, machine, capacity_of("", own[name].get("nodeConfig", {})), f"empty{at_most}", "–"
             continue
         first = members[0]
         ready = sum(1 for node in members if holds(node, "Ready"))
@@ -234,10 +235,19 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             label(first, labels.INSTANCE_TYPE),
-            label(first, labels.GKE_PROVISIONING),
+            capacity_of(label(first, labels.GKE_PROVISIONING), first["metadata"]),
             f"{ready} of {len(members)}{at_most}",
             f"{taken} of {total}" if total else "–",
         )
+
+
+def capacity_of(provisioning: str, item: Mapping[str, Any]) -> str:
+    """Returns how Google provides nodes, and until when, from the labels of one of them or of their pool."""
+    end, now = capacity_until(item.get("labels") or {}), datetime.now(UTC)
+    if end is None:
+        return provisioning
+    left = f"in {span((end - now).total_seconds())}" if end > now else "ended"
+    return f"{provisioning or 'reservation'} until {moment(end)} ({left})"
 
 
 def max_nodes(pool: Mapping[str, Any]) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from gke_ai.catalog.capacity import mode_of
+from gke_ai.catalog.capacity import capacity_until, mode_of
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import NodeShape, node_labels
 from gke_ai.catalog.tpus import slice_on
@@ -67,6 +68,11 @@ def capacity_mode(pool: Mapping[str, Any]) -> str:
         spot=value(pool, "nodeConfig", "spot"),
         reservation=affinity == "SPECIFIC_RESERVATION",
     )
+
+
+def until(pool: Mapping[str, Any]) -> datetime | None:
+    """Returns when the capacity of a pool ends, if its labels state it."""
+    return capacity_until(mapping(pool, "nodeConfig", "labels"))
 
 
 def accelerators(pool: Mapping[str, Any]) -> Accelerators | None:

@@ -190,7 +190,8 @@ def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
         holder = copied
         for parent in parents:
             # The error's location contains the capacity mode. The value does not: `reservation` there is a name.
-            holder = holder[parent] if isinstance(parent, int) or isinstance(holder.get(parent), dict | list) else holder
+            inside = isinstance(parent, int) or isinstance(holder.get(parent), dict | list)
+            holder = holder[parent] if inside else holder
         holder.pop(key, None)
     return copied
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
-from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS
+from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS, capacity_until, moment
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.registries import registry_of, streams_to
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model import AnyServer, Server, Workload
+from gke_ai.settings.model import AnyServer, Pool, Server, Workload
+from gke_ai.settings.rules.common import join_names
 from gke_ai.settings.stack import Placed
 
+# How long before its end a reservation is warned about: the maximum duration of Google's other timed capacity.
+SOON = timedelta(days=7)
 _GRACE = "termination_grace_period_seconds"
 
 
@@ -38,6 +42,33 @@ def long_grace_periods(placed: Sequence[Placed[Workload]]) -> list[str]:
                 f"{path}: pods on Spot nodes have only {SPOT_SHUTDOWN_SECONDS} s when Google takes a node back. "
                 f"The {seconds} s count for preemption and eviction. "
                 f"Save in {SPOT_SHUTDOWN_SECONDS} s, or use another capacity mode."
+            )
+    return found
+
+
+def ending_capacity(pools: Sequence[Pool], placed: Sequence[Placed[Workload]], now: datetime) -> list[str]:
+    """The pools whose reservation has ended or ends soon, each with the workloads that can be on it.
+
+    Not refused: otherwise time alone would end every update of the stack.
+    """
+    found = []
+    for pool in pools:
+        end = capacity_until(pool.node_labels)
+        if end is None or end > now + SOON:
+            continue
+        names = [workload.section.name for workload in placed if pool in [item.section for item in workload.pools]]
+        used = f" Pods of {join_names(names)} can be on them." if names else ""
+        path, when = pool.at("capacity.until"), moment(end)
+        if end <= now:
+            found.append(
+                f"{path}: Google deleted the reservation and its machines at {when}.{used} "
+                "Pods that need them wait for nodes that do not come back. "
+                "Name another reservation, or remove the pool."
+            )
+        else:
+            found.append(
+                f"{path}: Google deletes the reservation and its machines at {when}.{used} "
+                "Have runs save checkpoints before, or move them to another pool."
             )
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -212,6 +213,30 @@ def test_a_connection_that_stays_lost_leaves_none_and_the_next_command_creates_i
         assert cluster.created == []
         assert submit(file, *arguments).exit_code == 0
     assert len(cluster.created) == KINDS[kind]
+
+
+@pytest.mark.parametrize("kind", ["options", "manifest"])
+@pytest.mark.parametrize(("end", "code"), [("2020-01-01T00:00:00Z", 3), ("2999-01-01T00:00:00Z", 0)])
+def test_the_end_of_a_reservation_is_printed_and_an_ended_one_refuses_a_run(
+    kind: str, end: str, code: int, tmp_path: Path
+) -> None:
+    sections: Any = deepcopy(PUBLISHED.sections)
+    sections["gpuPools"][0]["capacity"] = {"mode": "reservation", "reservation": "r", "until": end}
+    sections["queues"]["clusterQueues"][0]["flavors"][0]["quota"]["memory"] = "8Gi"
+    content: Object = {"version": PUBLISHED.version, "project": "p", "sections": sections, "nodes": []}
+    cluster = Cluster()
+    (published,) = (item for name, item in cluster.objects.items() if name.endswith(CONFIG_MAP))
+    published["metadata"]["annotations"][ANNOTATION] = yaml.safe_dump(content)
+    manifest = tmp_path / "manifest.yaml"
+    manifest.write_text(yaml.safe_dump(job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")))
+    with serve(cluster, tmp_path) as file:
+        result = submit(file, *(of(OPTIONS) if kind == "options" else ["--manifest", str(manifest)]))
+    assert result.exit_code == code, result.output
+    where = "--pool" if kind == "options" else str(manifest)
+    refused = f"{where}: the reservation of pool gpus has ended, and Google deleted its nodes."
+    assert (refused in result.output) == (code == 3)
+    assert (f"Google deletes the nodes of pool gpus at {end}, in" in result.output) == (code == 0)
+    assert bool(cluster.created) == (code == 0)
 
 
 def test_code_that_somebody_deleted_comes_again_with_the_same_command(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
@@ -91,10 +92,19 @@ def read_figures(file: Path = FILE) -> CapacityFigures:
 
 
 class Capacity:
-    """The capacity of the simulated days of a seed. All times are seconds of the simulated clock."""
+    """The capacity of the simulated days of a seed. All times are seconds of the simulated clock.
 
-    def __init__(self, seed: int, history: Iterable[SpotHistory] = (), figures: CapacityFigures | None = None) -> None:
-        self.seed = seed
+    `begin` is the time of its second 0. Without it, no reservation ends.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        history: Iterable[SpotHistory] = (),
+        figures: CapacityFigures | None = None,
+        begin: datetime | None = None,
+    ) -> None:
+        self.seed, self.begin = seed, begin
         self._figures = figures or read_figures()
         self._history = {entry.key: entry.rate for entry in history}
         self._periods: dict[tuple[str, str, str], _Sequence] = {}

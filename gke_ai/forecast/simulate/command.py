@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gke_ai import settings
+from gke_ai.catalog.capacity import capacity_until, moment
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.console import new_console
 from gke_ai.forecast.names import join_names
@@ -26,6 +28,7 @@ from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.result import HOUR, Day, day, end_of, pool_day
+from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
@@ -56,6 +59,7 @@ class Options:
         prices: Price table in YAML.
         json: File for the result as JSON.
         picture: File for the picture. Default: in the emulator's state.
+        begin: When the day begins, which decides when reservations end. Default: now.
     """
 
     stack: str = "dev"
@@ -68,6 +72,7 @@ class Options:
     prices: Path | None = None
     json: Path | None = None
     picture: Path | None = None
+    begin: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
 
     @property
     def file(self) -> Path:
@@ -93,7 +98,7 @@ def simulate(options: Options) -> None:
     for name, of_file in zip(names_of(files), queues, strict=True):
         part = f" with {name}" if len(files) > 1 else ""
         work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
-        replays.append([replayed(of_file, *day) for day in zip(traces, seeds, work, strict=True)])
+        replays.append([replayed(of_file, *day, options.begin) for day in zip(traces, seeds, work, strict=True)])
     # The days of a seed have the same length, because nodes are paid for until the end.
     ends = [max(end_of(replay.runs) for replay, _ in of_seed) for of_seed in zip(*replays, strict=True)]
     prices = with_google(read_prices(options.prices), queues[0].stack.measured)
@@ -102,9 +107,8 @@ def simulate(options: Options) -> None:
         for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
-    result = simulation(
-        options.stack, source, seeds, sides, [*NOTES, *other_versions(files, queues), *unplaced(files, queues)]
-    )
+    runs = [[run for replay, _ in of_side for run in replay.runs] for of_side in replays]
+    result = simulation(options.stack, source, seeds, sides, [*NOTES, *notes(files, queues, options.begin, runs)])
     picture = options.picture or state("reports", f"{options.stack}-simulation.svg")
     written_files = {picture: simulation_picture.drawn(result)}
     if options.json:
@@ -139,6 +143,26 @@ def unplaced(files: list[Path], queues: list[Queues]) -> list[str]:
     ]
 
 
+def reservation_ends(name: str, queues: Queues, begin: datetime, runs: Sequence[Run]) -> Iterator[str]:
+    """Yields a note for each pool of a configuration whose reservation ends, and what became of runs."""
+    ending = [(pool.name, end) for pool in queues.stack.pools if (end := capacity_until(pool.node_labels))]
+    for pool, end in ending:
+        hour = (end - begin).total_seconds() / HOUR
+        yield (
+            f"{name}: the reservation of pool {pool} ends at {moment(end)}, hour {hour:.1f} of a day that begins at "
+            f"{moment(begin)}. Then it has no nodes."
+        )
+    if ending and (waiting := sum(run.holds_quota and not run.runs and not run.unplaced for run in runs)):
+        yield f"{name}: of {len(runs)} runs, {waiting} have quota at the end, and wait for nodes that do not come."
+
+
+def notes(files: list[Path], queues: list[Queues], begin: datetime, runs: Sequence[Sequence[Run]]) -> list[str]:
+    """Returns what a reader has to know about the configurations of a simulation, and about the runs with each."""
+    sides = zip(names_of(files), queues, runs, strict=True)
+    ended = [text for name, of_file, of_runs in sides for text in reservation_ends(name, of_file, begin, of_runs)]
+    return [*other_versions(files, queues), *unplaced(files, queues), *ended]
+
+
 def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
     """Stops if a trace does not suit the queues of a configuration."""
     try:
@@ -147,9 +171,11 @@ def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
         raise Stop(f"{file}: {stop}") from None
 
 
-def replayed(queues: Queues, trace: tuple[Submission, ...], seed: int, work: str) -> tuple[Replay, Capacity]:
-    """Replays a trace on a control plane of its own."""
-    capacity = Capacity(seed, queues.stack.measured.spot)
+def replayed(
+    queues: Queues, trace: tuple[Submission, ...], seed: int, work: str, begin: datetime | None = None
+) -> tuple[Replay, Capacity]:
+    """Replays a trace on a control plane of its own. Reservations end if the time is known at which the day begins."""
+    capacity = Capacity(seed, queues.stack.measured.spot, begin=begin)
     with scratch() as emulator, ExitStack() as control_plane:
         with phase(f"start Kueue with {len(queues.cluster_queues)} cluster queues{work}"):
             kueue = control_plane.enter_context(started(emulator, queues))

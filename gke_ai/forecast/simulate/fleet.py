@@ -162,7 +162,7 @@ class Fleet:
         for kind in self.fixed:
             group = self._group(kind)
             # The minimum has been there for long: Ready, and with the images.
-            for _ in range(kind.minimum // kind.hosts):
+            for _ in range(kind.minimum // kind.hosts if kind.ends > 0 else 0):
                 self._create(group, -kind.ready_seconds - kind.container_seconds, "minimum")
 
     @property
@@ -241,7 +241,7 @@ class Fleet:
         if request.missing:
             plan = [*self._on_units(request, request.missing, now)]
             rest = request.missing - sum(pods for _, pods in plan)
-            if rest > self._room_for_new(request):
+            if rest > self._room_for_new(request, now):
                 return False
             plan += self._on_new_units(request, rest, now)
             request.attempt += 1
@@ -268,9 +268,9 @@ class Fleet:
                     yield unit, pods
                     wanted -= pods
 
-    def _room_for_new(self, request: Request) -> float:
-        """How many pods fit on new units, below the maximum of each choice."""
-        return sum(self._group(kind).left * kind.pods(request.pod) for kind in request.choices)
+    def _room_for_new(self, request: Request, now: float) -> float:
+        """How many pods fit on new units, below the maximum of each choice that has not ended."""
+        return sum(self._group(kind).left * kind.pods(request.pod) for kind in request.choices if now < kind.ends)
 
     def _on_new_units(self, request: Request, wanted: int, now: float) -> Iterator[tuple[Unit, int]]:
         """Asks for units until the pods have places, and yields these."""
@@ -317,7 +317,7 @@ class Fleet:
         asked, offers = now, list[tuple[float, int, Group, str]]()
         for kind in request.choices:
             group = self._group(kind)
-            if group.left < 1:
+            if group.left < 1 or now >= kind.ends:
                 continue
             name = f"{kind.machine}/{request.run.number}/{request.attempt}/{0 if kind.is_queued else index}"
             wait, (at, zone) = self._capacity.wait(kind.mode, name), self._offer(group, asked)
@@ -340,7 +340,7 @@ class Fleet:
 
     def _create(self, group: Group, created: float, zone: str) -> Unit:
         kind, number = group.kind, next(group.numbers)
-        expires = created + kind.max_seconds if kind.max_seconds else math.inf
+        expires = min(created + (kind.max_seconds or math.inf), max(created, kind.ends))
         reclaim = math.inf
         if kind.is_spot:
             reclaim = self._capacity.reclaim(kind.machine, zone, f"{kind.pool}/{number}", created, kind.hosts)
@@ -366,7 +366,7 @@ class Fleet:
         group.units.remove(unit)
         group.gone.append(unit)
         # GKE keeps the minimum.
-        if len(group.units) < group.kind.minimum // group.kind.hosts:
+        if now < group.kind.ends and len(group.units) < group.kind.minimum // group.kind.hosts:
             at, zone = self._offer(group, now)
             group.refused += group.kind.hosts if at > now else 0
             self._push_idle(self._create(group, at, zone))

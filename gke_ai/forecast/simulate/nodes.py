@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
+from math import inf
 
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MODES
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MODES, capacity_until
 from gke_ai.catalog.durations import CONTAINER_START, CONTAINER_START_PRELOADED, CONTAINER_START_STREAMED, NODE_READY
 from gke_ai.catalog.machines import MACHINES, Machine
 from gke_ai.catalog.nodes import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
@@ -71,6 +73,7 @@ class NodeKind:
         ready_seconds: From capacity to a Ready node.
         container_seconds: From a Ready new node to its first container.
         shared: Whether a node can have several pods. Otherwise each has one pod, and a unit has pods of one run.
+        ends: When Google deletes all of them with their reservation, in seconds of the day. Infinite: not at all.
     """
 
     pool: str
@@ -86,6 +89,7 @@ class NodeKind:
     ready_seconds: float
     container_seconds: float
     shared: bool = True
+    ends: float = inf
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -114,9 +118,10 @@ class NodeKind:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes that a configuration offers."""
+    """The nodes that a configuration offers, on a day that begins at a time. Without it, no reservation ends."""
 
     stack: ResolvedStack
+    begin: datetime | None = None
 
     @cached_property
     def _flavors(self) -> dict[str, ResourceFlavor]:
@@ -178,6 +183,7 @@ class Nodes:
     def _of_pool(self, pool: NodePool) -> NodeKind:
         section = pool.section
         most = pool.max_nodes
+        end = capacity_until(section.node_labels)
         start = CONTAINER_START_STREAMED if section.image_streaming else CONTAINER_START
         return NodeKind(
             section.name,
@@ -193,6 +199,7 @@ class Nodes:
             self._ready_seconds(section.node_machine_type, section.capacity.mode),
             (CONTAINER_START_PRELOADED if section.preloads_images else start).seconds,
             shared=not section.is_one_slice,
+            ends=(end - self.begin).total_seconds() if end and self.begin else inf,
         )
 
     def _of_class(self, compute_class: ComputeClass) -> Iterator[NodeKind]:

@@ -317,7 +317,7 @@ class Replay:
         `make` returns the Workload of a run, by default one of the submission's pods. A clock with a run of `until`
         goes until that run has started, or until the horizon, in seconds.
         """
-        nodes = Nodes(queues.stack) if capacity else None
+        nodes = Nodes(queues.stack, capacity.begin) if capacity else None
         self._kueue = kueue
         self._queues = queues
         self._make = make or self._object

@@ -81,8 +81,10 @@ class Run:
 
     @property
     def waited_for_nodes(self) -> float:
-        """Seconds with quota, but without all nodes. Includes their start and that of the containers."""
-        return total(self.admitted) - total(self.spans)
+        """Seconds with quota, but without all nodes, until it last stopped. Includes their start."""
+        stopped = max((end for _, end in self.spans if end is not None), default=0.0)
+        held = [(start, max(start, stopped) if end is None else end) for start, end in self.admitted]
+        return total(held) - total(self.spans)
 
     @property
     def ended_at(self) -> float | None:

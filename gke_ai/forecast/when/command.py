@@ -48,6 +48,7 @@ from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render.measures import duration
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.when import ending
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
@@ -77,6 +78,8 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
     manifest = read_run(file, stack, state)
     stop_at_signals("question")
     found, notes = ask(manifest, state)
+    found, more = with_end(found, state)
+    notes += more
     if seed is not None and not found.starts and not found.never:
         found, more = with_interval(found, state, seed)
         notes += more
@@ -177,7 +180,16 @@ def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer,
         waits = starts(emulator, snapshot, found.queue, found.workload, seed)
     ended = sum(record.ended is not None for record in records(snapshot.of("Workload")))
     note = f"Durations and arrivals are drawn from the runs in the snapshot, of which {ended:,} ended."
+    # Kueue would admit it later too, but without nodes.
+    waits = [seconds if seconds < found.left else inf for seconds in waits]
     return replace(found, waits=tuple(waits)), [note, *unplaced(snapshot)]
+
+
+def with_end(found: Answer, snapshot: Snapshot) -> tuple[Answer, list[str]]:
+    """Adds to an answer how long nodes exist that the run can have. Returns notes on their ends."""
+    groups, now = ending.choices(found, snapshot), snapshot.taken_at
+    ends = ending.ends(snapshot, {name for names in groups for name in names})
+    return replace(found, left=ending.left(ends, groups, now)), [*ending.notes(ends, now)]
 
 
 def unplaced(snapshot: Snapshot) -> Iterator[str]:
@@ -231,9 +243,10 @@ def headline(found: Answer) -> str:
 def interval(found: Answer) -> str:
     """Returns when the run starts in the replays, in one sentence."""
     low, middle, high = found.waits[0], found.waits[len(found.waits) // 2], found.waits[-1]
+    horizon = min(HORIZON, max(found.left, 0.0))
     if low == inf:
-        return f"It starts in none of the replays within {duration(HORIZON)}."
-    span = f"{duration(low)} to {duration(high) if high < inf else f'more than {duration(HORIZON)}'}"
+        return f"It starts in none of the replays within {duration(horizon)}."
+    span = f"{duration(low)} to {duration(high) if high < inf else f'more than {duration(horizon)}'}"
     median = f"in {duration(middle)}, " if middle < inf else ""
     return f"It starts {median}90 %: {span}."
 
@@ -285,6 +298,7 @@ def as_json(found: Answer) -> Mapping[str, object]:
         "never": found.never,
         "noNode": found.no_node,
         "seconds": [None if seconds == inf else round(seconds) for seconds in found.waits],
+        "nodesEndAfter": None if found.left == inf else round(found.left),
         "ahead": [_as_json(other) for other in found.ahead],
         "holders": [_as_json(other) for other in found.holders],
     }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from gke_ai.catalog.operators import BY_KIND
@@ -14,6 +15,8 @@ from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.ops.submit.ending import ending
+from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.submit.manifest import Manifest, problems_of
 from gke_ai.ops.submit.member import Member, marked
@@ -31,6 +34,8 @@ class Checked:
     problems: Sequence[str]
     left_out: Sequence[str]
     existing: Object | None = None
+    notes: Sequence[str] = ()
+    """What the user should know of a run that is not refused."""
 
 
 def check(member: Member, published: Published | None, request: Request | Manifest) -> Checked:
@@ -49,17 +54,27 @@ def _check_run(member: Member, published: Published | None, request: Request) ->
     if placed is None:
         return Checked((), texts, ())
     run = placed.section
+    gone, notes = ending(placed.pools, datetime.now(UTC))
+    if gone:
+        path = next(iter(run.named_pools), run.at("queue"))
+        texts.append(_in_words(Problem(path, f"{gone}. The run would wait forever", "Use another pool"), request))
     kind = {"kind": run.object_kind, "metadata": {"name": run.object_name, "namespace": member.namespace}}
     objects = [] if texts else objects_of(run, place_of(placed))
     objects = [marked(item) for item in (code.inside(objects) if code and objects else objects)]
     queue = run.queue if published is None else None  # the rules have checked it
-    return _ask(member, objects or [kind], queue, texts, run.images, complete=not texts)
+    checked = _ask(member, objects or [kind], queue, texts, run.images, complete=not texts)
+    return replace(checked, notes=notes)
 
 
 def _check_manifest(member: Member, published: Published | None, manifest: Manifest) -> Checked:
     """Checks a manifest: by what the stack published, and by what the cluster says."""
     item = marked(manifest.inside(member.namespace))
     problems = list(problems_of(manifest.file, item, published))
+    fit = Fit.of_queue(published, label(item, QUEUE_LABEL)) if published else None
+    pools = [pool for template in templates(item["kind"], item) for pool in (fit.pools_for(template) if fit else ())]
+    gone, notes = ending(pools, datetime.now(UTC))
+    if gone:
+        problems.append(f"{manifest.file}: {gone}. The run would wait forever. Use another pool or queue.")
     specs = [mapping(template, "spec") for template in templates(item["kind"], item)]
     containers = [container for spec in specs for container in items(spec, "containers")]
     # That of a TrainJob may be in its runtime.
@@ -68,7 +83,8 @@ def _check_manifest(member: Member, published: Published | None, manifest: Manif
         for container in containers
         if item["kind"] not in BY_KIND or "image" in container
     ]
-    return _ask(member, [item], label(item, QUEUE_LABEL) or None, problems, images, complete=True)
+    checked = _ask(member, [item], label(item, QUEUE_LABEL) or None, problems, images, complete=True)
+    return replace(checked, notes=notes)
 
 
 def _ask(

@@ -70,6 +70,8 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
         for problem in problems:
             _tell(f"  - {problem}")
         return REFUSED
+    for text in checked.notes:
+        _tell(text)
     if how.dry_run:
         print(yaml.safe_dump_all([dict(item) for item in checked.objects], sort_keys=False), end="")
         return 0

@@ -42,10 +42,15 @@ class Fit:
         types = tuple(flavor.section.accelerator for flavor in flavors if flavor.section.accelerator)
         return cls(stack, pools, types)
 
+    def pools_for(self, template: Object) -> list[NodePool]:
+        """Returns the pools whose nodes a pod of this template selects."""
+        selector = mapping(template, "spec", "nodeSelector")
+        return [pool for pool in self.pools if not _differs(selector, node_labels(pool.shape))]
+
     def problem(self, template: Object) -> str:
         """Returns why no node holds a pod of this template, as a sentence; empty if one does."""
-        request, selector = _requested(template), mapping(template, "spec", "nodeSelector")
-        pools = [pool for pool in self.pools if not _differs(selector, node_labels(pool.shape))]
+        request = _requested(template)
+        pools = self.pools_for(template)
         gaps = [(missing(request, pool.room), pool) for pool in pools]
         reasons = [self._without_a_machine(request, gpu) for gpu in self.gpu_types]
         if not (gaps or reasons) or any(not lacking for lacking, _ in gaps) or "" in reasons:

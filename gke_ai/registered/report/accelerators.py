@@ -14,7 +14,7 @@ from decimal import Decimal
 from math import ceil
 from typing import Any
 
-from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.capacity import MODES, moment
 from gke_ai.catalog.machines import MACHINES, Machine
 from gke_ai.catalog.nodes import (
     COMPUTE_CLASS,
@@ -24,7 +24,7 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.kube.pods import accelerators as requested_accelerators
 from gke_ai.kube.values import value
-from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds
+from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds, until
 from gke_ai.registered.prices import Prices
 from gke_ai.registered.report.changes import PlannedUpdate, Resource
 from gke_ai.registered.types import CLUSTER, DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, JOB, NODE_POOL
@@ -199,6 +199,16 @@ def total(supplies: Iterable[Supply], prices: Prices | None) -> Total:
 def before_and_after(plan: PlannedUpdate) -> tuple[list[Supply], list[Supply]]:
     """Returns the supplies of accelerators before and after a plan."""
     return supplies(plan.before), supplies(plan.after)
+
+
+def ends(resources: Mapping[str, Resource]) -> list[str]:
+    """Returns the ends of the reservations of a stack's pools."""
+    pools = sorted((pool.title, until(pool.inputs)) for pool in resources.values() if pool.type == NODE_POOL)
+    return [
+        f"The reservation of {title} ends at {moment(end)}. Google then deletes it with its machines, also under pods."
+        for title, end in pools
+        if end
+    ]
 
 
 def remarks(resources: Mapping[str, Resource], measured: Calibration) -> list[str]:

@@ -13,7 +13,7 @@ from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
 from gke_ai.forecast.simulation import Simulation
 from gke_ai.registered.prices import Prices
 from gke_ai.registered.report import graph
-from gke_ai.registered.report.accelerators import Supply, Total, before_and_after, remarks, total
+from gke_ai.registered.report.accelerators import Supply, Total, before_and_after, ends, remarks, total
 from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from gke_ai.registered.report.graph import MARKS
 from gke_ai.registered.report.interruptions import NOTE, interruptions
@@ -73,7 +73,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         interrupted(plan),
         bullets("Warnings", map(text, plan.warnings)),
         accelerators(plan, options.prices),
-        bullets("Capacity", map(text, remarks(plan.after, options.measured))),
+        bullets("Capacity", map(text, [*ends(plan.after), *remarks(plan.after, options.measured)])),
         *([] if forbidden else judged),
         bullets("Not checked", map(text, plan.unchecked)),
         bullets("Cold starts", map(text, plan.cold_starts)),

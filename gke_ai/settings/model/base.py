@@ -81,6 +81,14 @@ def _network(text: str) -> str:
 # An IPv4 range.
 Cidr = Annotated[str, AfterValidator(_network), WithJsonSchema({"type": "string", "format": "ipv4-range"})]
 
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
+# A time in UTC. GKE returns other time zones as UTC, so each preview would show a change.
+Moment = Annotated[
+    str,
+    StringConstraints(pattern=_MOMENT),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": _MOMENT}),
+]
+
 
 class Section(BaseModel):
     """Base of every section: camelCase keys, no unknown keys, immutable once read."""

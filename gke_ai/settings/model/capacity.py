@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES
-from gke_ai.settings.model.base import Section
+from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, until_label
+from gke_ai.settings.model.base import Moment, Section
 
 
 class CapacityMode(Section):
@@ -30,6 +32,11 @@ class CapacityMode(Section):
     def reservation_name(self) -> str | None:
         """Name of the reservation; None for other modes."""
         return None
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Labels of the nodes that only this capacity has."""
+        return {}
 
 
 class OnDemand(CapacityMode):
@@ -66,6 +73,23 @@ class Reservation(CapacityMode):
         return self.reservation
 
 
+class PoolReservation(Reservation):
+    """Capacity of a reservation, for a node pool."""
+
+    noun: ClassVar[str] = "the reservation of a pool"
+
+    until: Moment | None = Field(default=None, examples=["2027-03-14T00:00:00Z"])
+    """End of the reservation, in UTC, if it was made with Calendar mode: Google then deletes it with its machines.
+    Default: no end is known."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        try:
+            return until_label(datetime.fromisoformat(self.until)) if self.until else {}
+        except ValueError:  # no day of the calendar; `gke_ai.settings.rules` refuses it
+            return {}
+
+
 class FlexStart(CapacityMode):
     """Flex-start of Dynamic Workload Scheduler: nodes start when capacity is free, for a limited time."""
 
@@ -92,7 +116,7 @@ class QueuedFlexStart(CapacityMode):
         return self.max_run_duration_seconds
 
 
-Capacity = Annotated[OnDemand | Spot | Reservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
+Capacity = Annotated[OnDemand | Spot | PoolReservation | FlexStart | QueuedFlexStart, Field(discriminator="mode")]
 
 
 class Autoscaling(Section):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, StringConstraints, WithJsonSchema
+from pydantic import Field
 
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Section
+from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Moment, Section
 
 
 class SystemPool(Section):
@@ -42,14 +42,6 @@ class Vpc(Section):
     """IPv4 range of the proxies of the gateway's load balancer. Used only with `gateway`."""
     nat: bool = True
     """Create Cloud NAT, through which private nodes reach the Internet."""
-
-
-# A time in UTC. GKE returns other time zones as UTC, so each preview would show a change.
-Moment = Annotated[
-    str,
-    StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
 
 
 class MaintenanceWindow(Section):

@@ -133,7 +133,7 @@ class Pool(Section):
         Never empty: the provider removes the last label with an empty update, which GKE refuses.
         https://github.com/hashicorp/terraform-provider-google/issues/15848
         """
-        return {**self.labels, POOL: self.name}
+        return {**self.labels, **self.capacity.labels, POOL: self.name}
 
     @property
     def selector(self) -> dict[str, str]:

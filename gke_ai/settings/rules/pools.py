@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.capacity import MODES, UNTIL
 from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
 from gke_ai.catalog.machines import ATTACHABLE, GPUS, MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.nodes import POOL
 from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
-from gke_ai.settings.model import Cluster, GpuPool, Pool, Unresolved
+from gke_ai.settings.model import Cluster, GpuPool, Pool, PoolReservation, Unresolved
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.rules.common import (
     each_gpu_pool,
@@ -231,6 +231,15 @@ def reservation_is_named(pool: Pool) -> Iterator[Problem]:
         yield Problem(pool.at("zones"), cause, "Write the zone of the reservation, for example [us-central1-a]")
 
 
+@each_pool
+def reservation_ends_on_a_day(pool: Pool) -> Iterator[Problem]:
+    """The end of a reservation is in the calendar."""
+    until = pool.capacity.until if isinstance(pool.capacity, PoolReservation) else None
+    if until and not pool.capacity.labels:
+        cause = f"{until} is no time of the calendar. The end of the capacity would be unknown"
+        yield Problem(pool.at("capacity.until"), cause, "Write a day that exists, such as 2027-03-14T00:00:00Z")
+
+
 def is_a_reservation(path: str, name: str | None, consequence: str) -> Iterator[Problem]:
     """A problem if the name is not a reservation's, nor its full path. GKE would do what the consequence says."""
     if name is not None and not _RESERVATION.fullmatch(name):
@@ -305,8 +314,8 @@ def labels_are_not_reserved(pool: Pool) -> Iterator[Problem]:
     yield from kubernetes_labels(pool, "labels", pool.labels)
     yield from empty_labels(pool, pool.labels)
     for key in pool.labels:
-        if key == POOL:
-            cause = f"{key} is a label of this program, with which it finds the nodes of a pool"
+        if key in (POOL, UNTIL):
+            cause = f"{key} is a label of this program, which it sets on the nodes of a pool itself"
             yield Problem(pool.at("labels"), cause, "Use a prefix of your own, or none")
         prefix = key.rpartition("/")[0]
         if any(prefix == kept or prefix.endswith(f".{kept}") for kept in ("kubernetes.io", "k8s.io", "google.com")):
