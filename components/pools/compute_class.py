@@ -87,7 +87,17 @@ def choice(priority: Priority) -> dict[str, Any]:
     return entry
 
 
-def reservation(reference: str) -> dict[str, str]:
-    """A reservation by its name, and by its project if it is shared."""
-    *project, name = reference.removeprefix("projects/").split("/reservations/")
-    return {"name": name, **({"project": project[0]} if project else {})}
+def reservation(reference: str) -> dict[str, Any]:
+    """A reservation by its name, and by its project if it is shared, with its block and sub-block if it names them.
+
+    https://github.com/GoogleCloudPlatform/compute-class-api at 8067eae, SpecificReservation
+    """
+    path, _, rest = reference.partition("/reservationBlocks/")
+    *project, name = path.removeprefix("projects/").split("/reservations/")
+    block, _, sub_block = rest.partition("/reservationSubBlocks/")
+    inner = {"reservationSubBlock": {"name": sub_block}} if sub_block else {}
+    return {
+        "name": name,
+        **({"project": project[0]} if project else {}),
+        **({"reservationBlock": {"name": block, **inner}} if block else {}),
+    }

@@ -383,6 +383,33 @@ def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
             {"mode": "reservation", "reservation": "projects/other/reservations/theirs"},
             {"reservations": {"affinity": "Specific", "specific": [{"name": "theirs", "project": "other"}]}},
         ),
+        (
+            {"mode": "reservation", "reservation": "mine/reservationBlocks/b-1"},
+            {
+                "reservations": {
+                    "affinity": "Specific",
+                    "specific": [{"name": "mine", "reservationBlock": {"name": "b-1"}}],
+                }
+            },
+        ),
+        (
+            {
+                "mode": "reservation",
+                "reservation": "projects/other/reservations/theirs/reservationBlocks/b-1/reservationSubBlocks/s-2",
+            },
+            {
+                "reservations": {
+                    "affinity": "Specific",
+                    "specific": [
+                        {
+                            "name": "theirs",
+                            "project": "other",
+                            "reservationBlock": {"name": "b-1", "reservationSubBlock": {"name": "s-2"}},
+                        }
+                    ],
+                }
+            },
+        ),
     ],
 )
 def test_priority_is_written_as_gke_reads_it(capacity: dict[str, Any], entry: dict[str, Any], build: Any) -> None:

@@ -65,8 +65,8 @@ class Reservation(CapacityMode):
     mode: Literal["reservation"]
     """Capacity of a reservation."""
     reservation: str = Field(examples=["h100-march"])
-    """Name of the reservation, or projects/PROJECT/reservations/NAME for a shared one. A node pool can use one block of
-    it, or one sub-block: append /reservationBlocks/BLOCK and /reservationSubBlocks/SUBBLOCK."""
+    """Name of the reservation, or projects/PROJECT/reservations/NAME for a shared one. For one block of it, or one
+    sub-block, append /reservationBlocks/BLOCK and /reservationSubBlocks/SUBBLOCK."""
 
     @property
     def reservation_name(self) -> str | None:

@@ -94,7 +94,7 @@ def nodes_are_recycled_while_they_live(compute_class: ComputeClass) -> Iterator[
 
 @each(lambda stack: stack.settings.compute_classes)
 def reservations_are_named(compute_class: ComputeClass) -> Iterator[Problem]:
-    """A reservation is a valid name, or its full path in another project."""
+    """A reservation is a valid name, or its full path in another project, with or without a block."""
     for index, priority in enumerate(compute_class.priorities):
         path = compute_class.at(f"priorities[{index}].capacity.reservation")
         yield from is_a_reservation(path, priority.capacity.reservation_name, "create no node")

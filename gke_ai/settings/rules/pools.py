@@ -25,10 +25,10 @@ from gke_ai.settings.stack import ResolvedStack
 
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
-_RESERVATION = re.compile(rf"(projects/[^/\s]+/reservations/)?{_NAME}")
-# A block or sub-block of it, of machines with an RDMA network. The pool then names its zone:
+# With a block or sub-block of it, of machines with an RDMA network, a pool names its zone:
 # https://github.com/GoogleCloudPlatform/cluster-toolkit/blob/develop/modules/compute/gke-node-pool/main.tf
-_BLOCK = re.compile(rf"(?P<reservation>.+)/reservationBlocks/{_NAME}(/reservationSubBlocks/{_NAME})?")
+_BLOCK = rf"/reservationBlocks/{_NAME}(/reservationSubBlocks/{_NAME})?"
+_RESERVATION = re.compile(rf"(projects/[^/\s]+/reservations/)?{_NAME}(?P<block>{_BLOCK})?")
 
 
 def machine_has_the_gpus(pool: GpuPool) -> Iterator[Problem]:
@@ -223,10 +223,9 @@ def elastic_capacity_is_autoscaled(pool: Pool) -> Iterator[Problem]:
 @each_pool
 def reservation_is_named(pool: Pool) -> Iterator[Problem]:
     """A reservation is a valid name, or its full path in another project. A block of it is in the zone of the pool."""
-    path, name = pool.at("capacity.reservation"), pool.capacity.reservation_name
-    block = _BLOCK.fullmatch(name or "")
-    yield from is_a_reservation(path, block["reservation"] if block else name, "refuse the pool")
-    if block and len(pool.zones) != 1:
+    name = pool.capacity.reservation_name
+    yield from is_a_reservation(pool.at("capacity.reservation"), name, "refuse the pool")
+    if (found := _RESERVATION.fullmatch(name or "")) and found["block"] and len(pool.zones) != 1:
         cause = "a block of a reservation is in one zone, and the pool does not name it. GKE would refuse the pool"
         yield Problem(pool.at("zones"), cause, "Write the zone of the reservation, for example [us-central1-a]")
 
