@@ -30,7 +30,7 @@ def up(stack: Stack, yes: bool) -> None:
     """Deploys a stack, then prints its status."""
     from gke_ai.ops import deploy
 
-    deploy.up(stack, yes)
+    deploy.up(stack, yes, click.confirm)
 
 
 @gke_ai.verb(SECTION, "preview", "gke-ai preview --stack prod")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from gke_ai.catalog.versions import JOBSET_CHART
 from gke_ai.emulation import on_emulator
-from gke_ai.ops import crds, down, status
+from gke_ai.ops import crds, down, network_pools, status
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.emulated import copies, emulator
 from gke_ai.ops.stack import ROOT, Stack
@@ -45,12 +47,14 @@ def mandatory(stack: Stack) -> bool:
     return bool(config.get("gke-ai:policies", "advisory") != "advisory")
 
 
-def up(stack: Stack, confirmed: bool = True) -> None:
+def up(stack: Stack, confirmed: bool = True, ask: Callable[[str], bool] = lambda _: False) -> None:
     """Deploys the stack, then prints its status.
 
-    On Google Cloud, Pulumi shows a preview first, and asks unless `confirmed`.
+    On Google Cloud, Pulumi shows a preview first, and asks unless `confirmed`. If pools have to lose their nodes
+    before the update, `ask` does.
     """
     ensure(stack)
+    confirmed = scale_first(stack, confirmed, ask) or confirmed
     # A preview runs the policies before anything is created. Advisory policies run in `preview` alone.
     first = POLICIES if mandatory(stack) else ["--skip-preview"] if on_emulator() else []
     if confirmed or on_emulator():
@@ -67,10 +71,29 @@ def up(stack: Stack, confirmed: bool = True) -> None:
     status.show(stack)
 
 
+def scale_first(stack: Stack, confirmed: bool, ask: Callable[[str], bool]) -> bool:
+    """Scales the pools to zero nodes that could not be deleted with them. Returns whether the user wants the update."""
+    before = replace(stack)  # `stack` itself reads the state after the update
+    if on_emulator() or not any(network_pools.network_pools(before.resources)):
+        return False
+    done, events = before.preview(*(POLICIES if mandatory(stack) else []), quiet=confirmed)
+    pools, _ = network_pools.deleted(events)
+    if done.returncode or not pools:
+        return False  # an update that fails says why
+    names = ", ".join(pool.name for pool in pools)
+    if not confirmed and not ask(f"Delete the nodes of {names} with their pods, then update {stack.name}?"):
+        raise Stop("Nothing was changed.")
+    network_pools.scale_to_zero(pools, before.api(), "up")
+    return True
+
+
 def preview(stack: Stack) -> None:
     """Shows what an `up` would do, and the results of the policies."""
     ensure(stack)
-    raise SystemExit(stack.pulumi("preview", "--diff", *POLICIES, configured=True).returncode)
+    done, events = stack.preview("--diff", *POLICIES)
+    for text in network_pools.warnings(events):
+        print(text)
+    raise SystemExit(done.returncode)
 
 
 def policies(stack: Stack) -> None:

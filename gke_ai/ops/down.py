@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.console import PlainConsole
 from gke_ai.kube.client import list_objects, request
-from gke_ai.ops.network_pools import scale_to_zero
+from gke_ai.ops.network_pools import network_pools, scale_to_zero
 from gke_ai.ops.runs import PARTS
 from gke_ai.ops.stack import Stack, kubectl
 from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
@@ -37,7 +37,7 @@ def down(stack: Stack) -> None:
     release, api = jobset_release(stack.resources), stack.api()
     outlives = not any(stack.of_type(CLUSTER))
     kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
-    scale_to_zero(stack.resources, api)
+    scale_to_zero(network_pools(stack.resources), api)
     if api is not None:
         end_runs(stack, api)
     done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)

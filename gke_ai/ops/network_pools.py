@@ -1,4 +1,4 @@
-"""Scales pools with an accelerator network profile to zero nodes before they are deleted.
+"""Scales pools with an accelerator network profile to zero nodes before `down` or an update deletes them.
 
 Such a pool may not finish deleting while it has nodes: https://github.com/llm-d/llm-d/issues/2379. Both commands wait
 for GKE, and change nothing the second time:
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.emulation import on_emulator
 from gke_ai.kube.client import list_objects
+from gke_ai.registered.pools import lost_network, without_network
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.terminal import Stop
 
@@ -58,17 +59,54 @@ def network_pools(resources: Iterable[Mapping[str, Any]]) -> Iterator[NetworkPoo
             yield NetworkPool(name, cluster, location, project, bool(values.get("autoscaling")))
 
 
-def scale_to_zero(resources: Iterable[Mapping[str, Any]], api: ApiClient | None) -> None:
+def deleted(events: Iterable[Mapping[str, Any]]) -> tuple[list[NetworkPool], list[NetworkPool]]:
+    """Returns the pools with a profile that a preview deletes, and those that it deletes after their replacement."""
+    created, found = set[str](), []
+    for step in _steps(events):
+        if step.get("op") == "create-replacement":
+            created.add(step["urn"])
+        elif step.get("op") in ("delete", "delete-replaced") and step.get("old"):
+            found += [(pool, step["urn"] in created) for pool in network_pools([step["old"]])]
+    return [pool for pool, later in found if not later], [pool for pool, later in found if later]
+
+
+def lost_networks(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields a warning for each pool that a preview replaces because nothing decides on its network any more."""
+    for step in _steps(events):
+        if step.get("op") == "replace" and step.get("type") == NODE_POOL:
+            old, new = ((step.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
+            if key := lost_network(old, new):
+                yield f"Pool {new['name']} is replaced: {without_network(key)}"
+
+
+def warnings(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yields what a preview means for pools with a network between nodes."""
+    events = list(events)
+    yield from lost_networks(events)
+    first, later = deleted(events)
+    ways = [(pool, "`gke-ai up` first runs") for pool in first]
+    ways += [(pool, "The update creates its replacement first. If it then waits for this pool, run") for pool in later]
+    for pool, way in ways:
+        commands = "".join(f"\n  {shlex.join(command)}" for command in pool.commands())
+        yield f"Pool {pool.name} may not finish deleting while it has nodes. {way}:{commands}"
+
+
+def _steps(events: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yields the steps of a preview: operation, resource, and its old and new state."""
+    return (event["resourcePreEvent"]["metadata"] for event in events if event.get("resourcePreEvent"))
+
+
+def scale_to_zero(pools: Iterable[NetworkPool], api: ApiClient | None, verb: str = "down") -> None:
     """Scales each such pool to zero nodes and waits until they are gone. The emulator deletes such a pool with them."""
     if on_emulator():
         return
-    for pool in network_pools(resources):
+    for pool in pools:
         print(f"Pool {pool.name} has an accelerator network profile. It is scaled to zero nodes first …", flush=True)
-        if all(map(_run, pool.commands())) and api is not None:
-            _wait_for_nodes(api, pool)
+        if all(_run(command, verb) for command in pool.commands()) and api is not None:
+            _wait_for_nodes(api, pool, verb)
 
 
-def _run(command: list[str]) -> bool:
+def _run(command: list[str], verb: str) -> bool:
     """Whether a command succeeds. False if the pool does not exist. Stops at any other error."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -83,17 +121,17 @@ def _run(command: list[str]) -> bool:
     raise Stop(
         f"{shlex.join(command)} failed, and nothing was deleted: {reason}\n"
         "A pool with an accelerator network profile may not finish deleting while it has nodes. Fix the error and run "
-        "down again."
+        f"{verb} again."
     )
 
 
-def _wait_for_nodes(api: ApiClient, pool: NetworkPool) -> None:
+def _wait_for_nodes(api: ApiClient, pool: NetworkPool, verb: str) -> None:
     deadline = time.monotonic() + GONE_SECONDS
     while nodes := list_objects(api, "/api/v1/nodes", labelSelector=f"{GKE_NODEPOOL}={pool.name}"):
         if time.monotonic() > deadline:
             names = ", ".join(sorted(node["metadata"]["name"] for node in nodes))
             raise Stop(
                 f"Pool {pool.name} still has nodes after {GONE_SECONDS:.0f} s, and nothing was deleted: {names}. "
-                "Delete the pods that keep them and run down again."
+                f"Delete the pods that keep them and run {verb} again."
             )
         time.sleep(LOOK_EVERY)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,6 +62,19 @@ class Stack:
                 f"pulumi is not on PATH, so the state of {self.name} cannot be read. Install it: "
                 "https://www.pulumi.com/docs/install/. A cluster alone is read with --context."
             ) from None
+
+    def preview(
+        self, *arguments: str, quiet: bool = False
+    ) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+        """Runs `pulumi preview ARGUMENTS`. Returns the ended process, and the events; none if it wrote no valid log."""
+        os.environ["PULUMI_DEBUG_COMMANDS"] = "1"  # --event-log is among the CLI's options for debugging
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "events"
+            done = self.pulumi("preview", *arguments, "--event-log", str(log), configured=True, quiet=quiet)
+            try:
+                return done, [json.loads(line) for line in log.read_text().splitlines()]
+            except (ValueError, OSError):
+                return done, []
 
     def command(self, *arguments: str, configured: bool = False, quiet: bool = False) -> list[str]:
         """Returns the command `pulumi ARGUMENTS` for this stack, as `pulumi` runs it."""

@@ -12,7 +12,7 @@ from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import NodeShape, node_labels
 from gke_ai.catalog.tpus import slice_on
 from gke_ai.catalog.zones import ZONES, is_zone, node_zones
-from gke_ai.kube.values import items, list_at, mapping, number, value
+from gke_ai.kube.values import is_unset, items, list_at, mapping, number, value
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL
 
@@ -73,6 +73,24 @@ def capacity_mode(pool: Mapping[str, Any]) -> str:
 def until(pool: Mapping[str, Any]) -> datetime | None:
     """Returns when the capacity of a pool ends, if its labels state it."""
     return capacity_until(mapping(pool, "nodeConfig", "labels"))
+
+
+def lost_network(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Returns the key that keeps a pool's network between nodes, if a change removes that network. Else nothing."""
+    if value(after, "nodeConfig", "machineType") != value(before, "nodeConfig", "machineType"):
+        return ""
+    for key, field in (("rdma", "acceleratorNetworkProfile"), ("gpuDirect", "additionalNodeNetworkConfigs")):
+        if value(before, "networkConfig", field) and is_unset(value(after, "networkConfig", field)):
+            return key
+    return ""
+
+
+def without_network(key: str) -> str:
+    """Says why a pool loses its network, and how to keep it."""
+    return (
+        f"no run of the stack over several nodes uses its network between nodes, and it has no `{key}: true`. "
+        "Set that to keep the pool."
+    )
 
 
 def accelerators(pool: Mapping[str, Any]) -> Accelerators | None:

@@ -476,6 +476,14 @@ def changed(operation: str, before: Resource, *differences: Difference, after: R
             replace(changed(REPLACE, POOL, MACHINE), create_before_delete=True),
             ["creates the new pool first", "disruption budgets", "You pay for both", "server llm/gemma"],
         ),
+        (
+            changed(
+                REPLACE,
+                replace(POOL, inputs={**POOL.inputs, "networkConfig": {"acceleratorNetworkProfile": "auto"}}),
+                after=POOL,
+            ),
+            ["deletes the old pool first", "It loses its network", "it has no `rdma: true`"],
+        ),
         (changed(DELETE, POOL), ["is deleted with its nodes", "server llm/gemma"]),
         (
             changed(UPDATE, POOL, after=replace(POOL, inputs={**POOL.inputs, "nodeCount": 1})),

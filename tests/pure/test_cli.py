@@ -324,6 +324,7 @@ def pulumi(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> P
     request.getfixturevalue("google")
     recorder = Pulumi()
     monkeypatch.setattr(Stack, "pulumi", lambda _, *arguments, **named: recorder(*arguments, **named))
+    monkeypatch.setattr(Stack, "resources", [])
     monkeypatch.setattr(status, "show", lambda *_: None)
     monkeypatch.setattr("gke_ai.ops.down.down", lambda stack: recorder("destroy", stack.name))
     return recorder

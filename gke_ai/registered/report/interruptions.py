@@ -20,7 +20,7 @@ from gke_ai.forecast.names import join_names
 from gke_ai.kube.pods import accelerators
 from gke_ai.kube.values import mapping
 from gke_ai.kube.workloads import is_server
-from gke_ai.registered.pools import node_bounds
+from gke_ai.registered.pools import lost_network, node_bounds, without_network
 from gke_ai.registered.report.accelerators import pod_of, pools_of
 from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 from gke_ai.registered.types import (
@@ -102,6 +102,9 @@ def of_pool(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
         if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
     ]
     running = f" Workloads on it: {workload_names(on_it)}." if on_it else " No server or run of this stack uses it."
+    sides = (side.inputs if side else {} for side in (change.before, change.after))
+    if change.operation == REPLACE and (key := lost_network(*sides)):
+        running += f" It loses its network: {without_network(key)}"
     if change.operation == REPLACE and change.create_before_delete:
         text = f"Node pool {name} is replaced{because(change)}: Pulumi creates the new pool first. Pods move to it as "
         text += "their disruption budgets allow. Runs and servers with one replica restart there. You pay for both "

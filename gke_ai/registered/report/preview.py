@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -60,21 +58,16 @@ def recorded(text: str) -> Preview:
 
 def take(stack: Stack, policy_packs: Iterable[Path] = ()) -> Preview:
     """Runs a preview of `stack`. Returns failed previews too; stops if Pulumi cannot start one."""
-    os.environ["PULUMI_DEBUG_COMMANDS"] = "1"  # --event-log is among the CLI's options for debugging
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "events"
-        packs = [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
-        plain = ["--json", "--color", "never", "--event-log", str(log)]
-        done = stack.pulumi("preview", *plain, *packs, configured=True, quiet=True)
-        if "no stack named" in done.stderr:
-            raise Stop(f"There is no stack {stack.name} yet. Create it: pulumi stack init {stack.name}")
-        try:
-            steps = json.loads(done.stdout).get("steps") or []
-            events = [json.loads(line) for line in log.read_text().splitlines()]
-        except (ValueError, OSError):
-            raise Stop(
-                done.stderr.strip() or done.stdout.strip() or "pulumi preview failed without a message"
-            ) from None
+    packs = [part for pack in policy_packs for part in ("--policy-pack", str(pack))]
+    done, events = stack.preview("--json", "--color", "never", *packs, quiet=True)
+    if "no stack named" in done.stderr:
+        raise Stop(f"There is no stack {stack.name} yet. Create it: pulumi stack init {stack.name}")
+    try:
+        steps = json.loads(done.stdout).get("steps") or []
+    except ValueError:
+        steps = None
+    if steps is None or not events:
+        raise Stop(done.stderr.strip() or done.stdout.strip() or "pulumi preview failed without a message")
     return trimmed(stack.name, stack.resources, steps, events)
 
 
