@@ -147,7 +147,7 @@ class Updates:
         monkeypatch.setattr(deploy, "on_emulator", lambda: False)
         monkeypatch.setattr(deploy, "ensure", lambda _: None)
         monkeypatch.setattr(deploy, "mandatory", lambda _: False)
-        monkeypatch.setattr(deploy.status, "show", lambda _: self.done.append("status"))
+        monkeypatch.setattr("gke_ai.ops.status.show", lambda _: self.done.append("status"))
 
     def preview(self, *arguments: str, quiet: bool = False) -> tuple[subprocess.CompletedProcess[str], list[Object]]:
         self.done.append(" ".join(["preview", *arguments[:1], *(["quiet"] if quiet else [])]))
@@ -176,9 +176,8 @@ def test_an_update_asks_before_it_scales(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(Stop, match="Nothing was changed"):
         deploy.up(updates.stack, confirmed=False)
     assert (google.commands, updates.done) == ([], ["preview"])
-    asked: list[str] = []
-    deploy.up(updates.stack, confirmed=False, ask=lambda question: not asked.append(question))
-    assert asked == ["Delete the nodes of b200 with their pods, then update prod?"]
+    question = "Delete the nodes of b200 with their pods, then update prod?"
+    deploy.up(updates.stack, confirmed=False, ask=lambda asked: asked == question)
     assert updates.done[-2:] == ["up --yes", "status"], "it does not ask twice"
 
 
