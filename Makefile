@@ -2,7 +2,7 @@
 #
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
 # and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
-INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS PRICES \
+INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN PRICES \
 	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
 OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON

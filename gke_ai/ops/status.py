@@ -34,7 +34,7 @@ from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, saved
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
-from gke_ai.registered.pools import node_bounds
+from gke_ai.registered.pools import node_bounds, until
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.terminal import Stop
 
@@ -347,6 +347,8 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
             yield f"a workload waits for quota; free some:  {scale}{max(replicas - 1, 1)}"
         elif "Admitted" in states:
             yield f"see serving preempt training:  {scale}{replicas + 1}"
+    for name in sorted(pool["name"] for pool in snapshot.pools if (end := until(pool)) and end <= datetime.now(UTC)):
+        yield f"the reservation of pool {name} has ended; name another one, or remove the pool:  {stack.next('up')}"
     if any(event["reason"] == NOT_SCALED_UP for event in snapshot.events) and on_emulator():
         yield f"show and change the available capacity:  {COMMAND} capacity"
     if not stack.is_alone and any(not row[1].startswith("0 ") for row in server_rows(snapshot)):

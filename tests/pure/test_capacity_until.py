@@ -15,12 +15,14 @@ from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.simulate import command as simulate
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.when import command as when
-from gke_ai.ops.status import ClusterObjects, pool_rows
+from gke_ai.ops.stack import Stack
+from gke_ai.ops.status import ClusterObjects, next_steps, pool_rows
 from gke_ai.ops.submit.ending import ending
 from gke_ai.registered.report.accelerators import ends
 from gke_ai.registered.report.changes import Resource
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.settings import load
+from gke_ai.settings.published import Published, publish, resolved
 from gke_ai.settings.warnings import ending_capacity
 from tests.pure.test_when import snapshot
 from tests.simulation.fake import FirstComeFirstServed
@@ -94,6 +96,29 @@ def test_the_status_shows_the_end_of_a_pool_with_and_without_nodes() -> None:
     empty = {"name": "empty", "nodeConfig": {"labels": {UNTIL: later.strftime("%Y%m%dT%H%M%SZ")}}}
     rows = [row[2] for row in pool_rows(ClusterObjects(nodes=[node], pools=[empty]))]
     assert rows == [f"reservation until {moment(later)} (in 9 d)", "reservation until 2020-01-01T00:00:00Z (ended)"]
+    gone = {"name": "gone", "nodeConfig": {"labels": {UNTIL: "20200101T000000Z"}}}
+    steps = [*next_steps(Stack("prod"), ClusterObjects(pools=[empty, gone]), shortened=False)]
+    assert [step.partition(";")[0] for step in steps if "reservation" in step] == [
+        "the reservation of pool gone has ended"
+    ]
+
+
+def test_tenants_are_told_the_end() -> None:
+    queues = {
+        "flavors": [{"name": "f", "pools": ["march"]}],
+        "clusterQueues": [{"name": "q", "flavors": [{"flavor": "f", "quota": "derive"}]}],
+        "localQueues": [{"name": "lq", "namespace": "team-a", "clusterQueue": "q"}],
+    }
+    values = {
+        "cluster": {"mode": "standard"},
+        "gpuPools": [pool("march", CALENDAR)],
+        "queues": queues,
+        "tenants": [{"name": "team-a", "members": ["group:a@example.com"]}],
+    }
+    own = load(values, "my-project")
+    published = Published.parse(publish(own, own.spaces[0], "my-project"))
+    (found,) = resolved(published).pools
+    assert capacity_until(found.node_labels) == END
 
 
 def test_submit_refuses_a_run_whose_pools_have_all_ended_and_notes_those_that_will() -> None:

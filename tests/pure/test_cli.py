@@ -96,6 +96,7 @@ def test_a_shell_gets_its_completion() -> None:
         (("statsu",), 2, "No such command 'statsu'"),
         (("status", "--al"), 2, "No such option"),
         (("when",), 2, "Missing argument 'FILE'"),
+        (("simulate", "--begin", "tomorrow"), 2, "Invalid value for '--begin'"),
         (("simulate", "--config", "nowhere.yaml"), 1, "There is no configuration"),
     ],
 )
