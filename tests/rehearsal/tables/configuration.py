@@ -18,6 +18,8 @@ ENABLED_BY_DEFAULT = (
 )
 # Of the gates that cases of topology turn off: pkg/features/kube_features.go.
 DISABLED_BY_DEFAULT = ("TASBalancedPlacement",)
+# Fields of the cases of Kueue 0.16 that turn gates off: pkg/scheduler/scheduler_test.go.
+TURNED_OFF = {"disableLendingLimit": "LendingLimit", "disablePartialAdmission": "PartialAdmission"}
 # The scheduler's own, which a cluster must name: parseStrategies in pkg/scheduler/preemption/preemption.go.
 STRATEGIES = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
@@ -46,7 +48,8 @@ class Configuration:
 def configuration(case: Mapping[str, Any], fair: bool) -> Configuration:
     """The configuration of a case, with the gates that differ from Kueue's defaults."""
     default = {True: ENABLED_BY_DEFAULT, False: DISABLED_BY_DEFAULT}
-    stated = (case.get("featureGates") or {}).items()
+    off = {gate: False for key, gate in TURNED_OFF.items() if case.get(key)}
+    stated = {**(case.get("featureGates") or {}), **off}.items()
     gates = tuple(sorted((gate, on) for gate, on in stated if gate not in default[on]))
     transformed = case.get("resourceTransformations")
     resources = json.dumps({"transformations": transformed}) if transformed else ""
