@@ -15,7 +15,12 @@ from gke_ai.components.program.configuration import Secrets, load
 from gke_ai.components.program.gateway import create_gateway
 from gke_ai.components.program.model_cache import create_downloads
 from gke_ai.components.program.outputs import export
-from gke_ai.components.program.pools import create_buckets, create_compute_classes, create_pools
+from gke_ai.components.program.pools import (
+    create_buckets,
+    create_compute_classes,
+    create_nvlink_driver,
+    create_pools,
+)
 from gke_ai.components.program.prerequisites import Prerequisites
 from gke_ai.components.program.queues import create_kueue, create_namespaces, create_tenants
 from gke_ai.components.program.runs import create_runs
@@ -33,7 +38,8 @@ def build(stack: ResolvedStack, project: str, secrets: Secrets) -> None:
     classes = create_compute_classes(stack, cluster)
 
     kueue = create_kueue(stack, cluster)
-    namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets)
+    driver = create_nvlink_driver(stack, cluster)
+    namespaces = create_namespaces(stack, project, secrets, cluster, apis, kueue, buckets, driver)
     tenants = create_tenants(stack, project, cluster, namespaces)
 
     downloads = create_downloads(stack, project, secrets.token, cluster, apis, buckets)

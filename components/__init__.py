@@ -26,6 +26,7 @@ from gke_ai.components.monitoring import SystemMonitoring
 from gke_ai.components.pools.compute_class import ComputeClass
 from gke_ai.components.pools.gpu_pool import GpuNodePool
 from gke_ai.components.pools.gpudirect import GpuDirectNetworks
+from gke_ai.components.pools.nvlink import NvlinkDriver
 from gke_ai.components.pools.tpu_pool import FlexStartTpuPool, TpuNodePool
 from gke_ai.components.queues.cluster_queue import NodeFlavor
 from gke_ai.components.queues.kueue import KueueStack
@@ -66,6 +67,7 @@ __all__ = [
     "NamespaceQueue",
     "NodeAccount",
     "NodeFlavor",
+    "NvlinkDriver",
     "ProjectApis",
     "SecretManager",
     "ServerAutoscaling",

@@ -15,12 +15,14 @@ from gke_ai.components import (
     GpuDirectNetworks,
     GpuNodePool,
     ModelBucket,
+    NvlinkDriver,
     TpuNodePool,
 )
 from gke_ai.components.base import Component
 from gke_ai.components.program.cluster import Apis, in_cluster
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import pools
+from gke_ai.settings.stack.claims import use_nvlink
 
 
 class OfEveryPool(TypedDict):
@@ -64,6 +66,12 @@ def create_networks(stack: ResolvedStack, project: str, cluster: GkeCluster) -> 
         return None
     name, region = f"{stack.cluster.name}-gpudirect", region_of(stack.cluster.location)
     return GpuDirectNetworks(name, in_cluster(cluster), project=project, region=region, technologies=sorted(used))
+
+
+def create_nvlink_driver(stack: ResolvedStack, cluster: GkeCluster) -> NvlinkDriver | None:
+    """NVIDIA's driver for channels of NVLink, if pods claim any."""
+    # Its controller runs on the system pool, which is part of the cluster.
+    return NvlinkDriver("nvlink", in_cluster(cluster, cluster)) if use_nvlink(stack.claims) else None
 
 
 def create_pool(

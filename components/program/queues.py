@@ -7,12 +7,14 @@ from pulumi import ResourceOptions
 
 from gke_ai.catalog.apis import SECRET_MANAGER
 from gke_ai.catalog.gateways import tenant_api_key
+from gke_ai.catalog.nvlink import DOMAIN
 from gke_ai.components import (
     GkeCluster,
     KueueStack,
     ModelBucket,
     NamespaceQueue,
     NodeFlavor,
+    NvlinkDriver,
     SecretManager,
     Tenant,
     WorkloadNamespace,
@@ -69,6 +71,7 @@ def create_namespaces(
     apis: Apis,
     kueue: KueueStack | None,
     buckets: dict[str, ModelBucket],
+    driver: NvlinkDriver | None,
 ) -> dict[str, WorkloadNamespace]:
     """The namespaces by name. Pulumi deletes them before Kueue, which releases their workloads, and before buckets."""
     token_from = secret_manager(stack.settings.hf_token_secret, project, cluster)
@@ -79,7 +82,8 @@ def create_namespaces(
             for bucket in stack.granted_buckets
             if any(grant.namespace == namespace for grant in bucket.grants)
         ]
-        return in_cluster(cluster, *([kueue] if kueue else []), *apis.enabled(SECRET_MANAGER), *granted)
+        drivers = [driver] if driver and DOMAIN in stack.claims[namespace] else []
+        return in_cluster(cluster, *([kueue] if kueue else []), *drivers, *apis.enabled(SECRET_MANAGER), *granted)
 
     return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in stack.namespaces}
 
@@ -120,7 +124,7 @@ def create_namespace(
             for queue in stack.queues.local_queues
             if queue.namespace == name and queue.mode == "create"
         ],
-        claims_nics=name in stack.rdma_namespaces,
+        claims=list(stack.claims[name]),
     )
 
 
@@ -155,6 +159,7 @@ def create_tenants(
             local_queues=list(space.queues),
             service_accounts=list(space.service_accounts),
             accelerators=space.accelerators,
+            claims=list(stack.claims[space.section.name]),
             pickers=space.pickers,
             guarded=space.guarded,
             grace_seconds=max(GRACE_SECONDS, space.grace_seconds),

@@ -9,7 +9,6 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.operators import KUBERAY, TRAINER
-from gke_ai.catalog.rdma import RESOURCE
 from gke_ai.catalog.topology import HOSTNAME, LEVELS, TOPOLOGY
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
@@ -148,9 +147,9 @@ class KueueStack(Component):
         if install:
             version = kueue_version or KUEUE_VERSION
             kinds = [*(TRAINER.kinds if trainer else ()), *(KUBERAY.kinds if ray else ())]
-            nics = any(RESOURCE in quota.quota for queue in cluster_queues for quota in queue.flavors)
+            counted = {name for queue in cluster_queues for quota in queue.flavors for name in quota.quota}
             manager = manager_configuration(
-                namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds, nics=nics
+                namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds, devices=counted
             )
             values = chart_values(version, manager_replicas, manager)
             release = self._release(version, values, controllers, kubeconfig)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import yaml
 
 from gke_ai.catalog.kueue import FRAMEWORKS, NO_LIMIT, limits_by_default
 from gke_ai.catalog.namespaces import KUEUE
+from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS
 from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS
 from gke_ai.catalog.rdma import DEVICE_CLASS, RESOURCE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
@@ -68,11 +69,12 @@ def manager_configuration(
     version: str = KUEUE_VERSION,
     further_kinds: Sequence[str] = (),
     *,
-    nics: bool = False,
+    devices: Collection[str] = (),
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
     frameworks = [*FRAMEWORKS.values(), *(FRAMEWORKS_OF_OPERATORS[kind] for kind in further_kinds)]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
+    mappings = [{"name": name, "deviceClassNames": [of]} for name, of in CLASSES.items() if name in devices]
     if not namespaces:  # queues for other programs: any namespace except the system's
         managed = {**managed, "operator": "NotIn", "values": ["kube-system", KUEUE]}
     return {
@@ -100,8 +102,10 @@ def manager_configuration(
         "integrations": {"frameworks": frameworks},
         **wait_for_pods_ready(pods_ready_timeout_seconds, version),
         # https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/#DeviceClassMapping
-        **({"resources": {"deviceClassMappings": [MAPPING]}} if nics else {}),
+        **({"resources": {"deviceClassMappings": mappings}} if mappings else {}),
     }
 
 
+# By the resource by which Kueue counts the devices of a class.
+CLASSES = {RESOURCE: DEVICE_CLASS, CHANNELS: CHANNEL_CLASS}
 MAPPING = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 import yaml
 
 from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
-from gke_ai.catalog.rdma import DEVICE_API, TEMPLATE, claim_template
+from gke_ai.catalog.nvlink import DOMAIN, written_objects
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
 from gke_ai.components.base import Component, look_up
@@ -86,7 +86,7 @@ class WorkloadNamespace(Component):
         api_key: pulumi.Input[str] | None = None,
         service_accounts: Sequence[str] = (),
         local_queues: Sequence[NamespaceQueue] = (),
-        claims_nics: bool = False,
+        claims: Sequence[str] = (),
     ) -> None:
         """Create the namespace.
 
@@ -100,7 +100,8 @@ class WorkloadNamespace(Component):
             api_key: API key of the gateway's clients, a Pulumi secret. The Secret `gateway-api-key` holds it.
             service_accounts: Service accounts to create. `default` always exists.
             local_queues: Local queues to create.
-            claims_nics: Create the template by which pods claim the NICs of an RDMA network.
+            claims: Names of the templates by which pods claim devices: `rdma` or `rdma-4` for the eight or four NICs of
+                a node with an RDMA network, `nvlink` for channels of NVLink. NVIDIA's driver writes the last one.
         """
         super().__init__(name, opts)
         sources = sum(source is not None and source != "" for source in (token, token_from))
@@ -155,15 +156,16 @@ class WorkloadNamespace(Component):
                 opts=pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue),
             )
 
-        if claims_nics:
-            template = claim_template(namespace)
+        # The cluster serves ComputeDomains some time after the driver exists.
+        served = pulumi.ResourceOptions(hooks=kueue_hook(f"claims of {name}")) if DOMAIN in claims else None
+        for written in written_objects(namespace, tuple(claims)):
             k8s.apiextensions.CustomResource(
-                f"{namespace}/{TEMPLATE}-claims",
-                api_version=DEVICE_API,
-                kind=template["kind"],
-                metadata=template["metadata"],
-                spec=template["spec"],
-                opts=inside,
+                f"{namespace}/{written['metadata']['name']}-claims",
+                api_version=written["apiVersion"],
+                kind=written["kind"],
+                metadata=written["metadata"],
+                spec=written["spec"],
+                opts=pulumi.ResourceOptions.merge(inside, served),
             )
 
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)

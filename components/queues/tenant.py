@@ -7,8 +7,10 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.nvlink import CHANNELS, NODE_NICS
+from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
+from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.peers import api_server
@@ -84,8 +86,8 @@ class Tenant(Component):
     Their workloads run as `service_account`, which has no rights in Kubernetes and mounts no token.
 
     The admission policy applies to everyone. It refuses accelerators without a queue of the namespace, on any object;
-    priority classes, buckets and service accounts of others; claims of devices, except the NICs of an RDMA network that
-    its queues count; and ways to bypass these rules. See
+    priority classes, buckets and service accounts of others; claims of devices, except by `claims`, which its queues
+    count; and ways to bypass these rules. See
     `gke_ai.components.queues.tenant_policy`. The API server evaluates it, so it applies even while Kueue is down. Kueue
     stops counting a pod when it begins to end; the policy bounds the time that it takes, and the quota the accelerators
     that all pods of the namespace have.
@@ -125,6 +127,7 @@ class Tenant(Component):
         local_queues: Sequence[str] = (),
         service_accounts: Sequence[str] | None = None,
         accelerators: Mapping[str, int] | None = None,
+        claims: Sequence[str] = (),
         pickers: Sequence[str] = (),
         guarded: Sequence[str] = (),
         grace_seconds: int = GRACE_SECONDS,
@@ -138,6 +141,7 @@ class Tenant(Component):
             local_queues: Local queues of the namespace. Default: no queue, so no accelerators.
             service_accounts: Service accounts that its pods may run as. Default: `service_account` and `default`.
             accelerators: Accelerators that its queues may use, by resource. Its pods request up to twice as many.
+            claims: Names of the templates by which its pods may claim devices: those of its `WorkloadNamespace`.
             pickers: Service accounts of the endpoint pickers in the namespace. Only the platform's pods run as them.
             guarded: Labels `app` of servers that pods of `ingress_from` don't reach, because they require an API key.
             grace_seconds: Longest time that its pods may take to end, in seconds.
@@ -163,7 +167,7 @@ class Tenant(Component):
                 pickers,
                 grace_seconds,
                 further_kinds,
-                claims_nics=bool((accelerators or {}).get(RESOURCE)),
+                claims,
             ),
             opts=inside,
         )
@@ -254,10 +258,12 @@ def quota_of(further_kinds: Sequence[str]) -> dict[str, str]:
 def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
     """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
     total = {resource: ACCELERATORS * amount for resource, amount in accelerators.items()}
-    nics = total.pop(RESOURCE, 0)
-    # NICs are no resource of a container: Kubernetes counts them by the claims.
-    claims = {OF_CLASS: str(nics), CLAIMS: str(nics // NICS_PER_POD)} if nics else {}
-    return {**{f"requests.{resource}": str(amount) for resource, amount in total.items()}, **claims}
+    nics, channels = total.pop(RESOURCE, 0), total.pop(CHANNELS, 0)
+    # NICs and channels are no resources of a container: Kubernetes counts them by the claims.
+    count = nics // (NODE_NICS if channels else NICS_PER_POD) + channels
+    claims = {OF_CLASS: nics, CHANNELS_OF_CLASS: channels, CLAIMS: count}
+    counted = {f"requests.{resource}": amount for resource, amount in total.items()} | claims
+    return {name: str(amount) for name, amount in counted.items() if amount or name not in claims}
 
 
 def policy_spec(
@@ -267,7 +273,7 @@ def policy_spec(
     pickers: Sequence[str] = (),
     grace_seconds: int = GRACE_SECONDS,
     further_kinds: Sequence[str] = (),
-    claims_nics: bool = False,
+    claims: Sequence[str] = (),
 ) -> "k8s.admissionregistration.v1.ValidatingAdmissionPolicySpecArgsDict":
     """Spec of the admission policy: the objects that it applies to, and its rules."""
     kinds: list[k8s.admissionregistration.v1.NamedRuleWithOperationsArgsDict] = [
@@ -284,7 +290,7 @@ def policy_spec(
         grace_seconds=grace_seconds,
         host_paths=tenant.pod_security == "privileged",
         further_kinds=further_kinds,
-        claim_templates=[TEMPLATE] if claims_nics else [],
+        claim_templates=claims,
     )
     match_conditions: Any = conditions(further_kinds)
     names: Any = variables(pickers, further_kinds)

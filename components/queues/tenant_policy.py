@@ -17,7 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gke_ai.catalog import fuse, topology
+from gke_ai.catalog import fuse, nvlink, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
@@ -42,6 +42,7 @@ KINDS = [
     # change their spec.
     ("resource.k8s.io", "*", "resourceclaims", ["CREATE"]),
     ("resource.k8s.io", "*", "resourceclaimtemplates", [*WRITES, "DELETE"]),
+    (nvlink.DOMAIN_API.partition("/")[0], "*", nvlink.DOMAIN_KINDS, [*WRITES, "DELETE"]),
 ]
 FURTHER_KINDS = {
     kind: (operator.group, operator.api.partition("/")[2], resource, WRITES)
@@ -49,7 +50,7 @@ FURTHER_KINDS = {
     for kind, resource in operator.kinds.items()
 }
 # Kinds without pods.
-_WITHOUT_PODS = ["Secret", "Service", "ConfigMap", "ResourceClaim", "ResourceClaimTemplate"]
+_WITHOUT_PODS = ["Secret", "Service", "ConfigMap", "ResourceClaim", "ResourceClaimTemplate", nvlink.DOMAIN_KIND]
 
 # Controllers have their own service accounts: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles
 CONTROLLERS = [*(f"system:serviceaccounts:{namespace}" for namespace in ("kube-system", KUEUE, JOBSET)), "system:nodes"]
@@ -273,8 +274,9 @@ def validations(
         "without_pods": json.dumps(_WITHOUT_PODS),
         "gpu": NVIDIA_GPU,
         "claim_templates": json.dumps(list(claim_templates)),
-        "remedy_of_claims": f"claim only {' or '.join(claim_templates)} by resourceClaimTemplateName, once in each pod "
-        f"with {NVIDIA_GPU}"
+        "nvlink_controller": nvlink.CONTROLLER,
+        "remedy_of_claims": f"claim only {' and '.join(claim_templates)} by resourceClaimTemplateName, once in each "
+        f"pod with {NVIDIA_GPU}"
         if claim_templates
         else "request them in resources, and remove resourceClaims",
         "secrets": json.dumps(SECRETS),

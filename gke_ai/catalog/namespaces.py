@@ -13,10 +13,15 @@ JOBSET = "jobset-system"
 STACKDRIVER_ADAPTER = "custom-metrics"
 # Of the installers of GPUDirect, which are privileged.
 GPUDIRECT = "gpudirect"
+# Of NVIDIA's driver for Dynamic Resource Allocation, whose pods are privileged.
+NVIDIA_DRIVER = "nvidia-dra-driver-gpu"
 # Of the Jobs that fill buckets with models. No pod of a user is there, so nobody else can write as they do.
 MODEL_CACHE = "model-cache"
 # Of this program's controllers and Jobs.
-_OWN = (KUEUE, JOBSET, TRAINER.namespace, KUBERAY.namespace, STACKDRIVER_ADAPTER, MODEL_CACHE, GPUDIRECT)
+_OWN = (
+    *(KUEUE, JOBSET, TRAINER.namespace, KUBERAY.namespace, STACKDRIVER_ADAPTER, MODEL_CACHE, GPUDIRECT),
+    NVIDIA_DRIVER,
+)
 # Collectors of Managed Service for Prometheus, on Standard and on Autopilot:
 # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
 METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")

@@ -1,10 +1,11 @@
-"""RDMA between the nodes of A3 Ultra and A4, by GKE's managed DRANET: NICs, classes, labels, versions and the plug-in.
+"""RDMA between the nodes of A3 Ultra, A4 and A4X, by GKE's managed DRANET: NICs, classes, labels, versions, plug-in.
 
 A NIC is a device of Dynamic Resource Allocation, and belongs to one pod at a time. Sources:
 - pools, versions, class, label of a pod: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
 - NICs and their attributes: pkg/cloudprovider/gke/machinetypes/dranet.go and dynamicresources/network.go of
   https://github.com/GoogleCloudPlatform/cluster-autoscaler at d92d8954
 - plug-in of NCCL: https://github.com/GoogleCloudPlatform/container-engine-accelerators/tree/master/gpudirect-rdma
+- A4X: examples/gke-a4x/gke-a4x.yaml of https://github.com/GoogleCloudPlatform/cluster-toolkit at 10470803
 - count by Kueue: pkg/dra/claims.go of https://github.com/kubernetes-sigs/kueue/tree/v0.19.1 (refuses `allocationMode:
   All`, Google's own example)
 
@@ -23,7 +24,7 @@ from gke_ai.catalog.machines import MACHINES
 FABRIC = "GPUDirect-RDMA"
 # One NIC for each GPU, besides the NICs of the node's own network.
 NICS: Mapping[str, int] = MappingProxyType(
-    {machine.name: machine.gpus for machine in MACHINES.values() if machine.fabric == FABRIC}
+    {machine.name: machine.gpus for machine in MACHINES.values() if machine.fabric.startswith(FABRIC)}
 )
 NICS_PER_POD = 8
 MTU = 8896
@@ -40,7 +41,7 @@ DATAPATH = "ADVANCED_DATAPATH"
 # GKE brings these classes.
 DEVICE_CLASS, PLAIN_CLASS = "mrdma.google.com", "netdev.google.com"
 DEVICE_API = "resource.k8s.io/v1"
-# The template of claims in a namespace, and the claim in a pod.
+# The template of claims in a namespace, and the claim in a pod. Other templates end in their number of NICs.
 TEMPLATE = "rdma"
 # The resource by which Kueue counts NICs, and those by which the API server does:
 # https://kubernetes.io/docs/concepts/policy/resource-quotas/#quota-on-object-count
@@ -55,6 +56,7 @@ AGENT_ROLE = "roles/compute.networkAdmin"
 # of which a team's pods may mount nothing: https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline
 # https://github.com/AI-Hypercomputer/gpu-recipes/blob/main/src/helm-charts/a3ultra/jobset/templates/workload-job.yaml
 PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.0"
+PLUGIN_IMAGE_ARM = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-arm64:v1.1.0"
 PLUGIN_PATH = "/usr/local/gib"
 INSTALL = f"set -e; /scripts/container_entry.sh install --install-nccl; cp -R /var/lib/gib/. /target{PLUGIN_PATH}"
 # The device plug-in of GKE mounts the driver's libraries at /usr/local/nvidia.
@@ -80,12 +82,17 @@ def suffices(version: str) -> bool:
     return ordered(version) >= ordered(SINCE)
 
 
-def claim_template(namespace: str) -> dict[str, Any]:
+def template_name(nics: int) -> str:
+    """Returns the name of the template by which a pod claims so many NICs."""
+    return TEMPLATE if nics == NICS_PER_POD else f"{TEMPLATE}-{nics}"
+
+
+def claim_template(namespace: str, nics: int = NICS_PER_POD) -> dict[str, Any]:
     """Returns the template of claims in a namespace: all NICs of a machine, by their number."""
-    exactly = {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": NICS_PER_POD}
+    exactly = {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": nics}
     return {
         "apiVersion": DEVICE_API,
         "kind": "ResourceClaimTemplate",
-        "metadata": {"name": TEMPLATE, "namespace": namespace},
+        "metadata": {"name": template_name(nics), "namespace": namespace},
         "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},
     }

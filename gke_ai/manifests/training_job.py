@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from gke_ai.catalog import checkpoints, fuse, rdma
+from gke_ai.catalog import checkpoints, fuse, nvlink, rdma
 from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL, GpuDirect
+from gke_ai.catalog.nodes import GKE_ACCELERATOR
 from gke_ai.manifests import gpudirect
 from gke_ai.manifests.job import (
     Object,
@@ -46,7 +48,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "backoffLimit": 0,
         "template": {
             "metadata": {"labels": run.labels, "annotations": annotations_of(run, place)},
-            "spec": {**pod(run, place.claims_nics, place.gpudirect), **nodes},
+            "spec": {**pod(run, claims_of(place), place.gpudirect), **nodes},
         },
     }
     spec = {
@@ -62,6 +64,11 @@ def annotations_of(run: TrainingRun, place: Place) -> dict[str, str]:
     """The annotations of the run's pods."""
     networks = gpudirect.pod_annotations(place.gpudirect) if place.gpudirect else {}
     return {**fuse_annotations(run), **topology_annotations(run), **networks}
+
+
+def claims_of(place: Place) -> tuple[str, ...]:
+    """The templates by which each pod claims the devices of its node."""
+    return nvlink.claims(place.node_selector.get(GKE_ACCELERATOR, "")) if place.claims_nics else ()
 
 
 def nodes_of(place: Place) -> Object:
@@ -82,16 +89,16 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
     return policy
 
 
-def pod(run: TrainingRun, claims_nics: bool = False, technology: GpuDirect | None = None) -> dict[str, Any]:
+def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | None = None) -> dict[str, Any]:
     """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
-    volumes = [*buckets(run), *([PLUGIN] if claims_nics else [])]
+    volumes = [*buckets(run), *([PLUGIN] if claims else [])]
     requested = resources(run, run.gpus_per_pod)
-    network = rdma.VARIABLES if claims_nics else technology.variables if technology else {}
+    network = rdma.VARIABLES if claims else technology.variables if technology else {}
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": run.image,
         "ports": [{"containerPort": run.rendezvous_port}],
-        "resources": {**requested, **({"claims": [{"name": rdma.TEMPLATE}]} if claims_nics else {})},
+        "resources": {**requested, **({"claims": [{"name": name} for name in claims]} if claims else {})},
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
             *environment(run, {**rendezvous(run), **checkpoint_variables(run), **network}, ["HF_TOKEN"]),
@@ -109,7 +116,7 @@ def pod(run: TrainingRun, claims_nics: bool = False, technology: GpuDirect | Non
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
         **priority_and_account(run),
-        **(rdma_network() if claims_nics else {}),
+        **(rdma_network(claims) if claims else {}),
     }
     if technology:
         spec["initContainers"] = [gpudirect.daemon(technology)]
@@ -124,18 +131,20 @@ PLUGIN: tuple[Object, Object] = (
 )
 
 
-def rdma_network() -> Object:
-    """The fields of a pod's spec that claim the NICs of its node, and install the plug-in that uses them."""
+def rdma_network(claims: Sequence[str]) -> Object:
+    """The fields of a pod's spec that claim the devices of its node, and install the plug-in that uses its NICs."""
     volume, _ = PLUGIN
     install = {
         "name": volume["name"],
-        "image": rdma.PLUGIN_IMAGE,
+        "image": rdma.PLUGIN_IMAGE_ARM if nvlink.DOMAIN in claims else rdma.PLUGIN_IMAGE,
         "command": ["/bin/sh", "-c", rdma.INSTALL],
         "resources": {"requests": dict(rdma.PLUGIN_REQUESTS), "limits": dict(rdma.PLUGIN_REQUESTS)},
         "volumeMounts": [{"name": volume["name"], "mountPath": f"/target{rdma.PLUGIN_PATH}"}],
     }
-    claim = {"name": rdma.TEMPLATE, "resourceClaimTemplateName": rdma.TEMPLATE}
-    return {"initContainers": [install], "resourceClaims": [claim]}
+    return {
+        "initContainers": [install],
+        "resourceClaims": [{"name": name, "resourceClaimTemplateName": name} for name in claims],
+    }
 
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:

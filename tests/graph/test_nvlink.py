@@ -1,4 +1,4 @@
-"""NVLink domains of GB200: what a pool of A4X makes of its policy, its placement, its nodes and its pods."""
+"""NVLink domains of GB200: what a pool of A4X, and a run over several of its nodes, make of what is around them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ import copy
 from typing import Any
 
 import pytest
+import yaml
 
 from gke_ai.catalog.nodes import ARM_TAINT
+from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
+from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
+from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
+from gke_ai.registered.registration import RegisteredStack
+from gke_ai.settings.published import place
 from gke_ai.settings.reading import PREFIX
+from tests.graph.test_policies_of_configurations import resources
+from tests.graph.test_published import published
 from tests.mistakes import base
 from tests.recorder import Record, load_stack, shared_record
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
 
 
-def stack_of(**changes: Any) -> dict[str, Any]:
-    """A stack with a pool of GB200 and a run on one node of it."""
-    values = copy.deepcopy(base("nvlink", "good"))
+def stack_of(name: str = "good", **changes: Any) -> dict[str, Any]:
+    """A stack with a pool of GB200 and a run on one node of it. `two_nodes`: a run over two of its nodes."""
+    values = copy.deepcopy(base("nvlink", name))
     values["gpuPools"][0] |= changes
     return {f"{PREFIX}{key}": value for key, value in values.items()}
+
+
+def for_a_tenant() -> dict[str, Any]:
+    """The run over two nodes in the namespace of a tenant."""
+    tenant = {"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}
+    return {**stack_of("two_nodes"), f"{PREFIX}tenants": [tenant]}
 
 
 def pods_of(record: Record) -> dict[str, Any]:
@@ -82,3 +98,108 @@ def test_a_run_on_one_node_is_accepted(gpus: int, expected: int) -> None:
     values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
     placed = load_stack(values).placed[0]
     assert (placed.accelerators, placed.claims_nics) == (expected, False)
+
+
+def test_pods_of_two_nodes_claim_their_nics_and_a_channel_and_install_the_plugin_for_arm() -> None:
+    record = shared_record(stack_of("two_nodes"))
+    pod = pods_of(record)
+    names = ["rdma-4", DOMAIN]
+    assert pod["resourceClaims"] == [{"name": name, "resourceClaimTemplateName": name} for name in names]
+    assert pod["tolerations"] == [ARM]
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-accelerator": "nvidia-gb200",
+        "cloud.google.com/gke-nodepool": "gb200",
+        PROFILE_LABEL: "auto",
+    }
+    (container,), (install,) = pod["containers"], pod["initContainers"]
+    assert container["resources"]["claims"] == [{"name": name} for name in names]
+    assert {"name": "NCCL_NET", "value": "gIB"} in container["env"]
+    assert install["image"] == PLUGIN_IMAGE_ARM
+    pool = record.one("NodePool", "gb200")
+    assert pool.inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
+    assert pool.inputs["placementPolicy"]["policyName"] == record.one("ResourcePolicy").inputs["name"]
+
+
+def test_the_namespace_has_a_compute_domain_after_the_driver() -> None:
+    record = shared_record(stack_of("two_nodes"))
+    domain, template = record.one("ComputeDomain"), record.one("ResourceClaimTemplate")
+    assert (domain.inputs["metadata"]["name"], domain.inputs["metadata"]["namespace"]) == (DOMAIN, "llm")
+    assert domain.inputs["spec"] == {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": DOMAIN}}}
+    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
+    assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma-4", 4)
+    assert "Release nvidia-dra-driver-gpu" in record.waits_for(domain)
+    assert "ComputeDomain nvlink" in record.waits_for(record.one("JobSet"))
+
+
+def test_the_driver_gives_channels_only_on_nodes_of_gb200() -> None:
+    record = shared_record(stack_of("two_nodes"))
+    release = record.one("Release", "nvidia-dra-driver-gpu").inputs
+    assert release["repositoryOpts"] == {"repo": "https://helm.ngc.nvidia.com/nvidia"}
+    assert release["values"]["resources"] == {"gpus": {"enabled": False}, "computeDomains": {"enabled": True}}
+    assert "nvidia-gb200" in str(release["values"]["kubeletPlugin"]["affinity"])
+    assert ARM in release["values"]["kubeletPlugin"]["tolerations"]
+    assert record.one("ResourceQuota").inputs["metadata"]["namespace"] == release["namespace"]
+
+
+def test_without_a_run_over_several_nodes_there_is_no_driver_and_no_domain() -> None:
+    record = shared_record(stack_of())
+    assert record.all("ComputeDomain") == record.all("ResourceClaimTemplate") == []
+    assert [release.inputs["name"] for release in record.all("Release")] == ["jobset", "kueue"]
+
+
+def test_a_key_keeps_network_and_domain_without_a_run() -> None:
+    values = stack_of("two_nodes", rdma=True)
+    values[f"{PREFIX}training"] = []
+    assert load_stack(values).claims["llm"] == (DOMAIN, "rdma-4")
+
+
+def test_kueue_counts_nics_and_channels_with_derived_quota() -> None:
+    record = shared_record(stack_of("two_nodes"))
+    (group,) = record.one("ClusterQueue").inputs["spec"]["resourceGroups"]
+    (flavor,) = group["flavors"]
+    quota = {item["name"]: item["nominalQuota"] for item in flavor["resources"]}
+    assert (quota[RESOURCE], quota[CHANNELS]) == ("72", "18")
+    manager = yaml.safe_load(
+        record.one("Release", "kueue").inputs["values"]["managerConfig"]["controllerManagerConfigYaml"]
+    )
+    assert manager["resources"]["deviceClassMappings"] == [
+        {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]},
+        {"name": CHANNELS, "deviceClassNames": [CHANNEL_CLASS]},
+    ]
+    (placed,) = load_stack(stack_of("two_nodes")).placed
+    assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (4, 1)
+
+
+def test_a_tenant_has_a_quota_of_claims_and_may_claim_only_its_templates() -> None:
+    record = shared_record(for_a_tenant())
+    (quota,) = (item for item in record.all("ResourceQuota") if item.inputs["metadata"]["name"] == "tenant")
+    hard = quota.inputs["spec"]["hard"]
+    assert (hard[OF_CLASS], hard[CHANNELS_OF_CLASS], hard[CLAIMS]) == ("144", "36", "72")
+    policy = str(record.one("ValidatingAdmissionPolicy").inputs)
+    assert "claim only nvlink and rdma-4 by resourceClaimTemplateName" in policy
+    assert "computedomains" not in str(record.one("Role").inputs)
+
+
+def test_a_member_places_a_run_on_the_published_domain() -> None:
+    values = for_a_tenant()
+    run = values[f"{PREFIX}training"][0]
+    placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
+    assert (placed and placed.claims, problems) == (("rdma-4", DOMAIN), [])
+    assert placed
+    (jobset,) = objects_of(placed.section, place_of(placed))
+    assert DOMAIN in str(jobset["spec"])
+
+
+@pytest.mark.parametrize(("channels", "messages"), [("18", 0), ("19", 1)])
+def test_the_policy_compares_quota_for_channels_with_nodes(channels: str, messages: int) -> None:
+    values = stack_of("two_nodes")
+    values[f"{PREFIX}queues"]["clusterQueues"][0]["flavors"][0]["quota"] = {
+        "cpu": "400",
+        "memory": "4000Gi",
+        "nvidia.com/gpu": "64",
+        "ephemeral-storage": "10Ti",
+        RESOURCE: "72",
+        CHANNELS: channels,
+    }
+    stack = RegisteredStack(resources(shared_record(values)), {})
+    assert len(list(quota_within_capacity.violations(stack))) == messages

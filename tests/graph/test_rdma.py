@@ -72,7 +72,7 @@ def test_only_a_run_over_several_nodes_needs_the_network(pods: int, expected: bo
     values[f"{PREFIX}training"][0] |= {"pods": pods, "topology": None}
     stack = load_stack(values)
     assert (stack.pools[0].nics > 0, stack.placed[0].claims_nics) == (expected, expected)
-    assert stack.rdma_namespaces == (["llm"] if expected else [])
+    assert stack.claims["llm"] == ((TEMPLATE,) if expected else ())
 
 
 def test_a_key_keeps_the_network_without_a_run() -> None:

@@ -90,8 +90,9 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     operations = {rule["resources"][0]: set(rule["operations"]) for rule in constraints["resourceRules"]}
     # Deletions pass, but for the grace period of pods, and of what the stack publishes.
-    deletions = [operations.pop(kind) for kind in ("pods", "configmaps", "resourceclaimtemplates")]
-    assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 3
+    guarded = ("pods", "configmaps", "resourceclaimtemplates", "computedomains")
+    deletions = [operations.pop(kind) for kind in guarded]
+    assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 4
     assert operations.pop("resourceclaims") == {"CREATE"}  # the scheduler updates them
     assert all(others == {"CREATE", "UPDATE"} for others in operations.values())
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]

@@ -10,8 +10,6 @@ from typing import Any
 from gke_ai import settings
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.rdma import RESOURCE as NICS_RESOURCE
-from gke_ai.catalog.rdma import TEMPLATE
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -112,15 +110,17 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
     run = placed.section
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
-    # Kueue counts NICs by the claims of a pod.
-    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name != NICS_RESOURCE}
+    # Kueue counts devices by the claims of a pod.
+    devices = placed.pools[0].devices if placed.claims_nics else {}
+    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in devices}
     requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
     templates = {_full_name(item) for item in snapshot.of("ResourceClaimTemplate")}
-    if placed.claims_nics and f"{run.namespace}/{TEMPLATE}" in templates:
-        pod["resourceClaims"] = [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
-        container["resources"] = {"requests": requests, "claims": [{"name": TEMPLATE}]}
+    claims = [name for name in placed.claims if f"{run.namespace}/{name}" in templates]
+    if claims:
+        pod["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in claims]
+        container["resources"] = {"requests": requests, "claims": [{"name": name} for name in claims]}
     pod_set = {"name": "main", "count": placed.pods_at_once, "template": {"spec": pod}}
     return Manifest(
         {

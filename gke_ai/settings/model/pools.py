@@ -218,8 +218,8 @@ class GpuPool(Pool):
     """Place the nodes close together, in one zone, by a compact placement policy. A reservation needs none: its
     machines are where it has them. A change replaces the pool."""
     rdma: bool | None = Field(default=None, examples=[True])
-    """Give the nodes of A3 Ultra or A4 an RDMA network between them. A change replaces the pool. Default: `true` if a
-    run of the stack over several nodes uses the pool."""
+    """Give the nodes of A3 Ultra, A4 or A4X an RDMA network between them. A change replaces the pool. Default: `true`
+    if a run of the stack over several nodes uses the pool."""
     gpu_direct: bool | None = Field(default=None, examples=[True])
     """Give the nodes of A3 High or A3 Mega the VPC networks of GPUDirect-TCPX or TCPXO. A change replaces the pool.
     Default: `true` if a run of the stack over several nodes uses the pool."""

@@ -11,6 +11,7 @@ from math import ceil
 
 from gke_ai.catalog.machines import GPUS, MACHINES, ONLY_IN_POOLS, Machine
 from gke_ai.catalog.nodes import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
+from gke_ai.catalog.nvlink import NODES, has_domain
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.calibration import Calibration
@@ -186,11 +187,14 @@ def pools_hold_what_must_run_at_once(placed: Placed[Workload]) -> Iterator[Probl
     if room < wanted:
         nodes = join_names(f"{pool.section.name}: at most {pool.max_nodes} nodes" for pool in pools)
         noun = f"the {workload.object_kind} runs" if workload.ends else f"the {workload.short_noun} needs"
+        remedy = "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool"
+        if any(has_domain(pool.section.node_machine_type) for pool in pools) and wanted > 1:
+            remedy = f"Request fewer pods: a run is in one NVLink domain, which is a pool of at most {NODES} nodes"
         yield Problem(
             workload.at(workload.pods_key),
             f"{noun} {wanted} pod{'s' if wanted > 1 else ''} at once, and the pool has room for {room} ({nodes}). "
             "It would wait forever",
-            "Make the pool larger, or request fewer pods" if wanted > 1 else "Add a node to the pool",
+            remedy,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.rdma import NICS, NICS_PER_POD
+from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.topology import SINCE, is_supported
 from gke_ai.settings.model import GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
@@ -42,9 +42,10 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues", "gke-ai:computeClasses")
 @rule
 def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem]:
-    """A run over several nodes of A3 Ultra or A4 is in pools with the network, and its pods have whole nodes."""
+    """A run over several nodes of A3 Ultra, A4 or A4X is in pools with the network, and its pods have whole nodes."""
     for placed, run, why in runs_over_several_nodes(stack, NICS):
         without = [pool.section for pool in placed.pools if not pool.section.nics]
+        nics = max((NICS.get(machine.name, 0) for machine in placed.machines), default=0)
         if not placed.pools:
             yield outside_pools(run, why)
         elif without:
@@ -53,10 +54,10 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
                 f"{why}. Pool {without[0].name} has no such network, and the GPUs would wait",
                 f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}",
             )
-        elif run.gpus_per_pod != NICS_PER_POD:
-            cause = f"a pod claims the {NICS_PER_POD} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
+        elif run.gpus_per_pod != nics:
+            cause = f"a pod claims the {nics} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
             cause += "A second pod of the node would wait forever"
-            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {NICS_PER_POD}, or set {SLOW}")
+            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {nics}, or set {SLOW}")
         else:
             yield from _counted(stack, run)
 

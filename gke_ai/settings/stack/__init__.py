@@ -37,6 +37,7 @@ from gke_ai.settings.model import (
 )
 from gke_ai.settings.stack.autoscaling import ScaledServer
 from gke_ai.settings.stack.buckets import BucketGrants, granted
+from gke_ai.settings.stack.claims import claims_of, use_nvlink
 from gke_ai.settings.stack.gateway import Routed, routes_of
 from gke_ai.settings.stack.internet import external_hosts
 from gke_ai.settings.stack.model_cache import Download, downloads_of
@@ -345,12 +346,9 @@ class ResolvedStack:
         return [namespace for namespace in self.namespaces if namespace in own | submitted]
 
     @cached_property
-    def rdma_namespaces(self) -> list[str]:
-        """Namespaces whose pods may claim NICs of the RDMA network."""
-        used = {placed.section.namespace for placed in self.placed if placed.claims_nics}
-        counted = {queue.section.name for queue in self.cluster_queues if queue.has_nics}
-        used |= {queue.namespace for queue in self.queues.local_queues if queue.cluster_queue in counted}
-        return [namespace for namespace in self.namespaces if namespace in used]
+    def claims(self) -> dict[str, tuple[str, ...]]:
+        """The templates by which pods claim devices of their nodes, by namespace."""
+        return claims_of(self.namespaces, self.placed, self.cluster_queues, self.queues.local_queues)
 
     @cached_property
     def granted_buckets(self) -> list[BucketGrants]:
@@ -372,7 +370,8 @@ class ResolvedStack:
         managers = ["Kueue"] if self.settings.queues else ["JobSet"] if self.jobsets else []
         prometheus = any(autoscaler.adapter == "prometheus" for autoscaler in self.settings.autoscaling)
         adapters, pickers = ["metrics adapter"] * prometheus, ["endpoint picker"] * bool(self.settings.gateway)
-        return external_hosts([*managers, *adapters, *pickers], self.workloads, self.downloads)
+        controllers = [*managers, *adapters, *pickers]
+        return external_hosts(controllers, self.workloads, self.downloads, nvlink=use_nvlink(self.claims))
 
     @cached_property
     def monitored_servers(self) -> list[MonitoredServer]:

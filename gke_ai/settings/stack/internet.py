@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gke_ai.catalog.model_cache import FILL_IMAGE, HUB
+from gke_ai.catalog.nvlink import IMAGE as NVLINK_IMAGE
 from gke_ai.catalog.registries import is_googles, registry_of
 from gke_ai.settings.model import Workload
 from gke_ai.settings.stack.model_cache import Download
 
 
 def external_hosts(
-    controllers: Sequence[str], workloads: Sequence[Workload], downloads: Sequence[Download]
+    controllers: Sequence[str], workloads: Sequence[Workload], downloads: Sequence[Download], *, nvlink: bool
 ) -> dict[str, str]:
     """Each host with the first controller, workload or download that needs it.
 
     Google's registries are not among them: nodes without external IP addresses reach them by Private Google Access.
     """
     hosts = [("registry.k8s.io", controller) for controller in controllers]
+    if nvlink:
+        hosts.append((registry_of(NVLINK_IMAGE), "NVIDIA's DRA driver"))
     for workload in workloads:
         hosts += [(host, workload.name) for host in map(registry_of, workload.images) if not is_googles(host)]
         if workload.token is not None:

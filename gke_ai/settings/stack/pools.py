@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from gke_ai.catalog import nvlink
 from gke_ai.catalog.gpudirect import GPUDIRECT
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import NodeShape
@@ -31,6 +32,11 @@ class NodePool:
     def shape(self) -> NodeShape:
         """Shape of a node. Nodes of different zones differ only in a label, so the first zone stands for all."""
         return self.section.shape(self.zones[0])
+
+    @property
+    def devices(self) -> dict[str, int]:
+        """Devices of a node that pods claim, by the resource by which Kueue counts them."""
+        return nvlink.devices(self.section.accelerator_type) if self.section.nics else {}
 
     @cached_property
     def room(self) -> Mapping[str, Fraction]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
+from gke_ai.catalog import nvlink
 from gke_ai.catalog import quota as quotas
 from gke_ai.catalog.nodes import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity
@@ -61,8 +62,8 @@ class Quota:
     flavor: ResourceFlavor | None
     """None if the flavor does not exist."""
     measured: Calibration
-    counts_nics: bool = False
-    """Whether a flavor of the cluster queue has NICs, so that Kueue needs quota for them in each."""
+    devices: tuple[str, ...] = ()
+    """Resources of devices that a flavor of the cluster queue has, so that Kueue needs quota for them in each."""
 
     @cached_property
     def texts(self) -> dict[str, str]:
@@ -71,8 +72,9 @@ class Quota:
             return dict(self.section.quota)
         pools = self.flavor.pools if self.flavor else ()
         derived = quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
-        nics = sum(pool.section.nics * pool.max_nodes for pool in pools)
-        return {**derived, RESOURCE: str(nics)} if derived and self.counts_nics else derived
+        for name in self.devices if derived else ():
+            derived[name] = str(sum(pool.devices.get(name, 0) * pool.max_nodes for pool in pools))
+        return derived
 
     @cached_property
     def amounts(self) -> Mapping[str, Fraction]:
@@ -95,9 +97,10 @@ class Queue:
     of_cohort: tuple[Quota, ...]
 
     @property
-    def has_nics(self) -> bool:
-        """Whether the queue has quota for NICs of an RDMA network."""
-        return any(quota.amounts.get(RESOURCE) for quota in self.quotas)
+    def claims(self) -> set[str]:
+        """The templates by which its workloads claim NICs of an RDMA network and channels, if it may use any."""
+        flavors = [quota.flavor for quota, limits in self.limits() if quota.flavor and limits.get(RESOURCE)]
+        return {name for flavor in flavors for name in nvlink.claims(flavor.labels.get(GKE_ACCELERATOR, ""))}
 
     def lenders(self, quota: Quota) -> list[Quota]:
         """Quotas for the same flavor in the other queues of the cohort."""
@@ -158,9 +161,9 @@ def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibrati
     own = []
     for queue in queues.cluster_queues:
         used = [by_name.get(quota.flavor) for quota in queue.flavors]
-        nics = any(pool.section.nics for flavor in used if flavor for pool in flavor.pools)
+        devices = tuple({name: None for flavor in used if flavor for pool in flavor.pools for name in pool.devices})
         pairs = zip(queue.flavors, used, strict=True)
-        own.append((queue, tuple(Quota(quota, flavor, measured, nics) for quota, flavor in pairs)))
+        own.append((queue, tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)))
     return [
         Queue(
             queue,

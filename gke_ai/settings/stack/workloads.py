@@ -8,12 +8,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from gke_ai.catalog import fuse
+from gke_ai.catalog import fuse, nvlink
 from gke_ai.catalog.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
 from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.rdma import NICS_PER_POD, RESOURCE
 from gke_ai.catalog.tpus import Slice
 from gke_ai.settings.model import GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
 from gke_ai.settings.stack.pools import NodePool
@@ -157,6 +156,11 @@ class Placed(Generic[AnyWorkload]):
         return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
 
     @property
+    def claims(self) -> tuple[str, ...]:
+        """The templates by which each pod claims the devices of its node."""
+        return nvlink.claims(self.pools[0].section.accelerator_type) if self.claims_nics else ()
+
+    @property
     def gpudirect(self) -> GpuDirect | None:
         """The technology by which the pods of a run over several nodes communicate over further VPC networks."""
         run, technologies = self.section, {pool.section.gpudirect_networks for pool in self.pools}
@@ -173,4 +177,5 @@ class Placed(Generic[AnyWorkload]):
         template: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
         """
         request = self.node_request if self.section.queue_counts_sidecar else self.pod_request
-        return {**request, RESOURCE: Fraction(NICS_PER_POD)} if self.claims_nics else request
+        devices = self.pools[0].devices if self.claims_nics else {}
+        return {**request, **{name: Fraction(count) for name, count in devices.items()}}

@@ -8,12 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from gke_ai.catalog import nvlink
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.catalog.nodes import COMPUTE_CLASS, NodeShape
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.rdma import DRIVER_LABEL, NICS
-from gke_ai.catalog.rdma import RESOURCE as RDMA_NICS
+from gke_ai.catalog.rdma import DRIVER_LABEL
 from gke_ai.kube.pods import ACCELERATORS, amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
@@ -121,9 +121,9 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
 
 
 def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:
-    """Room of a node for pods, with its NICs if pods can claim them."""
-    nics = NICS.get(shape.machine_type, 0) if DRIVER_LABEL in shape.labels else 0
-    return {**amounts(measured.room(shape)), RDMA_NICS: Fraction(nics)}
+    """Room of a node for pods, with its NICs and channels if pods can claim them."""
+    devices = nvlink.devices(shape.gpu or "") if DRIVER_LABEL in shape.labels else {}
+    return {**amounts(measured.room(shape)), **{name: Fraction(count) for name, count in devices.items()}}
 
 
 def _calibration(stack: RegisteredStack) -> calibration.Calibration:
