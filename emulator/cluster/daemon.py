@@ -12,6 +12,7 @@ import sys
 
 from emulator.cluster import egress, pod_proxy
 from emulator.cluster.api import View, async_client
+from emulator.cluster.compute_domains import ComputeDomains
 from emulator.cluster.controllers import Controllers
 from emulator.cluster.folder import Folder, try_lock
 from emulator.cluster.gateways import Gateways
@@ -51,7 +52,7 @@ async def run(folder: Folder) -> None:
         of_accounts = "type=kubernetes.io/service-account-token"
         tokens = View(api, "/api/v1/secrets", for_controllers.set, fieldSelector=of_accounts)
         provisioner = Provisioner(folder, api, Views(nodes, pods, classes, requests))
-        volumes, secrets = Volumes(api), SecretSyncs(folder, api, Store())
+        volumes, secrets, domains = Volumes(api), SecretSyncs(folder, api, Store()), ComputeDomains(api, nodes)
         local_pods = LocalPods(folder, api, pods, Store(), Hub().url)
         logs = LogServer(folder, lambda namespace, name: pods.objects.get((namespace, name)), local_pods.written)
         await logs.start()
@@ -87,6 +88,7 @@ async def run(folder: Folder) -> None:
                 tokens,
                 *volumes.views,
                 *secrets.views,
+                *domains.views,
             ):
                 group.create_task(view.follow())
             group.create_task(controllers.run(for_controllers))
@@ -95,6 +97,7 @@ async def run(folder: Folder) -> None:
             group.create_task(provisioner.run(for_provisioner))
             group.create_task(volumes.run())
             group.create_task(secrets.run())
+            group.create_task(domains.run())
 
 
 async def _run_until_signal(folder: Folder) -> None:

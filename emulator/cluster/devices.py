@@ -29,7 +29,9 @@ from gke_ai.catalog.rdma import (
 from gke_ai.catalog.topology import LEVELS
 
 Object = dict[str, Any]
-_PATHS = {"DeviceClass": "deviceclasses", "ResourceSlice": "resourceslices"}
+_PLURALS = {kind: f"{kind.lower()}s" for kind in ("ResourceClaimTemplate", "ResourceSlice")} | {
+    "DeviceClass": "deviceclasses"
+}
 _GOOGLE, _MELLANOX = "Google, Inc.", "Mellanox Technologies"
 
 
@@ -49,33 +51,33 @@ class Devices:
         """Publishes what is missing: classes for the first pool with a profile, and a slice for each of its nodes."""
         if "classes" not in self._published and any(pool.network_profile for pool in pools):
             for device_class in device_classes():
-                await self._create(device_class)
+                await create(self._api, device_class)
             self._published.add("classes")
         for node in nodes:
             uid = node["metadata"]["uid"]
             if uid in self._published or not has_driver(node):
                 continue
-            if await self._has_slice(node) or await self._create(resource_slice(node)):
+            if await has_slice(self._api, DRIVER, node) or await create(self._api, resource_slice(node)):
                 self._published.add(uid)
 
-    async def _has_slice(self, node: Object) -> bool:
-        """Whether a node has a slice, as a restored one has. A second one would make its pool of devices invalid."""
-        selector = f"spec.driver={DRIVER},spec.nodeName={node['metadata']['name']}"
-        found = answer(await self._api.get(_path("ResourceSlice"), params={"fieldSelector": selector}))["items"]
-        owners = (owner["uid"] for item in found for owner in item["metadata"].get("ownerReferences", []))
-        return node["metadata"]["uid"] in owners
 
-    async def _create(self, item: Object) -> bool:
-        """Creates an object. False if one has its name, such as the slice of a deleted node."""
-        response = await self._api.post(_path(item["kind"]), json=item)
-        if response.status_code == HTTPStatus.CONFLICT:
-            return False
-        answer(response)
-        return True
+async def has_slice(api: httpx.AsyncClient, driver: str, node: Object) -> bool:
+    """Whether a node has a slice, as a restored one has. A second one would make its pool of devices invalid."""
+    selector = f"spec.driver={driver},spec.nodeName={node['metadata']['name']}"
+    found = answer(await api.get(f"/apis/{DEVICE_API}/resourceslices", params={"fieldSelector": selector}))["items"]
+    owners = (owner["uid"] for item in found for owner in item["metadata"].get("ownerReferences", []))
+    return node["metadata"]["uid"] in owners
 
 
-def _path(kind: str) -> str:
-    return f"/apis/{DEVICE_API}/{_PATHS[kind]}"
+async def create(api: httpx.AsyncClient, item: Object) -> bool:
+    """Creates an object. False if one has its name, such as the slice of a deleted node."""
+    namespace = item["metadata"].get("namespace")
+    inside = f"namespaces/{namespace}/" if namespace else ""
+    response = await api.post(f"/apis/{DEVICE_API}/{inside}{_PLURALS[item['kind']]}", json=item)
+    if response.status_code == HTTPStatus.CONFLICT:
+        return False
+    answer(response)
+    return True
 
 
 def has_driver(node: Object) -> bool:
@@ -102,19 +104,24 @@ def device_classes() -> list[Object]:
 
 
 def resource_slice(node: Object) -> Object:
+    """The NICs of a node."""
+    return slice_of(node, DRIVER, list(_devices(node["metadata"]["labels"])))
+
+
+def slice_of(node: Object, driver: str, devices: list[Object]) -> Object:
     """The devices of a node, which owns their slice."""
     metadata = node["metadata"]
-    name = f"{metadata['name']}-{DRIVER}"
+    name = f"{metadata['name']}-{driver}"
     owner = {"apiVersion": "v1", "kind": "Node", "name": metadata["name"], "uid": metadata["uid"], "controller": True}
     return {
         "apiVersion": DEVICE_API,
         "kind": "ResourceSlice",
         "metadata": {"name": name, "ownerReferences": [owner]},
         "spec": {
-            "driver": DRIVER,
+            "driver": driver,
             "nodeName": metadata["name"],
             "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": list(_devices(metadata["labels"])),
+            "devices": devices,
         },
     }
 

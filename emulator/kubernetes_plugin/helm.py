@@ -29,6 +29,8 @@ CHARTS, OTHER_CHARTS = "GKE_AI_CHARTS", "GKE_AI_OTHER_CHARTS"
 The first has the charts of the pinned Kueue and JobSet. The second names a folder for each earlier release and each
 other controller, with colons between them; one that isn't built doesn't exist.
 """
+SIMULATED = Path(__file__).parents[1] / "charts"
+"""Charts in place of those whose programs the emulator simulates."""
 SUPPORTED = {
     "atomic",
     "chart",
@@ -95,7 +97,8 @@ def chart(reference: str, version: str | None, repository: str | None = None) ->
                 f"{reference}: the emulator has no registry; set {CHARTS} to a folder that contains the chart"
             )
         folder = Path(charts) / reference.rpartition("/")[2]
-        others = (Path(other) / folder.name for other in os.environ.get(OTHER_CHARTS, "").split(os.pathsep))
+        folders = [*map(Path, os.environ.get(OTHER_CHARTS, "").split(os.pathsep)), SIMULATED]
+        others = (other / folder.name for other in folders)
         wanted = (version or "").removeprefix("v")
         folder = next((other for other in others if wanted and _version(other) == wanted), folder)
     else:

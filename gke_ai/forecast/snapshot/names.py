@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.namespaces import PUBLIC
+from gke_ai.catalog.nvlink import CHANNEL_CLASS, DAEMON_CLASS
 from gke_ai.catalog.rdma import DEVICE_CLASS, PLAIN_CLASS
 from gke_ai.forecast.snapshot.fields import SELECTED, kinds
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -32,8 +33,8 @@ _WORKLOAD_DIGITS = 5
 _WORKLOAD_PREFIX = 63 - 1 - _WORKLOAD_DIGITS
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.I)
 _KEPT_KINDS = ("Node",)
-# GKE brings these classes of devices.
-_CLASSES = (DEVICE_CLASS, PLAIN_CLASS)
+# GKE and NVIDIA's driver bring these classes of devices.
+_CLASSES = (DEVICE_CLASS, PLAIN_CLASS, CHANNEL_CLASS, DAEMON_CLASS)
 _NO_DEVICE = "false"
 # Names that every cluster has, and words that say nothing about who uses them. Kubernetes reserves names of priority
 # classes that begin with system-: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/

@@ -1,0 +1,93 @@
+"""Only here: the real scheduler gives a run NICs and channels of A4X nodes, Kueue counts them, attacks are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gke_ai.catalog.nvlink import CHANNELS, CONTROLLER, DOMAIN, DRIVER, OF_CLASS, compute_domain
+from gke_ai.catalog.rdma import CLAIMS, RESOURCE
+from gke_ai.catalog.rdma import claim_template as template_of
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually, settled
+from tests.mistakes import PROJECT, base
+from tests.nightly.test_rdma import RUN, allow, create, of_queue, queued, refused, running
+
+Object = dict[str, Any]
+BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Emulator]:
+    """A run of a tenant over both nodes of a pool of A4X."""
+    with fresh() as emulator:
+        good = base("nvlink", "two_nodes")
+        values = {
+            "cluster": good["cluster"],
+            "gpuPools": [{**good["gpuPools"][0], "nodesPerZone": 2}],
+            "queues": good["queues"],
+            "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
+            "training": [{**RUN, "pool": "gb200", "gpusPerPod": 4}],
+        }
+        content = {f"gke-ai:{key}": value for key, value in values.items()}
+        file = emulator.state / "nvlink.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+        emulator.make("up", Path(file))
+        yield emulator
+
+
+def test_each_pod_of_the_run_gets_the_nics_and_the_channel_of_its_node(cluster: Emulator) -> None:
+    eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
+    claims = cluster.get("resourceclaims", "-n", "llm")
+    devices = [
+        (item["driver"], item["device"])
+        for claim in claims
+        for item in claim["status"]["allocation"]["devices"]["results"]
+    ]
+    assert sorted(driver for driver, _ in devices) == [DRIVER] * 2 + ["dra.net"] * 8
+    assert {device for driver, device in devices if driver == DRIVER} == {"channel-0"}
+    assert (of_queue(cluster)[RESOURCE], of_queue(cluster)[CHANNELS]) == ("8", "2")
+    (quota,) = (item for item in cluster.get("resourcequotas", "-n", "llm") if item["metadata"]["name"] == "tenant")
+    assert (quota["status"]["used"][CLAIMS], quota["status"]["hard"][CLAIMS]) == ("4", "8")
+    assert (quota["status"]["used"][OF_CLASS], quota["status"]["hard"][OF_CLASS]) == ("2", "4")
+    settled(cluster)
+
+
+@pytest.mark.parametrize(
+    ("item", "cause"),
+    [
+        (queued(claims=[*BOTH, {"name": "x", "resourceClaimTemplateName": DOMAIN}]), "claims devices that no queue"),
+        (queued(claims=[{"name": "x", "resourceClaimTemplateName": "rdma"}]), "claims devices that no queue counts"),
+        (compute_domain("llm"), "only the platform may write it"),
+    ],
+)
+def test_an_attack_of_the_tenant_is_refused(cluster: Emulator, item: Object, cause: str) -> None:
+    allow(cluster, "pods,computedomains.resource.nvidia.com")
+    own = {**item, "metadata": {**item["metadata"], "name": "mine"}}
+    assert cause in refused(cluster, own)
+
+
+def test_a_pod_with_both_claims_is_allowed(cluster: Emulator) -> None:
+    allow(cluster, "pods,computedomains.resource.nvidia.com")
+    create(cluster, queued(claims=BOTH), "--as=developer", "--dry-run=server")
+
+
+def test_only_the_controller_of_the_driver_writes_templates(cluster: Emulator) -> None:
+    template = {**template_of("llm"), "metadata": {"name": "mine", "namespace": "llm"}}
+    _, _, space, account = CONTROLLER.split(":")
+    kinds = "--resource=resourceclaimtemplates.resource.k8s.io"
+    cluster.kubectl("create", "role", "driver", "-n", "llm", "--verb=create", kinds)
+    subjects = ("--user=developer", f"--serviceaccount={space}:{account}")
+    cluster.kubectl("create", "rolebinding", "driver", "-n", "llm", "--role=driver", *subjects)
+    assert "only the platform may write it" in refused(cluster, template)
+    create(cluster, template, f"--as={CONTROLLER}", "--dry-run=server")
+
+
+def test_the_tenant_may_not_delete_the_compute_domain(cluster: Emulator) -> None:
+    with pytest.raises(Exception, match="only the platform may write it"):
+        cluster.kubectl("-n", "llm", "delete", "computedomain", DOMAIN, "--as=developer", "--dry-run=server")
