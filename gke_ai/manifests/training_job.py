@@ -67,8 +67,9 @@ def annotations_of(run: TrainingRun, place: Place) -> dict[str, str]:
 
 
 def claims_of(place: Place) -> tuple[str, ...]:
-    """The templates by which each pod claims the devices of its node."""
-    return nvlink.claims(place.node_selector.get(GKE_ACCELERATOR, "")) if place.claims_nics else ()
+    """The templates by which each pod claims the devices of its node. Without a GPU in its selector: eight NICs."""
+    of_gpu = nvlink.claims(place.node_selector.get(GKE_ACCELERATOR, ""))
+    return (of_gpu or (rdma.TEMPLATE,)) if place.claims_nics else ()
 
 
 def nodes_of(place: Place) -> Object:
