@@ -13,10 +13,12 @@ from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
 from gke_ai.manifests.runs import objects_of, place_of
+from gke_ai.registered.gitops.objects import Stage, in_cluster
 from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.settings.published import place
 from gke_ai.settings.reading import PREFIX
+from maintain.pages.pictures import examples
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.mistakes import base
@@ -129,6 +131,12 @@ def test_the_namespace_has_a_compute_domain_after_the_driver() -> None:
     assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma-4", 4)
     assert "Release nvidia-dra-driver-gpu" in record.waits_for(domain)
     assert "ComputeDomain nvlink" in record.waits_for(record.one("JobSet"))
+
+
+def test_a_manifest_of_the_domain_is_applied_after_the_chart_that_brings_its_kind() -> None:
+    rendered = in_cluster(examples.resources(shared_record(stack_of("two_nodes")).resources.values()), "gke-ai up")
+    (stage,) = (item.stage for item in rendered.objects if item.kind == "ComputeDomain")
+    assert [*Stage].index(stage) > [*Stage].index(Stage.CHARTS)
 
 
 def test_the_driver_gives_channels_only_on_nodes_of_gb200() -> None:

@@ -314,6 +314,7 @@ def test_a_claim_keeps_what_the_scheduler_allocated_and_no_parameters_of_a_drive
 
 def test_devices_keep_what_selects_them_and_no_addresses() -> None:
     kept = {"dra.net/rdma": {"bool": True}, "dra.net/mtu": {"int": 8896}, "dra.net/pciVendor": {"string": "v"}}
+    kept |= {"type": {"string": "channel"}, "id": {"int": 0}}
     addresses = {f"dra.net/{name}": {"string": CANARY} for name in ("mac", "ipv4", "alias")}
     device = {"name": "nic-1", "attributes": {**kept, **addresses}}
     (found,) = snapshot(ResourceSlice=[{"metadata": {"name": "s"}, "spec": {"devices": [device]}}]).of("ResourceSlice")

@@ -96,11 +96,21 @@ def test_a_run_is_read_as_it_stands_in_the_configuration(file: Path, wrap: Any) 
     assert run.name.startswith("finetune-")
 
 
-@pytest.mark.parametrize("has_template", [True, False])
-def test_a_run_claims_nics_by_the_template_of_its_namespace_if_the_snapshot_has_it(
-    tmp_path: Path, has_template: bool
+@pytest.mark.parametrize(
+    ("good", "templates"),
+    [
+        ("rdma.good", [claim_template("llm")]),
+        ("rdma.good", []),
+        (
+            "nvlink.two_nodes",
+            [claim_template("llm", 4), {**claim_template("llm"), "metadata": {"name": "nvlink", "namespace": "llm"}}],
+        ),
+    ],
+)
+def test_a_run_claims_devices_by_the_templates_of_its_namespace_that_the_snapshot_has(
+    tmp_path: Path, good: str, templates: list[dict[str, Any]]
 ) -> None:
-    values = base("rdma", "good")
+    values = base("", good)
     file, config = tmp_path / "run.yaml", tmp_path / "Pulumi.prod.yaml"
     file.write_text(yaml.safe_dump({"training": values["training"]}))
     config.write_text(
@@ -108,13 +118,13 @@ def test_a_run_claims_nics_by_the_template_of_its_namespace_if_the_snapshot_has_
     )
     run = values["training"][0]
     queue = {"metadata": {"name": run["queue"], "namespace": "llm"}, "spec": {"clusterQueue": "gpus"}}
-    templates = [claim_template("llm")] if has_template else []
     state = build("prod", {"LocalQueue": [queue], "ResourceClaimTemplate": templates}, TAKEN)
     (pods,) = read_run(file, Stack("prod", config), state).content["spec"]["podSets"]
     pod = pods["template"]["spec"]
     claims = pod.get("resourceClaims", []), pod["containers"][0]["resources"].get("claims", [])
-    named = [{"name": "rdma"}], [{"name": "rdma", "resourceClaimTemplateName": "rdma"}]
-    assert claims == ((named[1], named[0]) if has_template else ([], []))
+    names = [template["metadata"]["name"] for template in templates]
+    named = [{"name": name, "resourceClaimTemplateName": name} for name in names]
+    assert claims == (named, [{"name": name} for name in names])
 
 
 def test_a_run_on_tpus_is_read_from_the_configuration(file: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from gke_ai.catalog.nvlink import DOMAIN_API
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.objects import ApiObject
@@ -17,7 +18,7 @@ from gke_ai.registered.report.preview import SECRET as MASKED
 from gke_ai.registered.types import RELEASE, SECRET
 from gke_ai.terminal import Stop
 
-KUEUE_GROUP = KUEUE_API.partition("/")[0]
+KUEUE_GROUP, NVLINK_GROUP = KUEUE_API.partition("/")[0], DOMAIN_API.partition("/")[0]
 RUNS = ("Job", "JobSet")
 # Kinds whose requests are answered by pods of the same stage.
 ANSWERED_BY_PODS = ("APIService", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -28,7 +29,7 @@ class Stage(Enum):
 
     NAMESPACES = "10-namespaces"
     BASE = "20-base"  # access, policies and whatever else needs no chart, such as the roles that a chart adopts
-    CHARTS = "30-charts"  # they install the kinds and webhooks of queues and JobSets
+    CHARTS = "30-charts"  # they install the kinds and webhooks of queues, JobSets and ComputeDomains
     QUEUES = "40-queues"
     WORKLOADS = "50-workloads"
     RUNS = "60-runs"
@@ -52,7 +53,7 @@ class KubernetesObject(ApiObject):
             return Stage.NAMESPACES
         if self.is_run:
             return Stage.RUNS
-        if self.group == KUEUE_GROUP:
+        if self.group in (KUEUE_GROUP, NVLINK_GROUP):
             return Stage.QUEUES
         if self.kind in ANSWERED_BY_PODS or any(True for _ in templates(self.kind, self.content)):
             return Stage.WORKLOADS
