@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import pulumi
 
+from gke_ai.catalog.namespaces import NVIDIA_DRIVER
+from gke_ai.catalog.nvlink import CHART, DOMAIN_KIND
 from gke_ai.catalog.operators import RUNTIME_KIND, TRAINER
 
 # Kueue's webhook answers 10 to 30 seconds after its Deployment is ready (kubernetes-sigs/kueue#13036), JobSet's once it
@@ -89,6 +91,12 @@ ALL_LATE = (
         "Kubeflow Trainer",
         (f"{TRAINER.release}-controller-manager", f'kind "{RUNTIME_KIND}"'),
         f"Look at `kubectl -n {TRAINER.namespace} get pods` and its logs",
+    ),
+    Late(
+        "The chart of NVIDIA's driver",
+        (f'kind "{DOMAIN_KIND}"',),
+        f"Look at `helm -n {NVIDIA_DRIVER} status {CHART}`",
+        fault="does not serve this kind",
     ),
     Late("Kueue", (), "Look at `kubectl -n kueue-system get pods` and its logs"),
 )

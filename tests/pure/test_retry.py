@@ -196,6 +196,12 @@ def test_longer_delay_of_a_controller_logs_a_warning(update: Update) -> None:
     assert "kubectl -n kueue-system" in warning
 
 
+def test_a_compute_domain_names_the_chart_that_brings_its_kind(update: Update) -> None:
+    update.fail('no matches for kind "ComputeDomain" in version "resource.nvidia.com/v1beta1"', attempt=0.1)
+    ((_, message),) = update.errors
+    assert "The chart of NVIDIA's driver still does not serve this kind after 10 minutes" in message
+
+
 @pytest.mark.parametrize(
     "error", [JOBSET_WEBHOOK, 'no matches for kind "JobSet" in version "jobset.x-k8s.io/v1alpha2"']
 )
