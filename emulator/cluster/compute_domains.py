@@ -2,7 +2,7 @@
 
 The scheduler allocates the channels, and nothing connects the nodes. The template and the devices are those of
 templates/compute-domain-workload-claim-template.tmpl.yaml and cmd/compute-domain-kubelet-plugin of
-https://github.com/NVIDIA/k8s-dra-driver-gpu/tree/v25.12.0. There, a finalizer deletes the template.
+https://github.com/NVIDIA/k8s-dra-driver-gpu/tree/v25.12.0.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 
 from emulator.cluster.api import Refused, View
-from emulator.cluster.devices import create, has_slice, slice_of
+from emulator.cluster.devices import create, has_slice, path_of, slice_of
 from gke_ai.catalog.nodes import GKE_ACCELERATOR
-from gke_ai.catalog.nvlink import CHANNEL_CLASS, DOMAIN_API, DOMAIN_KIND, DOMAIN_KINDS, DRIVER, GPUS
+from gke_ai.catalog.nvlink import CHANNEL_CLASS, DOMAIN_API, DOMAIN_KINDS, DRIVER, GPUS
 from gke_ai.catalog.rdma import DEVICE_API
 
 Object = dict[str, Any]
@@ -38,6 +38,8 @@ class ComputeDomains:
         self._crd = View(api, crds, self._changed.set, fieldSelector=only)
         self._domains = View(api, f"/apis/{DOMAIN_API}/{DOMAIN_KINDS}", self._changed.set)
         self._done: set[str] = set()
+        # By ComputeDomain. No owner: in a restored cluster, the ComputeDomain has another uid.
+        self._templates: dict[str, Object] = {}
         self.views = (self._crd,)
 
     async def run(self) -> None:
@@ -55,6 +57,9 @@ class ComputeDomains:
                 await self.reconcile(list(self._domains.objects.values()), list(self._nodes.objects.values()))
             except (httpx.HTTPError, Refused) as error:
                 log.warning("compute domains: %s, trying again", error)
+            except Exception:
+                # As in the provisioner: an unexpected error must not end the other tasks of the daemon.
+                log.exception("compute domains failed, trying again")
             try:
                 await asyncio.wait_for(self._changed.wait(), PAUSE_SECONDS)
                 self._changed.clear()
@@ -62,11 +67,14 @@ class ComputeDomains:
                 pass
 
     async def reconcile(self, domains: list[Object], nodes: list[Object]) -> None:
-        """Writes what is missing. What has its name already stays as it is."""
+        """Writes what is missing, and deletes templates of deleted ComputeDomains. An object with the name stays."""
         for domain in domains:
             if self._is_new(domain):
-                await create(self._api, template_of(domain))
+                template = self._templates[domain["metadata"]["uid"]] = template_of(domain)
+                await create(self._api, template)
                 self._done.add(domain["metadata"]["uid"])
+        for uid in self._templates.keys() - {domain["metadata"]["uid"] for domain in domains}:
+            await self._api.delete(path_of(self._templates.pop(uid)))
         for node in filter(has_channels, nodes):
             if self._is_new(node) and await self._publish(node):
                 self._done.add(node["metadata"]["uid"])
@@ -84,9 +92,8 @@ def has_channels(node: Object) -> bool:
 
 
 def template_of(domain: Object) -> Object:
-    """The template by which pods claim a channel of a ComputeDomain, which owns it."""
+    """The template by which pods claim a channel of a ComputeDomain."""
     metadata, channel = domain["metadata"], domain["spec"]["channel"]
-    owner = {"apiVersion": DOMAIN_API, "kind": DOMAIN_KIND, "name": metadata["name"], "uid": metadata["uid"]}
     parameters = {
         "apiVersion": DOMAIN_API,
         "kind": "ComputeDomainChannelConfig",
@@ -104,7 +111,6 @@ def template_of(domain: Object) -> Object:
             "name": channel["resourceClaimTemplate"]["name"],
             "namespace": metadata["namespace"],
             "labels": {_LABEL: metadata["uid"]},
-            "ownerReferences": [owner],
         },
         "spec": {"spec": {"devices": devices}},
     }

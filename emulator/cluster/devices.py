@@ -61,6 +61,13 @@ class Devices:
                 self._published.add(uid)
 
 
+def path_of(item: Object) -> str:
+    """The path of an object."""
+    namespace, name = item["metadata"].get("namespace"), item["metadata"]["name"]
+    inside = f"namespaces/{namespace}/" if namespace else ""
+    return f"/apis/{DEVICE_API}/{inside}{_PLURALS[item['kind']]}/{name}"
+
+
 async def has_slice(api: httpx.AsyncClient, driver: str, node: Object) -> bool:
     """Whether a node has a slice, as a restored one has. A second one would make its pool of devices invalid."""
     selector = f"spec.driver={driver},spec.nodeName={node['metadata']['name']}"
@@ -71,9 +78,7 @@ async def has_slice(api: httpx.AsyncClient, driver: str, node: Object) -> bool:
 
 async def create(api: httpx.AsyncClient, item: Object) -> bool:
     """Creates an object. False if one has its name, such as the slice of a deleted node."""
-    namespace = item["metadata"].get("namespace")
-    inside = f"namespaces/{namespace}/" if namespace else ""
-    response = await api.post(f"/apis/{DEVICE_API}/{inside}{_PLURALS[item['kind']]}", json=item)
+    response = await api.post(path_of(item).rpartition("/")[0], json=item)
     if response.status_code == HTTPStatus.CONFLICT:
         return False
     answer(response)

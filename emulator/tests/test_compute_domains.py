@@ -36,7 +36,6 @@ def test_the_pinned_chart_has_the_kind_and_the_classes(monkeypatch: pytest.Monke
 def test_a_domain_has_the_template_that_it_names_with_one_channel() -> None:
     template = template_of(DOMAIN)
     assert template["metadata"]["name"] == nvlink.DOMAIN
-    assert template["metadata"]["ownerReferences"][0]["uid"] == "d"
     devices = template["spec"]["spec"]["devices"]
     assert devices["requests"] == [{"name": "channel", "exactly": {"deviceClassName": nvlink.CHANNEL_CLASS}}]
     assert devices["config"][0]["opaque"]["parameters"]["domainID"] == "d"
@@ -48,11 +47,13 @@ def test_a_node_has_one_channel_and_one_device_of_the_driver() -> None:
     assert [device["name"] for device in published["devices"]] == ["channel-0", "daemon-0"]
 
 
-def test_each_domain_and_each_node_of_gb200_is_written_once() -> None:
+def test_each_domain_and_each_node_of_gb200_is_written_once_and_the_template_deleted_with_its_domain() -> None:
     created: list[str] = []
+    deleted: list[str] = []
 
     def api(request: httpx.Request) -> httpx.Response:
-        if request.method == "GET":
+        if request.method != "POST":
+            deleted.extend([request.url.path.rpartition("/v1/")[2]] if request.method == "DELETE" else [])
             return httpx.Response(200, json={"items": []})
         item = json.loads(request.content)
         created.append(f"{request.url.path.rpartition('/v1/')[2]}: {item['metadata']['name']}")
@@ -63,9 +64,12 @@ def test_each_domain_and_each_node_of_gb200_is_written_once() -> None:
             domains = ComputeDomains(client, View(client, "/api/v1/nodes", lambda: None))
             for _ in range(2):
                 await domains.reconcile([DOMAIN], [node("a", "nvidia-gb200"), node("b", "nvidia-b200")])
+            assert deleted == []
+            await domains.reconcile([], [])
 
     asyncio.run(reconcile())
     assert created == [
         "namespaces/llm/resourceclaimtemplates: nvlink",
         "resourceslices: node-a-compute-domain.nvidia.com",
     ]
+    assert deleted == ["namespaces/llm/resourceclaimtemplates/nvlink"]
