@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog.features import ordered
+from gke_ai.catalog.features import MINIMUM, NETWORK_PROFILE, ordered
 from gke_ai.catalog.machines import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
@@ -35,7 +35,7 @@ PROFILE_FAMILIES = ("a3", "a4", "a4x", "ct6e", "tpu7x")
 DRIVER_LABEL = "cloud.google.com/gke-networking-dra-driver"
 PROFILE_LABEL = "gke.networks.io/accelerator-network-profile"
 DRIVER = "dra.net"
-SINCE = "1.34.1-gke.1829001"
+SINCE = MINIMUM[NETWORK_PROFILE]
 DATAPATH = "ADVANCED_DATAPATH"
 
 # GKE brings these classes.

@@ -804,6 +804,82 @@ def test_an_existing_cluster_needs_the_gateway_api(cluster: dict[str, Any], foun
     assert [finding.subject for finding in visit(every, stack) if finding.state == MISSING] == found
 
 
+AGENT = "serviceAccount:service-123456789012@container-engine-robot.iam.gserviceaccount.com"
+RDMA_POOL = {"name": "b200", "machineType": "a4-highgpu-8g", "nodesPerZone": 2, "rdma": True}
+RDMA_POOL |= {"capacity": {"mode": "reservation", "reservation": "mine"}}
+RDMA_CLUSTER = {
+    "currentMasterVersion": "1.34.1-gke.1829001",
+    "networkConfig": {"datapathProvider": "ADVANCED_DATAPATH"},
+    "workloadIdentityConfig": {"workloadPool": "my-project.svc.id.goog"},
+    "locations": ["us-central1-b"],
+    "nodePools": [{"name": "b200", "networkConfig": {"acceleratorNetworkProfile": "auto"}}],
+}
+
+
+def of_rdma(cluster: dict[str, Any], zones: list[str], own: bool = False, policy: Any = None) -> list[Finding]:
+    """What a stack with an RDMA network lacks in a cluster that exists."""
+    location = "us-central1" if zones else "us-central1-b"
+    every = with_cluster(NOT_FOUND, apis.IAM)
+    every[CLUSTER.replace("/us-central1/", f"/{location}/")] = {"code": 200, "body": {**RDMA_CLUSTER, **cluster}}
+    every[f"{MACHINES}a4-highgpu-8g"] = {
+        "code": 200,
+        "body": {"items": {"zones/us-central1-b": {"machineTypes": [{"name": "a4-highgpu-8g"}]}}},
+    }
+    every[POLICY] = policy or roles_of_nodes("roles/compute.networkAdmin", member=AGENT)
+    where = {"name": "ai", "location": location, "nodeServiceAccount": "gke-nodes"}
+    stack = {
+        "cluster": {**where, "mode": "standard", "vpc": {}} if own else {**where, "mode": "existing"},
+        "gpuPools": [{**RDMA_POOL, **({"zones": zones} if zones else {})}],
+    }
+    return [finding for finding in visit(every, stack) if finding.state in (MISSING, ADVICE)]
+
+
+B = ["us-central1-b"]
+OLD = {"currentMasterVersion": "1.34.1-gke.1829000"}
+CALICO = {"networkConfig": {"datapathProvider": "LEGACY_DATAPATH"}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "zones", "own", "subject", "text", "command"),
+    [
+        (OLD, B, False, "GKE version", "runs 1.34.1-gke.1829000, and GKE's accelerator network", "1.34.1-gke.1829001"),
+        (CALICO, B, False, "Dataplane V2", "only a new cluster can get", "--path gke-ai:cluster.name NAME"),
+        ({"networkConfig": {}}, B, True, "Dataplane V2", "pool b200 needs it: up would recreate", "[0].rdma' false"),
+        (
+            {"locations": ["us-central1-b", "us-central1-c"]},
+            [],
+            False,
+            "zones",
+            "is in one zone, and nodes of cluster ai are in us-central1-b, us-central1-c: GKE would refuse the pool",
+            "--path 'gke-ai:gpuPools[0].zones[0]' us-central1-b",
+        ),
+    ],
+)
+def test_a_cluster_that_exists_needs_what_rdma_networks_need(
+    cluster: dict[str, Any], zones: list[str], own: bool, subject: str, text: str, command: str
+) -> None:
+    (finding,) = of_rdma(cluster, zones, own)
+    assert finding.subject == subject
+    assert finding.state == (ADVICE if own else MISSING)
+    assert text in finding.text
+    assert command in finding.command
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_cluster_that_has_what_rdma_networks_need_lacks_nothing(own: bool) -> None:
+    assert of_rdma({}, B, own) == []
+    assert of_rdma({}, B, own, roles_of_nodes("roles/editor", member=AGENT)) == []
+
+
+def test_gke_s_service_agent_needs_its_role_while_pools_have_a_network_profile() -> None:
+    nobody = roles_of_nodes("roles/editor")
+    (finding,) = of_rdma({}, B, policy=nobody)
+    assert (finding.state, finding.subject) == (MISSING, "role of GKE's service agent")
+    assert "lacks roles/compute.networkAdmin in my-project" in finding.text
+    assert finding.command.endswith(f"--member={AGENT} --role=roles/compute.networkAdmin")
+    assert of_rdma({"nodePools": [{"name": "system"}]}, B, policy=nobody) == [], "up grants it with the first pool"
+
+
 def test_a_missing_api_key_is_a_finding() -> None:
     stack = changed(gateway={**STACK["gateway"], "apiKey": True})
     every = recorded()

@@ -10,6 +10,7 @@ from gke_ai.catalog import advisories, features
 from gke_ai.catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
 from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
 from gke_ai.catalog.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
+from gke_ai.catalog.rdma import AGENT_ROLE, DATAPATH, agent
 from gke_ai.kube.existing import refusals
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
@@ -127,6 +128,51 @@ class ClusterChecks(Visit):
                     "--master" if image.startswith("UBUNTU") else f"--node-pool {pool['name']}"
                 )
                 yield Finding(ADVICE, "Cloud Storage FUSE", text, command)
+
+    def networks_of_nodes(self) -> Iterator[Finding]:
+        """A cluster that exists has what GKE needs to create the RDMA networks of pools.
+
+        `up` grants the role of GKE's service agent once, and does not notice if somebody removes it.
+        """
+        pools = [pool for pool in self.resolved.node_pools if pool.section.nics]
+        existing = self._existing_cluster() if pools else None
+        if existing is None:
+            return
+        cluster, foreign = self.settings.cluster, self.settings.cluster.mode == "existing"
+        if existing.get("networkConfig", {}).get("datapathProvider") != DATAPATH:
+            text = (
+                f"cluster {cluster.name} has no Dataplane V2, which only a new cluster can get, and the RDMA network "
+                f"of pool {pools[0].section.name} needs it: "
+            )
+            without = f"--path '{pools[0].section.at('rdma')}' false  # and acceptSlowNetwork: true in its runs"
+            other = "--path gke-ai:cluster.name NAME  # of a cluster with Dataplane V2"
+            if foreign:
+                yield Finding(MISSING, "Dataplane V2", f"{text}GKE would refuse the pool", self._config(other))
+            else:
+                yield Finding(ADVICE, "Dataplane V2", f"{text}up would recreate the cluster", self._config(without))
+        zones = existing.get("locations", [])
+        for pool in (pool.section for pool in pools if foreign and not pool.section.zones and len(zones) > 1):
+            text = (
+                f"the RDMA network of pool {pool.name} is in one zone, and nodes of cluster {cluster.name} are in "
+                f"{', '.join(zones)}: GKE would refuse the pool"
+            )
+            yield Finding(MISSING, "zones", text, self._config(f"--path '{pool.at('zones')}[0]' {zones[0]}"))
+        for created in existing.get("nodePools", []):
+            if created.get("networkConfig", {}).get("acceleratorNetworkProfile"):
+                yield from self._role_of_agent(created["name"])
+                return
+
+    def _role_of_agent(self, pool: str) -> Iterator[Finding]:
+        """GKE's service agent may create the networks of a pool that exists."""
+        project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}
+        member = agent(project.get("projectNumber", ""))
+        if not self._roles(member) & {AGENT_ROLE, "roles/editor", "roles/owner"}:
+            text = (
+                f"GKE's service agent lacks {AGENT_ROLE} in {self.project}: it can neither create nor change the RDMA "
+                f"networks of pools such as {pool}"
+            )
+            command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={AGENT_ROLE}"
+            yield Finding(MISSING, "role of GKE's service agent", text, command)
 
     def proxy_subnetwork(self) -> Iterator[Finding]:
         """The network of a gateway has a proxy-only subnetwork in the region, unless the stack creates it.
@@ -247,10 +293,8 @@ class ClusterChecks(Visit):
         The default account has no role if the organization enforces iam.automaticIamGrantsForDefaultServiceAccounts:
         https://cloud.google.com/kubernetes-engine/security/configure-node-service-accounts
         """
-        url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:getIamPolicy"
-        bindings = (self.google(url, {}) or {}).get("bindings", [])
         member = f"serviceAccount:{account}"
-        roles = {binding["role"] for binding in bindings if member in binding.get("members", [])}
+        roles = self._roles(member)
         lacking = [] if any(enough <= roles for enough in ENOUGH_FOR_NODES) else [NODE_ROLE]
         if reads_registry(self.resolved, self.project) and not roles & {
             REGISTRY_ROLE,
@@ -263,6 +307,12 @@ class ClusterChecks(Visit):
             text = f"nodes run as {account}, which lacks {role} in {self.project}: they would have no {without}"
             command = f"gcloud projects add-iam-policy-binding {self.project} --member={member} --role={role}"
             yield Finding(MISSING, "roles of nodes", text, command)
+
+    def _roles(self, member: str) -> set[str]:
+        """Returns the roles that a member has in the project."""
+        url = f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}:getIamPolicy"
+        bindings = (self.google(url, {}) or {}).get("bindings", [])
+        return {binding["role"] for binding in bindings if member in binding.get("members", [])}
 
     def _default_account(self) -> Iterator[Finding]:
         """Compute Engine's default account exists and is enabled. Nodes run as it by default.

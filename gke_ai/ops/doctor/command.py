@@ -63,6 +63,7 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
                 self.versions,
                 self.cluster_content,
                 self.cluster_features,
+                self.networks_of_nodes,
                 self.network,
                 self.proxy_subnetwork,
                 self.nat,

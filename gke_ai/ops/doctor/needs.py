@@ -157,6 +157,7 @@ def gke_features(stack: ResolvedStack) -> list[str]:
         features.TPU7X: "tpu7x" in _tpu_versions(stack) and not stack.cluster.is_autopilot,
         features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(stack) and stack.cluster.is_autopilot,
         **dict.fromkeys(features.of_machines(_machine_types(stack)), True),
+        features.NETWORK_PROFILE: any(pool.nics for pool in stack.pools),
         features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
         features.INFERENCE_POOL: stack.settings.gateway is not None,
         features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),
