@@ -16,6 +16,7 @@ from rich.text import Text
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.capacity import capacity_until, moment
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.rdma import DEVICE_API, PROFILE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.console import new_console, new_table
 from gke_ai.emulation import COMMAND, on_emulator
@@ -28,6 +29,7 @@ from gke_ai.kube.workloads import is_server
 from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.ops.blocks import block_rows
+from gke_ai.ops.claims import nics_of, pending_claims
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
@@ -71,6 +73,8 @@ class ClusterObjects:
     cold_starts: Mapping[str, str] = field(default_factory=dict)
     jobs: Sequence[Object] = field(default_factory=list)
     requests: Sequence[Object] = field(default_factory=list)
+    claims: Sequence[Object] = field(default_factory=list)
+    slices: Sequence[Object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -135,8 +139,11 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
     cluster_queues, workloads = queues_and_workloads(api)
     checked = any(items(workload, "status", "admissionChecks") for workload in workloads)
+    nodes = list_objects(api, "/api/v1/nodes")
+    claiming = any(pod["spec"].get("resourceClaims") for pod in pods)
+    with_nics = any(label(node, PROFILE_LABEL) for node in nodes)
     return ClusterObjects(
-        nodes=list_objects(api, "/api/v1/nodes"),
+        nodes=nodes,
         pods=pods,
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
         cluster_queues=cluster_queues,
@@ -149,6 +156,8 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
+        claims=list_objects(api, f"/apis/{DEVICE_API}/resourceclaims") if claiming else [],
+        slices=list_objects(api, f"/apis/{DEVICE_API}/resourceslices") if with_nics else [],
         requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
         runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}),
     )
@@ -212,7 +221,8 @@ def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per pool: its nodes, its maximum size, and the accelerators that pods use."""
+    """Yields a row per pool: its nodes, its maximum size, and the accelerators and NICs that pods use."""
+    nics = nics_of(snapshot.slices, snapshot.claims)
     own = {pool["name"]: pool for pool in snapshot.pools}
     pools: dict[str, list[Object]] = defaultdict(list)
     for node in snapshot.nodes:
@@ -237,7 +247,7 @@ def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
             label(first, labels.INSTANCE_TYPE),
             capacity_of(label(first, labels.GKE_PROVISIONING), first["metadata"]),
             f"{ready} of {len(members)}{at_most}",
-            f"{taken} of {total}" if total else "–",
+            ", ".join(filter(None, (f"{taken} of {total}", nics.on(members)))) if total else "–",
         )
 
 
@@ -302,12 +312,16 @@ def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
 
 
 def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per pending pod: gated by its queue, or without a node that fits."""
+    """Yields a row per pending pod: gated by its queue, or without a node or a device that fits."""
+    nics = nics_of(snapshot.slices, snapshot.claims)
+    claims = {(claim["metadata"]["namespace"], claim["metadata"]["name"]): claim for claim in snapshot.claims}
     for pod in filter(waiting, snapshot.pods):
         scheduled = condition(pod, "PodScheduled")
         why = scheduled.get("message", "")
         if scheduled["reason"] == "SchedulingGated":
             why = "its queue has not admitted it; the table Workloads says why"
+        elif pending := "; ".join(pending_claims(pod, claims, nics)):
+            why = f"{pending} ({why})"
         elif event := latest_event(pod, snapshot.events):
             why = f"{event['message']} ({why})"
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"

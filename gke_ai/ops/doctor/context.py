@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LISTED = (
     *(("", "pods"), ("", "nodes"), ("apps", "deployments"), ("batch", "jobs")),
     *(("kueue.x-k8s.io", "clusterqueues"), ("kueue.x-k8s.io", "workloads")),
+    *(("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceslices")),
 )
 
 
