@@ -55,11 +55,11 @@ def create_run(
         "kubeconfig": cluster.kubeconfig,
         "last_in_queue": last_in_queue,
     }
+    nics, technology = placed.claims_nics, placed.gpudirect.name if placed.gpudirect else None
     if isinstance(run, model.FineTune):
-        return FinetuneJob(name, run, opts, **placement)
+        return FinetuneJob(name, run, opts, **placement, claims_nics=nics, gpudirect=technology)
     if isinstance(run, model.TrainingRun):
-        technology = placed.gpudirect.name if placed.gpudirect else None
-        return TrainingJob(name, run, opts, **placement, claims_nics=placed.claims_nics, gpudirect=technology)
+        return TrainingJob(name, run, opts, **placement, claims_nics=nics, gpudirect=technology)
     hosts, chips, only_pools = placed.slice.hosts, placed.slice.chips_per_host, placed.only_pools
     if isinstance(run, model.TpuBatch):
         return TpuBatchJob(name, run, opts, hosts=hosts, chips_per_host=chips, only_pools=only_pools, **placement)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
+from gke_ai.catalog.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.manifests import finetune
 from gke_ai.manifests.job import Place
@@ -41,6 +42,8 @@ class FinetuneJob(RunComponent):
         *,
         node_selector: Mapping[str, str] | None = None,
         queued_seconds: int | None = None,
+        claims_nics: bool = False,
+        gpudirect: str | None = None,
         kubeconfig: pulumi.Input[str] | None = None,
         last_in_queue: bool = False,
     ) -> None:
@@ -50,10 +53,18 @@ class FinetuneJob(RunComponent):
             node_selector: Labels of the nodes to run on.
             queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
                 nodes.
+            claims_nics: Each pod claims the NICs of its node by the template `rdma` of the namespace.
+            gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue. Default: no wait, so Kueue may admit
                 runs that are created within a second in any order.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.
         """
         super().__init__(name, opts)
         created = options(args, name, self, [self.create_service(args)], kubeconfig, last_in_queue)
-        self.create_job(finetune.job(args, Place(node_selector or {}, queued_seconds)), created)
+        place = Place(
+            node_selector or {},
+            queued_seconds,
+            claims_nics=claims_nics,
+            gpudirect=NAMED[gpudirect] if gpudirect else None,
+        )
+        self.create_job(finetune.job(args, place), created)

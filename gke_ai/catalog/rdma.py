@@ -58,6 +58,8 @@ AGENT_ROLE = "roles/compute.networkAdmin"
 PLUGIN_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:v1.1.0"
 PLUGIN_IMAGE_ARM = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-arm64:v1.1.0"
 PLUGIN_PATH = "/usr/local/gib"
+# What suits the machine, as a script to source.
+SETTINGS = f"{PLUGIN_PATH}/scripts/set_nccl_env.sh"
 INSTALL = f"set -e; /scripts/container_entry.sh install --install-nccl; cp -R /var/lib/gib/. /target{PLUGIN_PATH}"
 # The device plug-in of GKE mounts the driver's libraries at /usr/local/nvidia.
 VARIABLES: Mapping[str, str] = MappingProxyType(

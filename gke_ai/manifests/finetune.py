@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from gke_ai.catalog.rdma import SETTINGS
 from gke_ai.manifests.job import (
     Object,
     Place,
-    fuse_annotations,
     fuse_mount,
     fuse_volume,
     job_of,
     pod_failure_policy,
     queued_annotations,
-    queued_tolerations,
     restart_policy,
     service_of,
-    topology_annotations,
 )
+from gke_ai.manifests.training_job import annotations_of, claims_of, connected, network_variables, nodes_of
 from gke_ai.manifests.workload import (
     SHARED_MEMORY_MOUNT,
-    arm_tolerations,
     environment,
     queue_label,
     resources,
@@ -49,7 +47,7 @@ def job(run: FineTune, place: Place) -> Object:
         "completionMode": "Indexed",
         "suspend": run.queue is not None,  # Kueue starts it
         "template": {
-            "metadata": {"labels": run.labels, "annotations": {**fuse_annotations(run), **topology_annotations(run)}},
+            "metadata": {"labels": run.labels, "annotations": annotations_of(run, place)},
             "spec": pod(run, place),
         },
     }
@@ -75,6 +73,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "EPOCHS": str(run.epochs),
         "GRADIENT_ACCUMULATION_STEPS": str(run.gradient_accumulation_steps),
         "CHECKPOINT_SAVE_STEPS": str(run.checkpoint_steps),
+        **network_variables(claims_of(place), place.gpudirect),
     }
     container = {
         "name": "gpu-job",
@@ -82,7 +81,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "imagePullPolicy": "Always",
         "ports": [{"containerPort": run.rendezvous_port}],
         "resources": resources(run, run.gpus_per_pod),
-        "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}")],
+        "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}", place.claims_nics)],
         "env": environment(run, variables, ["HF_TOKEN"]),
         "volumeMounts": [
             SHARED_MEMORY_MOUNT,
@@ -99,14 +98,11 @@ def pod(run: FineTune, place: Place) -> Object:
     }
     if run.priority_class:
         spec["priorityClassName"] = run.priority_class
-    if place.node_selector:
-        spec["nodeSelector"] = place.node_selector
-    if tolerations := [*queued_tolerations(place.queued_seconds), *arm_tolerations(place.node_selector)]:
-        spec["tolerations"] = tolerations
-    return spec
+    spec |= {key: value for key, value in nodes_of(place).items() if value}
+    return connected(spec, claims_of(place), place.gpudirect)
 
 
-def launch(run: FineTune, rendezvous: str) -> str:
+def launch(run: FineTune, rendezvous: str, with_plugin: bool = False) -> str:
     """The command of every pod: one process per GPU, with the pod's index as its rank.
 
     Processes look for checkpoints once all of them have connected. The first pod deletes incomplete ones before it
@@ -125,4 +121,6 @@ def launch(run: FineTune, rendezvous: str) -> str:
         "fine_tune.py",
     ]
     training = " \\\n".join(options) + "\n"
+    if with_plugin:
+        training = f"source {SETTINGS}\n{training}"
     return REMOVE_INCOMPLETE_CHECKPOINTS + training if removes_incomplete_checkpoints(run) else training

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gke_ai.catalog import checkpoints, fuse, nvlink, rdma
@@ -23,7 +23,7 @@ from gke_ai.manifests.job import (
 )
 from gke_ai.manifests.multislice import ignored_failures
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, arm_tolerations, environment, resources, shared_memory
-from gke_ai.settings.model import TrainingRun
+from gke_ai.settings.model import FineTune, TrainingRun
 from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host
 
 CONTAINER = "training"
@@ -60,7 +60,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
     return jobset_of(metadata(run, run.object_name, queued_annotations(place.queued_seconds)), spec)
 
 
-def annotations_of(run: TrainingRun, place: Place) -> dict[str, str]:
+def annotations_of(run: FineTune | TrainingRun, place: Place) -> dict[str, str]:
     """The annotations of the run's pods."""
     networks = gpudirect.pod_annotations(place.gpudirect) if place.gpudirect else {}
     return {**fuse_annotations(run), **topology_annotations(run), **networks}
@@ -92,23 +92,18 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
 
 def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | None = None) -> dict[str, Any]:
     """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
-    volumes = [*buckets(run), *([PLUGIN] if claims else [])]
-    requested = resources(run, run.gpus_per_pod)
-    network = rdma.VARIABLES if claims else technology.variables if technology else {}
+    volumes = buckets(run)
+    network = network_variables(claims, technology)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": run.image,
         "ports": [{"containerPort": run.rendezvous_port}],
-        "resources": {**requested, **({"claims": [{"name": name} for name in claims]} if claims else {})},
+        "resources": resources(run, run.gpus_per_pod),
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
             *environment(run, {**rendezvous(run), **checkpoint_variables(run), **network}, ["HF_TOKEN"]),
         ],
-        "volumeMounts": [
-            SHARED_MEMORY_MOUNT,
-            *(mount for _, mount in volumes),
-            *(gpudirect.mounts(technology) if technology else []),
-        ],
+        "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
     }
     container |= {key: value for key, value in {"command": run.command, "args": run.args}.items() if value}
     spec = {
@@ -117,12 +112,35 @@ def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | No
         "terminationGracePeriodSeconds": run.termination_grace_period_seconds,
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
         **priority_and_account(run),
-        **(rdma_network(claims) if claims else {}),
     }
+    return connected(spec, claims, technology)
+
+
+def network_variables(claims: Sequence[str], technology: GpuDirect | None) -> Mapping[str, str]:
+    """The variables by which NCCL finds the network between nodes."""
+    return rdma.VARIABLES if claims else technology.variables if technology else {}
+
+
+def connected(spec: Object, claims: Sequence[str], technology: GpuDirect | None) -> Object:
+    """A pod's spec, which has one container, with the network between nodes."""
+    (container,), volumes = spec["containers"], list(spec["volumes"])
+    resources, mounts, network = container["resources"], list(container["volumeMounts"]), {}
+    if claims:
+        volume, mount = PLUGIN
+        volumes.append(volume)
+        mounts.append(mount)
+        resources = {**resources, "claims": [{"name": name} for name in claims]}
+        network = rdma_network(claims)
     if technology:
-        spec["initContainers"] = [gpudirect.daemon(technology)]
-        spec["volumes"] += gpudirect.volumes(technology)
-    return spec
+        volumes += gpudirect.volumes(technology)
+        mounts += gpudirect.mounts(technology)
+        network = {"initContainers": [gpudirect.daemon(technology)]}
+    return {
+        **spec,
+        "containers": [{**container, "resources": resources, "volumeMounts": mounts}],
+        "volumes": volumes,
+        **network,
+    }
 
 
 # The plug-in of NCCL, which an init container installs, as a volume and its mount.

@@ -91,6 +91,29 @@ def test_pods_have_the_interfaces_the_daemon_and_the_variables(name: str, techno
     assert {mount["name"] for mount in (*daemon["volumeMounts"], *container["volumeMounts"])} == volumes
 
 
+def test_pods_of_a_fine_tuning_run_have_the_same() -> None:
+    values = stack_of()
+    pods = {"pool": "mega", "pods": 2, "gpusPerPod": 8, "volume": {"bucket": "checkpoints"}}
+    of_job = template_of(shared_record(values))
+    values[f"{PREFIX}training"] = [{"name": "tune", "queue": "lq", "namespace": "llm", **pods}]
+    template = shared_record(values).one("Job").inputs["spec"]["template"]
+    added = [
+        key for key in of_job["metadata"]["annotations"] if key.split("/")[0] in ("networking.gke.io", "devices.gke.io")
+    ]
+    assert len(added) == 3
+    assert {key: template["metadata"]["annotations"][key] for key in added} == {
+        key: of_job["metadata"]["annotations"][key] for key in added
+    }
+    pod = template["spec"]
+    assert pod["initContainers"] == of_job["spec"]["initContainers"]
+    assert pod["nodeSelector"][GPUDIRECT_LABEL] == "tcpxo"
+    assert {
+        mount["name"] for mount in (*pod["initContainers"][0]["volumeMounts"], *pod["containers"][0]["volumeMounts"])
+    } == {volume["name"] for volume in pod["volumes"]}
+    assert {"name": "NCCL_SOCKET_IFNAME", "value": "eth0"} in pod["containers"][0]["env"]
+    assert "set_nccl_env" not in pod["containers"][0]["command"][2]
+
+
 def test_the_daemon_counts_in_the_queue_and_the_agents_on_the_node() -> None:
     values = stack_of()
     with_networks = load_stack(values)

@@ -122,6 +122,27 @@ def test_pods_of_two_nodes_claim_their_nics_and_a_channel_and_install_the_plugin
     assert pool.inputs["placementPolicy"]["policyName"] == record.one("ResourcePolicy").inputs["name"]
 
 
+def test_pods_of_a_fine_tuning_run_claim_the_same() -> None:
+    values = stack_of("two_nodes")
+    of_job = pods_of(shared_record(values))
+    image = "us-docker.pkg.dev/my-project/training/tune-arm64:1.0.0"
+    run = {
+        "name": "tune",
+        "queue": "lq",
+        "namespace": "llm",
+        "pool": "gb200",
+        "pods": 2,
+        "gpusPerPod": 4,
+        "image": image,
+    }
+    values[f"{PREFIX}training"] = [{**run, "volume": {"bucket": "checkpoints"}}]
+    pod = shared_record(values).one("Job").inputs["spec"]["template"]["spec"]
+    same = ("resourceClaims", "initContainers", "tolerations")
+    assert {key: pod[key] for key in same} == {key: of_job[key] for key in same}
+    assert pod["nodeSelector"][PROFILE_LABEL] == "auto"
+    assert pod["containers"][0]["resources"]["claims"] == of_job["containers"][0]["resources"]["claims"]
+
+
 def test_the_namespace_has_a_compute_domain_after_the_driver() -> None:
     record = shared_record(stack_of("two_nodes"))
     domain, template = record.one("ComputeDomain"), record.one("ResourceClaimTemplate")

@@ -97,6 +97,32 @@ def test_pods_claim_the_nics_of_a_node_and_install_the_plugin() -> None:
     assert request["exactly"] == {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 8}
 
 
+def test_pods_of_a_fine_tuning_run_claim_them_too_and_load_the_settings_of_the_machine() -> None:
+    values = {f"{PREFIX}{key}": value for key, value in base("rdma", "tuned").items()}
+    record, of_job = shared_record(values), pod_of(shared_record(stack_of()))
+    assert record.one("NodePool", "b200").inputs["networkConfig"]["acceleratorNetworkProfile"] == "auto"
+    assert record.one("ResourceClaimTemplate").inputs["metadata"]["namespace"] == "llm"
+    template = record.one("Job").inputs["spec"]["template"]
+    assert "networking.gke.io/interfaces" not in template["metadata"]["annotations"]
+    pod = template["spec"]
+    assert {key: pod[key] for key in ("resourceClaims", "initContainers")} == {
+        key: of_job[key] for key in ("resourceClaims", "initContainers")
+    }
+    assert pod["nodeSelector"][PROFILE_LABEL] == "auto"
+    (container,) = pod["containers"]
+    assert container["resources"]["claims"] == [{"name": TEMPLATE}]
+    assert f"source {PLUGIN_PATH}/scripts/set_nccl_env.sh\naccelerate launch" in container["command"][2]
+    assert {"name": "NCCL_NET", "value": "gIB"} in container["env"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_a_fine_tuning_run_on_one_node_claims_no_nics() -> None:
+    values = copy.deepcopy(base("rdma", "tuned"))
+    values["training"][0] |= {"pods": 2, "gpusPerPod": 4}
+    stack = load_stack({f"{PREFIX}{key}": value for key, value in values.items()})
+    assert (stack.pools[0].nics, stack.placed[0].claims_nics) == (0, False)
+
+
 def test_without_the_network_nothing_of_it_is_registered() -> None:
     values = stack_of()
     values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True

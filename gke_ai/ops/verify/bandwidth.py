@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.bandwidth import FLOORS
 from gke_ai.catalog.operators import TORCH_IMAGE
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.rdma import PLUGIN_PATH
+from gke_ai.catalog.rdma import SETTINGS
 from gke_ai.console import new_console, new_table
 from gke_ai.emulation import on_emulator
 from gke_ai.kube.client import list_objects
@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 PROGRAM = Path(str(files("gke_ai"))) / "components" / "pods" / "bandwidth"
-# Settings that Google's plug-in of NCCL brings for the machine, where it is installed.
-_SETTINGS = f"{PLUGIN_PATH}/scripts/set_nccl_env.sh"
-COMMAND = ("bash", "-c", f"[ ! -f {_SETTINGS} ] || source {_SETTINGS}; exec torchrun all_reduce.py")
+# The plug-in of NCCL is not installed on every machine.
+COMMAND = ("bash", "-c", f"[ ! -f {SETTINGS} ] || source {SETTINGS}; exec torchrun all_reduce.py")
 # With them NCCL prints the network that it uses.
 VARIABLES = ("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
 _NETWORK = re.compile(r"NCCL INFO Using network (\S+)")

@@ -25,16 +25,16 @@ def network_needed(run: FineTune | TrainingRun, machine: Machine) -> str:
 
 def runs_over_several_nodes(
     stack: ResolvedStack, machines: Container[str]
-) -> Iterator[tuple[Placed[GpuServer | FineTune | TrainingRun], TrainingRun, str]]:
-    """Yields each run of `kind: job` over several nodes of these machines, with why it needs their network."""
+) -> Iterator[tuple[Placed[GpuServer | FineTune | TrainingRun], FineTune | TrainingRun, str]]:
+    """Yields each run over several nodes of these machines, with why it needs their network."""
     for placed in stack.gpu_workloads:
         run = placed.section
         machine = next((machine for machine in placed.machines if machine.name in machines), None)
-        if isinstance(run, TrainingRun) and machine and (why := network_needed(run, machine)):
+        if isinstance(run, FineTune | TrainingRun) and machine and (why := network_needed(run, machine)):
             yield placed, run, why
 
 
-def outside_pools(run: TrainingRun, why: str) -> Problem:
+def outside_pools(run: FineTune | TrainingRun, why: str) -> Problem:
     """A problem for a run on nodes that no pool of the stack creates."""
     return Problem(
         run.at("pods"),

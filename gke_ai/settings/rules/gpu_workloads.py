@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.gpudirect import GPUDIRECT
 from gke_ai.catalog.machines import GPUS, machine
-from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import GPU_POOLS, each, join_names, needs, of_another_engine, rule
-from gke_ai.settings.rules.fabric import SLOW, network_needed
 from gke_ai.settings.rules.pools import gpu_type_is_supported
 from gke_ai.settings.stack import Placed, ResolvedStack
 
@@ -52,28 +49,6 @@ def workloads_have_a_pool_or_an_accelerator(stack: ResolvedStack) -> Iterator[Pr
         elif workload.accelerator is not None:
             path, consequence = workload.at("accelerator"), "The pods would stay pending"
             yield from gpu_type_is_supported(path, workload.accelerator, consequence)
-
-
-@each(lambda stack: stack.gpu_workloads)
-def runs_over_several_nodes_have_a_network(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Iterator[Problem]:
-    """A run on several nodes uses no machine type whose GPUs need a separate network between nodes.
-
-    This program sets these networks up only for runs of kind job. Over the normal network the GPUs would mostly wait
-    for each other, unless the run accepts that.
-    """
-    run = placed.section
-    if isinstance(run, GpuServer):
-        return
-    for machine_type in placed.machines:
-        if isinstance(run, TrainingRun) and (machine_type.name in NICS or machine_type.name in GPUDIRECT):
-            continue  # `rdma` and `gpudirect` check them
-        if machine_type.fabric and (why := network_needed(run, machine_type)):
-            yield Problem(
-                run.at("pods"),
-                f"{why}. This program does not set it up for such runs yet, and the GPUs would wait for the network",
-                f"Use up to {machine_type.gpus} GPUs in all, on one node. Or set {SLOW}",
-            )
-            break
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.topology import SINCE, is_supported
-from gke_ai.settings.model import GpuPool, TrainingRun
+from gke_ai.settings.model import FineTune, GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
 from gke_ai.settings.rules.fabric import SLOW, in_several_zones, outside_pools, runs_over_several_nodes
@@ -62,7 +62,7 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
             yield from _counted(stack, run)
 
 
-def _counted(stack: ResolvedStack, run: TrainingRun) -> Iterator[Problem]:
+def _counted(stack: ResolvedStack, run: FineTune | TrainingRun) -> Iterator[Problem]:
     """The Kueue of a run counts claims."""
     queues = stack.queues
     if run.queue is None or (queues.installed_kueue and is_supported(queues.installed_kueue)):

@@ -85,7 +85,7 @@ class ResolvedStack:
     @cached_property
     def pools(self) -> list[Pool]:
         """Sections of all node pools: GPU pools, then TPU pools, with the RDMA network that runs need."""
-        return with_networks(self.settings.pools, self.training_jobs, self.settings.compute_classes)
+        return with_networks(self.settings.pools, self.settings.training, self.settings.compute_classes)
 
     @cached_property
     def node_pools(self) -> list[NodePool]:

@@ -14,7 +14,7 @@ from gke_ai.catalog.nodes import NodeShape
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.rdma import NICS
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import ComputeClass, GpuPool, Pool, TrainingRun
+from gke_ai.settings.model import ComputeClass, FineTune, GpuPool, Pool, Run, TrainingRun
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class NodePool:
         return {resource: parse_quantity(text) for resource, text in self.measured.room(self.shape).items()}
 
 
-def with_networks(pools: list[Pool], runs: Sequence[TrainingRun], classes: Sequence[ComputeClass]) -> list[Pool]:
+def with_networks(pools: list[Pool], runs: Sequence[Run], classes: Sequence[ComputeClass]) -> list[Pool]:
     """The pools, with the network between nodes where a run over several nodes uses them and no key decides it."""
     used = {
         pool.name
         for run in runs
-        if not run.accept_slow_network
+        if isinstance(run, FineTune | TrainingRun) and not run.accept_slow_network
         for pool in run.nodes_among(pools, classes).pools
         if (machine := MACHINES.get(pool.node_machine_type)) and run.pods * run.gpus_per_pod > machine.gpus
     }

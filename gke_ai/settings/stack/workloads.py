@@ -14,7 +14,7 @@ from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
 from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.tpus import Slice
-from gke_ai.settings.model import GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
+from gke_ai.settings.model import FineTune, GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
 from gke_ai.settings.stack.pools import NodePool
 from gke_ai.settings.stack.queues import Queue
 
@@ -151,7 +151,7 @@ class Placed(Generic[AnyWorkload]):
     def claims_nics(self) -> bool:
         """Whether each pod claims the NICs of its node: those of a run over several nodes with an RDMA network."""
         run, nics = self.section, [pool.section.nics for pool in self.pools]
-        if not isinstance(run, TrainingRun) or run.accept_slow_network or not nics:
+        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or not nics:
             return False
         return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
 
@@ -164,7 +164,7 @@ class Placed(Generic[AnyWorkload]):
     def gpudirect(self) -> GpuDirect | None:
         """The technology by which the pods of a run over several nodes communicate over further VPC networks."""
         run, technologies = self.section, {pool.section.gpudirect_networks for pool in self.pools}
-        if not isinstance(run, TrainingRun) or run.accept_slow_network or len(technologies) != 1:
+        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or len(technologies) != 1:
             return None
         (technology,) = technologies
         return technology if run.pods * run.gpus_per_pod > GPUS_PER_POD else None
