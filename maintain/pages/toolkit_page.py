@@ -23,6 +23,7 @@ COMMON = """
 ## In every blueprint
 
 These rows are the same for every blueprint with an example. An empty last column means that both sides have the same.
+The rows of queues and of a run's identity are not in a blueprint for servers, which has neither.
 """
 TAIL = """
 ## How it is made
@@ -42,10 +43,10 @@ def page() -> str:
     """The page."""
     read = facts()
     tables = {name: lines(rows(name)) for name in differences()["examples"]}
-    first, *others = tables.values()
+    first, *others = (found for found in tables.values() if any(kind == "ClusterQueue" for kind, _, _ in found))
     common = {key: cells for key, cells in first.items() if all(other.get(key) == cells for other in others)}
     own = [
-        f"\n## {name}\n{TABLE}{table({key: cells for key, cells in found.items() if key not in common})}"
+        f"\n## {name}\n{TABLE}{table({key: cells for key, cells in found.items() if common.get(key) != cells})}"
         for name, found in tables.items()
     ]
     head = HEAD.format(repository=read["repository"], commit=read["commit"], short=read["commit"][:8])
