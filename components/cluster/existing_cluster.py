@@ -14,7 +14,7 @@ from gke_ai.catalog.cluster_updates import (
     update,
 )
 from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
-from gke_ai.catalog.rdma import DATAPATH, SINCE, suffices
+from gke_ai.catalog.rdma import DATAPATH, since, suffices
 from gke_ai.components.base import look_up
 from gke_ai.settings.model import Cluster
 
@@ -74,8 +74,8 @@ def look_up_cluster(
         )
     if features.rdma and existing.datapath_provider != DATAPATH:
         raise pulumi.RunError(
-            f"Cluster {cluster.name} does not have Dataplane V2, which the RDMA network of gke-ai:gpuPools needs, and "
-            "only a new cluster can get it. Nodes of the pool would have no NICs for it. Use another cluster, or set "
+            f"Cluster {cluster.name} does not have Dataplane V2, which RDMA networks between nodes need, and only a "
+            "new cluster can get it. Nodes would have no NICs for it. Use another cluster, or set "
             "acceptSlowNetwork: true for the runs over several nodes"
         )
     if features.gpudirect and not (existing.enable_multi_networking and existing.datapath_provider == DATAPATH):
@@ -84,11 +84,11 @@ def look_up_cluster(
             "of gke-ai:gpuPools need, and only a new cluster can get it. GKE would refuse the pool. Use another "
             "cluster, or set acceptSlowNetwork: true for the runs over several nodes"
         )
-    if features.rdma and not suffices(existing.master_version):
+    if features.rdma and not suffices(existing.master_version, existing.enable_autopilot):
         raise pulumi.RunError(
-            f"Cluster {cluster.name} has GKE {existing.master_version}, and the RDMA network of gke-ai:gpuPools needs "
-            f"{SINCE}. GKE would refuse the pool. Run: gcloud container clusters upgrade {cluster.name} --master "
-            f"--location {cluster.location} --project {project}"
+            f"Cluster {cluster.name} has GKE {existing.master_version}, and RDMA networks between nodes need "
+            f"{since(existing.enable_autopilot)}. GKE would create no such nodes. Run: gcloud container clusters "
+            f"upgrade {cluster.name} --master --location {cluster.location} --project {project}"
         )
     if features.managed_prometheus and not collects(existing):
         raise pulumi.RunError(

@@ -6,6 +6,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.machines import machine
+from gke_ai.catalog.rdma import PROFILE
 from gke_ai.catalog.versions import COMPUTE_CLASS_API
 from gke_ai.components.base import Component
 from gke_ai.components.retry import kueue_hook
@@ -22,8 +23,12 @@ class ComputeClass(Component):
     Needs GKE 1.30.3-gke.1451000, or 1.32.2-gke.1652000 for flex-start. Below 1.33.3-gke.1136000 GKE creates pools only
     if the cluster's auto-provisioning is on.
 
+    With `rdma_zone`, GKE's managed DRANET gives the nodes NICs that pods claim. It needs Dataplane V2, and GKE
+    1.34.1-gke.1829001, or 1.35.2-gke.1842000 on Autopilot.
+
     Sources: https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass,
-    https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
+    https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra#enable-dranet-cc
     """
 
     class_name: pulumi.Output[str]
@@ -45,16 +50,18 @@ class ComputeClass(Component):
         """
         super().__init__(name, opts)
         account = node_service_account if args.auto_create_pools else None
+        nodes: dict[str, Any] = {"serviceAccount": account} if account else {}
+        nodes |= {"dra": {"networking": {"enabled": True}}} if args.rdma_zone else {}
         resource = k8s.apiextensions.CustomResource(
             args.name,
             api_version=COMPUTE_CLASS_API,
             kind="ComputeClass",
             metadata={"name": args.name},
             spec={
-                "priorities": [choice(priority) for priority in args.priorities],
+                "priorities": [{**choice(priority), **network(args.rdma_zone)} for priority in args.priorities],
                 "nodePoolAutoCreation": {"enabled": args.auto_create_pools},
                 "whenUnsatisfiable": args.when_unsatisfiable,
-                **({"nodePoolConfig": {"serviceAccount": account}} if account else {}),
+                **({"nodePoolConfig": nodes} if nodes else {}),
             },
             # A new cluster may not serve the kind yet.
             opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}")),
@@ -85,6 +92,11 @@ def choice(priority: Priority) -> dict[str, Any]:
         if priority.driver is not None:
             entry["gpu"]["driverVersion"] = priority.driver
     return entry
+
+
+def network(zone: str | None) -> dict[str, Any]:
+    """The RDMA network of the nodes of a priority. It is in one zone."""
+    return {"acceleratorNetworkProfile": PROFILE, "location": {"zones": [zone]}} if zone else {}
 
 
 def reservation(reference: str) -> dict[str, Any]:

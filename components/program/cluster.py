@@ -41,7 +41,7 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         bucket_volumes=bool(stack.bucket_mounts or stack.downloads),
         gateway_api=stack.settings.gateway is not None,
         ray_operator=stack.queues.ray == "addon",
-        rdma=any(pool.nics for pool in stack.pools),
+        rdma=needs.has_rdma(stack),
         gpudirect=any(pool.gpudirect_networks for pool in stack.pools),
         registry_reader=needs.reads_registry(stack, project),
     )

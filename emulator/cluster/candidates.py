@@ -22,6 +22,7 @@ from gke_ai.catalog.nodes import (
     NVIDIA_GPU,
     autopilot_machine,
 )
+from gke_ai.catalog.rdma import DRIVER_LABEL
 from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 
 Object = dict[str, Any]
@@ -83,6 +84,8 @@ def _class_candidates(
             continue  # it creates no pool
         try:
             pool = _class_pool(cluster, name, number, priority)
+            if spec.get("nodePoolConfig", {}).get("dra", {}).get("networking", {}).get("enabled"):
+                pool = replace(pool, labels={DRIVER_LABEL: "true"})
             if cluster.mode == "autopilot" or spec.get("autopilot", {}).get("enabled"):
                 pool = _with_disk_for(pod, pool)
         except LookupError as reason:
@@ -115,6 +118,7 @@ def _has_priority(pool: PoolRecord, priority: Object) -> bool:
         and (pool.capacity == mode or (mode == "onDemand" and pool.capacity == "flexStart"))
         and (gpu.get("type", pool.gpu), gpu.get("count", pool.gpus)) == (pool.gpu, pool.gpus)
         and (zones is None or set(zones) == set(pool.zones))
+        and priority.get("acceleratorNetworkProfile", pool.network_profile) == pool.network_profile
     )
 
 
@@ -140,6 +144,7 @@ def _class_pool(cluster: ClusterRecord, name: str, number: int, priority: Object
         max_nodes=MAX_CREATED_NODES * len(zones),
         topology=priority.get("tpu", {}).get("topology"),
         compute_class=name,
+        network_profile=priority.get("acceleratorNetworkProfile", ""),
     )
 
 

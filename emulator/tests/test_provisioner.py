@@ -356,6 +356,18 @@ def test_a_node_of_a_class_has_its_first_priority_and_its_label(cluster: Cluster
     assert {"key": COMPUTE_CLASS, "value": "cheap", "effect": "NoSchedule"} in new_node.node["spec"]["taints"]
 
 
+def test_a_node_of_a_class_with_a_network_profile_publishes_nics_in_its_zone() -> None:
+    priority = {"machineType": "a4-highgpu-8g", "acceleratorNetworkProfile": "auto", "spot": True}
+    priority["location"] = {"zones": ["us-central1-b"]}
+    changes = {"priorities": [priority], "nodePoolConfig": {"dra": {"networking": {"enabled": True}}}}
+    (new_node,) = of_class([class_pod("p")], changes=changes).new_nodes
+    new_node.node["metadata"]["uid"] = "u"
+    assert nodes.label(new_node.node, ZONE) == "us-central1-b"
+    assert devices.has_driver(new_node.node)
+    (without,) = of_class([class_pod("p")], changes={"priorities": [priority]}).new_nodes
+    assert not devices.has_driver(without.node), "the class does not enable the driver"
+
+
 def test_each_replica_gets_its_own_node() -> None:
     plan = of_class([class_pod("p0"), class_pod("p1")])
     assert len({new_node.node["metadata"]["name"] for new_node in plan.new_nodes}) == 2

@@ -14,7 +14,7 @@ COMPUTE_CLASS_POOLS = "node pools that a ComputeClass creates"
 TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
 INFERENCE_POOL = "InferencePool"
 A3_ULTRA, A4, G4, G4_PARTS, V6E = "A3 Ultra", "A4", "G4", "a part of a G4 GPU", "TPU v6e"
-NETWORK_PROFILE = "GKE's accelerator network profile"
+NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT = "GKE's accelerator network profile", "GKE's profile on Autopilot"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
 MINIMUM: Mapping[str, str] = MappingProxyType(
@@ -40,8 +40,9 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
         # https://cloud.google.com/tpu/docs/tpus-in-gke#tpu-machine-types
         V6E: "1.31.2-gke.1115000",
-        # In Standard clusters: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra#requirements
         NETWORK_PROFILE: "1.34.1-gke.1829001",
+        NETWORK_PROFILE_AUTOPILOT: "1.35.2-gke.1842000",
         # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke
         INFERENCE_POOL: "1.34.0-gke.1626000",
         # https://cloud.google.com/secret-manager/docs/sync-k8-secrets

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog.features import MINIMUM, NETWORK_PROFILE, ordered
+from gke_ai.catalog.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT, ordered
 from gke_ai.catalog.machines import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
@@ -35,7 +35,7 @@ PROFILE_FAMILIES = ("a3", "a4", "a4x", "ct6e", "tpu7x")
 DRIVER_LABEL = "cloud.google.com/gke-networking-dra-driver"
 PROFILE_LABEL = "gke.networks.io/accelerator-network-profile"
 DRIVER = "dra.net"
-SINCE = MINIMUM[NETWORK_PROFILE]
+SINCE, SINCE_AUTOPILOT = MINIMUM[NETWORK_PROFILE], MINIMUM[NETWORK_PROFILE_AUTOPILOT]
 DATAPATH = "ADVANCED_DATAPATH"
 
 # GKE brings these classes.
@@ -79,9 +79,14 @@ def agent(project_number: str) -> str:
     return f"serviceAccount:service-{project_number}@container-engine-robot.iam.gserviceaccount.com"
 
 
-def suffices(version: str) -> bool:
-    """Whether a version of GKE has the driver in Standard clusters."""
-    return ordered(version) >= ordered(SINCE)
+def since(autopilot: bool) -> str:
+    """Returns the first version of GKE that has the driver in clusters of a mode."""
+    return SINCE_AUTOPILOT if autopilot else SINCE
+
+
+def suffices(version: str, autopilot: bool = False) -> bool:
+    """Whether a version of GKE has the driver in clusters of a mode."""
+    return ordered(version) >= ordered(since(autopilot))
 
 
 def template_name(nics: int) -> str:

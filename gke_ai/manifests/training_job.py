@@ -7,7 +7,7 @@ from typing import Any
 
 from gke_ai.catalog import checkpoints, fuse, nvlink, rdma
 from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL, GpuDirect
-from gke_ai.catalog.nodes import GKE_ACCELERATOR
+from gke_ai.catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR
 from gke_ai.manifests import gpudirect
 from gke_ai.manifests.job import (
     Object,
@@ -74,7 +74,9 @@ def claims_of(place: Place) -> tuple[str, ...]:
 
 def nodes_of(place: Place) -> Object:
     """The fields of a pod's spec that say where it runs."""
-    network = {rdma.PROFILE_LABEL: rdma.PROFILE} if place.claims_nics else {}
+    # The autoscaler creates nodes of a class by the label of the class.
+    of_class = COMPUTE_CLASS in place.node_selector
+    network = {rdma.PROFILE_LABEL: rdma.PROFILE} if place.claims_nics and not of_class else {}
     network |= {GPUDIRECT_LABEL: place.gpudirect.name} if place.gpudirect else {}
     selector = {**place.node_selector, **network}
     tolerations = [*queued_tolerations(place.queued_seconds), *arm_tolerations(place.node_selector)]

@@ -33,7 +33,7 @@ KEYS: Mapping[type[Section], frozenset[str]] = {
             *("gpus_per_node", "compact_placement", "create_before_delete", "version", "topology"),
         }
     ),
-    ComputeClass: frozenset({"name", "priorities", "when_unsatisfiable"}),
+    ComputeClass: frozenset({"name", "priorities", "when_unsatisfiable", "rdma_zone"}),
     Flavor: frozenset({"name", "pools", "tpu", "accelerator"}),
     PriorityClass: frozenset({"name", "value", "global_default"}),
     Tenant: frozenset({"name", "service_account", "deployer", "priority_classes", "quota", "pod_security"}),

@@ -9,6 +9,7 @@ import pulumi
 import pytest
 import yaml
 
+from gke_ai.catalog.nodes import COMPUTE_CLASS
 from gke_ai.catalog.rdma import (
     AGENT_ROLE,
     CLAIMS,
@@ -123,6 +124,56 @@ def test_a_fine_tuning_run_on_one_node_claims_no_nics() -> None:
     assert (stack.pools[0].nics, stack.placed[0].claims_nics) == (0, False)
 
 
+def on_a_class(**cluster: Any) -> Object:
+    """A stack with a run over two nodes of a compute class."""
+    values = copy.deepcopy(base("rdma", "on_a_class"))
+    values["cluster"] |= cluster
+    return {f"{PREFIX}{key}": value for key, value in values.items()}
+
+
+def class_of(record: Record) -> Object:
+    """The spec of the ComputeClass, whose component has the same type."""
+    (spec,) = (item.inputs["spec"] for item in record.all("ComputeClass") if "spec" in item.inputs)
+    return spec
+
+
+@pytest.mark.parametrize("cluster", [{}, {"mode": "autopilot", "vpc": None}], ids=["standard", "autopilot"])
+def test_a_class_has_the_network_in_one_zone_and_pods_on_it_claim_nics(cluster: Object) -> None:
+    record = shared_record(on_a_class(**cluster))
+    spec = class_of(record)
+    assert spec["nodePoolConfig"]["dra"] == {"networking": {"enabled": True}}
+    (priority,) = spec["priorities"]
+    assert (priority["acceleratorNetworkProfile"], priority["location"]) == ("auto", {"zones": ["us-central1-b"]})
+    assert record.one("IAMMember", "gke-networks").inputs["role"] == AGENT_ROLE
+    pod = pod_of(record)
+    assert pod["nodeSelector"] == {COMPUTE_CLASS: "b200"}, "the autoscaler knows no other label of a new node"
+    assert pod["resourceClaims"] == [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}]
+    assert record.one("ResourceClaimTemplate").inputs["metadata"]["namespace"] == "llm"
+    values = record.one("Release", "kueue").inputs["values"]
+    manager = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    assert manager["resources"]["deviceClassMappings"][0]["name"] == RESOURCE
+
+
+def test_a_class_without_the_key_has_no_network() -> None:
+    values = on_a_class()
+    del values[f"{PREFIX}computeClasses"][0]["rdmaZone"]
+    values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
+    record = shared_record(values)
+    spec = class_of(record)
+    assert "dra" not in spec.get("nodePoolConfig", {})
+    assert "acceleratorNetworkProfile" not in str(spec["priorities"])
+    assert record.all("IAMMember") == []
+    assert "resourceClaims" not in pod_of(record)
+
+
+def test_a_member_places_a_run_on_the_network_of_a_class() -> None:
+    values = on_a_class()
+    values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
+    run = values[f"{PREFIX}training"][0]
+    placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
+    assert (placed and placed.claims_nics, problems) == (True, [])
+
+
 def test_without_the_network_nothing_of_it_is_registered() -> None:
     values = stack_of()
     values[f"{PREFIX}training"][0]["acceptSlowNetwork"] = True
@@ -163,6 +214,7 @@ def test_a_member_places_a_run_on_the_published_network() -> None:
 )
 def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
     assert suffices(version) is expected
+    assert suffices(version, autopilot=True) is version.startswith("1.36")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +224,7 @@ def test_versions_of_gke_with_the_driver(version: str, expected: bool) -> None:
         ({"datapathProvider": "LEGACY_DATAPATH"}, "does not have Dataplane V2"),
         (
             {"datapathProvider": "ADVANCED_DATAPATH", "masterVersion": "1.33.4-gke.1000000"},
-            f"has GKE 1.33.4-gke.1000000.*needs {SINCE}.*clusters upgrade",
+            f"has GKE 1.33.4-gke.1000000.*need {SINCE}.*clusters upgrade",
         ),
     ],
 )

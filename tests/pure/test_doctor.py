@@ -844,7 +844,7 @@ CALICO = {"networkConfig": {"datapathProvider": "LEGACY_DATAPATH"}}
     [
         (OLD, B, False, "GKE version", "runs 1.34.1-gke.1829000, and GKE's accelerator network", "1.34.1-gke.1829001"),
         (CALICO, B, False, "Dataplane V2", "only a new cluster can get", "--path gke-ai:cluster.name NAME"),
-        ({"networkConfig": {}}, B, True, "Dataplane V2", "pool b200 needs it: up would recreate", "[0].rdma' false"),
+        ({"networkConfig": {}}, B, True, "Dataplane V2", "pool b200 needs it: up would recreate", "preview --stack"),
         (
             {"locations": ["us-central1-b", "us-central1-c"]},
             [],
@@ -869,6 +869,34 @@ def test_a_cluster_that_exists_needs_what_rdma_networks_need(
 def test_a_cluster_that_has_what_rdma_networks_need_lacks_nothing(own: bool) -> None:
     assert of_rdma({}, B, own) == []
     assert of_rdma({}, B, own, roles_of_nodes("roles/editor", member=AGENT)) == []
+
+
+def test_a_compute_class_with_an_rdma_network_needs_the_same() -> None:
+    own = {"name": "b200", "rdmaZone": "us-central1-b", "priorities": [{"machineType": "a4-highgpu-8g"}]}
+    own["priorities"][0] |= {"capacity": {"mode": "spot"}}
+    every = with_cluster({"code": 200, "body": {**RDMA_CLUSTER, **CALICO}}, apis.IAM)
+    every[f"{MACHINES}a4-highgpu-8g"] = {
+        "code": 200,
+        "body": {"items": {"zones/us-central1-b": {"machineTypes": [{"name": "a4-highgpu-8g"}]}}},
+    }
+    every[POLICY] = roles_of_nodes("roles/owner", member=AGENT)
+    (missing,) = (item for item in visit(every, {**existing(), "computeClasses": [own]}) if item.state == MISSING)
+    assert "the RDMA network of compute class b200 needs it: GKE would create no such nodes" in missing.text
+
+
+@pytest.mark.parametrize(("mode", "feature"), [("autopilot", "on Autopilot"), ("standard", "network profile")])
+def test_the_version_that_rdma_networks_need_depends_on_the_mode(mode: str, feature: str) -> None:
+    own = {"name": "b200", "rdmaZone": "us-central1-b", "priorities": [{"machineType": "a4-highgpu-8g"}]}
+    own["priorities"][0] |= {"capacity": {"mode": "spot"}}
+    stack = settings.load(
+        {
+            "cluster": {"mode": mode, "location": "us-central1", **({"vpc": {}} if mode == "standard" else {})},
+            "computeClasses": [own],
+        },
+        PROJECT,
+    )
+    (wanted,) = (name for name in needs.gke_features(stack) if "profile" in name)
+    assert wanted.endswith(feature)
 
 
 def test_gke_s_service_agent_needs_its_role_while_pools_have_a_network_profile() -> None:

@@ -111,8 +111,7 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
     # Kueue counts devices by the claims of a pod.
-    devices = placed.pools[0].devices if placed.claims_nics else {}
-    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in devices}
+    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in placed.devices}
     requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}

@@ -130,28 +130,30 @@ class ClusterChecks(Visit):
                 yield Finding(ADVICE, "Cloud Storage FUSE", text, command)
 
     def networks_of_nodes(self) -> Iterator[Finding]:
-        """A cluster that exists has what GKE needs to create the RDMA networks of pools.
+        """A cluster that exists has what GKE needs to create the RDMA networks of pools and compute classes.
 
         `up` grants the role of GKE's service agent once, and does not notice if somebody removes it.
         """
-        pools = [pool for pool in self.resolved.node_pools if pool.section.nics]
-        existing = self._existing_cluster() if pools else None
+        pools = [pool.section for pool in self.resolved.node_pools if pool.section.nics]
+        users = [f"pool {pool.name}" for pool in pools]
+        users += [f"compute class {own.name}" for own in self.settings.compute_classes if own.nics]
+        existing = self._existing_cluster() if users else None
         if existing is None:
             return
         cluster, foreign = self.settings.cluster, self.settings.cluster.mode == "existing"
         if existing.get("networkConfig", {}).get("datapathProvider") != DATAPATH:
             text = (
                 f"cluster {cluster.name} has no Dataplane V2, which only a new cluster can get, and the RDMA network "
-                f"of pool {pools[0].section.name} needs it: "
+                f"of {users[0]} needs it: "
             )
-            without = f"--path '{pools[0].section.at('rdma')}' false  # and acceptSlowNetwork: true in its runs"
-            other = "--path gke-ai:cluster.name NAME  # of a cluster with Dataplane V2"
+            other = self._config("--path gke-ai:cluster.name NAME  # of a cluster with Dataplane V2")
+            shown = f"gke-ai preview --stack {self.stack}  # lists what would be recreated"
             if foreign:
-                yield Finding(MISSING, "Dataplane V2", f"{text}GKE would refuse the pool", self._config(other))
+                yield Finding(MISSING, "Dataplane V2", f"{text}GKE would create no such nodes", other)
             else:
-                yield Finding(ADVICE, "Dataplane V2", f"{text}up would recreate the cluster", self._config(without))
+                yield Finding(ADVICE, "Dataplane V2", f"{text}up would recreate the cluster", shown)
         zones = existing.get("locations", [])
-        for pool in (pool.section for pool in pools if foreign and not pool.section.zones and len(zones) > 1):
+        for pool in (pool for pool in pools if foreign and not pool.zones and len(zones) > 1):
             text = (
                 f"the RDMA network of pool {pool.name} is in one zone, and nodes of cluster {cluster.name} are in "
                 f"{', '.join(zones)}: GKE would refuse the pool"

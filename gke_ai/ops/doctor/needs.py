@@ -11,7 +11,7 @@ from gke_ai.catalog.machines import machine
 from gke_ai.catalog.zones import node_zones
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.model import TpuSlice
-from gke_ai.settings.stack.needs import makes_accounts
+from gke_ai.settings.stack.needs import has_rdma, makes_accounts
 
 # A few permissions of each role, enough to tell whether the role is granted.
 # https://cloud.google.com/iam/docs/roles-permissions
@@ -157,7 +157,8 @@ def gke_features(stack: ResolvedStack) -> list[str]:
         features.TPU7X: "tpu7x" in _tpu_versions(stack) and not stack.cluster.is_autopilot,
         features.TPU7X_AUTOPILOT: "tpu7x" in _tpu_versions(stack) and stack.cluster.is_autopilot,
         **dict.fromkeys(features.of_machines(_machine_types(stack)), True),
-        features.NETWORK_PROFILE: any(pool.nics for pool in stack.pools),
+        features.NETWORK_PROFILE: has_rdma(stack) and not stack.cluster.is_autopilot,
+        features.NETWORK_PROFILE_AUTOPILOT: has_rdma(stack) and stack.cluster.is_autopilot,
         features.SECRET_SYNC: stack.settings.hf_token_secret is not None,
         features.INFERENCE_POOL: stack.settings.gateway is not None,
         features.JOBSET_METRICS: stack.settings.monitoring is not None and bool(stack.jobsets),

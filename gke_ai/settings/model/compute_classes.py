@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from gke_ai.catalog.rdma import NICS
 from gke_ai.settings.model.base import DnsLabel, Section
 from gke_ai.settings.model.capacity import CapacityMode, OnDemand, Reservation, Spot
 
@@ -53,3 +54,11 @@ class ComputeClass(Section):
     """Behavior of GKE if no choice is available. DoNotScaleUp: pods wait; ScaleUpAnyway: GKE takes any machine type."""
     auto_create_pools: bool = True
     """Let GKE create the node pools. If false, they must exist."""
+    rdma_zone: str | None = Field(default=None, examples=["us-central1-b"])
+    """Zone in which GKE creates nodes of A3 Ultra or A4 with an RDMA network between them. Default: the zones of the
+    cluster, without such a network."""
+
+    @property
+    def nics(self) -> int:
+        """NICs of each node with RDMA that a pod can claim."""
+        return NICS.get(self.priorities[0].machine_type, 0) if self.rdma_zone else 0

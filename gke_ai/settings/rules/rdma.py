@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.rdma import NICS
+from gke_ai.catalog.rdma import NICS, RESOURCE
 from gke_ai.catalog.topology import SINCE, is_supported
+from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
 from gke_ai.settings.model import FineTune, GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
@@ -30,13 +31,28 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
         if len(node_pool.zones) > 1:
             yield in_several_zones(node_pool, f"the RDMA network of pool {pool.name}")
         if stack.cluster.mode == "standard" and stack.cluster.vpc is None:
-            yield Problem(
-                stack.cluster.at("vpc"),
-                f"the RDMA network of pool {pool.name} needs Dataplane V2, which a cluster gets only at its creation, "
-                "and here with its own vpc. GKE would refuse the pool",
-                "Set vpc, which recreates a cluster that exists without it, or set rdma: false in the pool and "
-                f"{SLOW} in its runs",
-            )
+            yield _no_dataplane(stack, f"pool {pool.name}", f"set rdma: false in the pool and {SLOW} in its runs")
+
+
+@needs("gke-ai:cluster")
+@rule
+def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
+    """A compute class with an RDMA network has machines with NICs, in a zone of a cluster with Dataplane V2."""
+    region = region_of(stack.cluster.location)
+    for own in (own for own in stack.settings.compute_classes if own.rdma_zone):
+        path = own.at("rdmaZone")
+        for priority in (priority for priority in own.priorities if priority.machine_type not in NICS):
+            cause = f"{priority.machine_type} has no RDMA network that this program sets up. GKE would create no node"
+            yield Problem(path, cause, f"Remove it, or choose machines of {join_names(NICS)}")
+            break
+        if own.rdma_zone not in ZONES[region] and not is_ai_zone(str(own.rdma_zone)):
+            cause = f"{own.rdma_zone} is no zone of {region}, the cluster's region. GKE would create no node"
+            yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
+        if not own.auto_create_pools:
+            cause = "GKE gives the network only to pools that it creates, and autoCreatePools is false. Nodes would "
+            yield Problem(path, f"{cause}have none", "Remove rdmaZone or autoCreatePools")
+        if stack.cluster.mode == "standard" and stack.cluster.vpc is None:
+            yield _no_dataplane(stack, f"compute class {own.name}", f"remove {path}, and set {SLOW} in its runs")
 
 
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues", "gke-ai:computeClasses")
@@ -46,7 +62,14 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
     for placed, run, why in runs_over_several_nodes(stack, NICS):
         without = [pool.section for pool in placed.pools if not pool.section.nics]
         nics = max((NICS.get(machine.name, 0) for machine in placed.machines), default=0)
-        if not placed.pools:
+        own_class = placed.nodes.compute_class
+        if own_class and not own_class.rdma_zone:
+            yield Problem(
+                run.at("pods"),
+                f"{why}. Compute class {own_class.name} has no such network, and the GPUs would wait",
+                f"Set {own_class.at('rdmaZone')} to a zone, or set {SLOW}",
+            )
+        elif not placed.pools and not own_class:
             yield outside_pools(run, why)
         elif without:
             yield Problem(
@@ -60,6 +83,21 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
             yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {nics}, or set {SLOW}")
         else:
             yield from _counted(stack, run)
+            queue = placed.queue if own_class else None  # for pools, `fit` compares every resource
+            if queue and not any(quota.amounts.get(RESOURCE) for quota in queue.quotas):
+                cause = f"cluster queue {queue.section.name} has no quota for {RESOURCE}, which the pods of {run.name} "
+                cause += "claim. Kueue would never admit the run"
+                yield Problem(queue.section.at("flavors[0].quota"), cause, f"Add {RESOURCE} to the quota")
+
+
+def _no_dataplane(stack: ResolvedStack, nodes: str, otherwise: str) -> Problem:
+    """A problem for nodes with an RDMA network in a new cluster without a VPC of its own."""
+    return Problem(
+        stack.cluster.at("vpc"),
+        f"the RDMA network of {nodes} needs Dataplane V2, which a cluster gets only at its creation, and here with its "
+        "own vpc. GKE would refuse the nodes",
+        f"Set vpc, which recreates a cluster that exists without it, or {otherwise}",
+    )
 
 
 def _counted(stack: ResolvedStack, run: FineTune | TrainingRun) -> Iterator[Problem]:

@@ -48,8 +48,13 @@ def apis(stack: ResolvedStack) -> list[str]:
 def makes_accounts(stack: ResolvedStack) -> bool:
     """Whether the stack creates Google service accounts, or grants them roles on the project."""
     account = stack.cluster.node_service_account
-    granted = bool(stack.settings.autoscaling) or any(pool.nics for pool in stack.pools)
+    granted = bool(stack.settings.autoscaling) or has_rdma(stack)
     return granted or (account is not None and "@" not in account)
+
+
+def has_rdma(stack: ResolvedStack) -> bool:
+    """Whether nodes of the stack have an RDMA network, which GKE's service agent creates."""
+    return any(nodes.nics for nodes in (*stack.pools, *stack.settings.compute_classes))
 
 
 def uses_workload_identity(stack: ResolvedStack) -> bool:

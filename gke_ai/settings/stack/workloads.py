@@ -150,7 +150,8 @@ class Placed(Generic[AnyWorkload]):
     @property
     def claims_nics(self) -> bool:
         """Whether each pod claims the NICs of its node: those of a run over several nodes with an RDMA network."""
-        run, nics = self.section, [pool.section.nics for pool in self.pools]
+        run, of_class = self.section, self.nodes.compute_class
+        nics = [of_class.nics] if of_class else [pool.section.nics for pool in self.pools]
         if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or not nics:
             return False
         return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
@@ -158,7 +159,12 @@ class Placed(Generic[AnyWorkload]):
     @property
     def claims(self) -> tuple[str, ...]:
         """The templates by which each pod claims the devices of its node."""
-        return nvlink.claims(self.pools[0].section.accelerator_type) if self.claims_nics else ()
+        return nvlink.claims(str(self.machines[0].gpu)) if self.claims_nics else ()
+
+    @property
+    def devices(self) -> Mapping[str, int]:
+        """The devices that each pod claims, by the resource by which Kueue counts them."""
+        return nvlink.devices(str(self.machines[0].gpu)) if self.claims_nics else {}
 
     @property
     def gpudirect(self) -> GpuDirect | None:
@@ -177,5 +183,4 @@ class Placed(Generic[AnyWorkload]):
         template: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
         """
         request = self.node_request if self.section.queue_counts_sidecar else self.pod_request
-        devices = self.pools[0].devices if self.claims_nics else {}
-        return {**request, **{name: Fraction(count) for name, count in devices.items()}}
+        return {**request, **{name: Fraction(count) for name, count in self.devices.items()}}
