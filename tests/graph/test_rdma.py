@@ -133,7 +133,8 @@ def on_a_class(**cluster: Any) -> Object:
 
 def class_of(record: Record) -> Object:
     """The spec of the ComputeClass, whose component has the same type."""
-    (spec,) = (item.inputs["spec"] for item in record.all("ComputeClass") if "spec" in item.inputs)
+    (created,) = (item for item in record.all("ComputeClass") if "spec" in item.inputs)
+    spec: Object = created.inputs["spec"]
     return spec
 
 

@@ -834,6 +834,11 @@ def of_rdma(cluster: dict[str, Any], zones: list[str], own: bool = False, policy
     return [finding for finding in visit(every, stack) if finding.state in (MISSING, ADVICE)]
 
 
+RDMA_CLASS = {
+    "name": "b200",
+    "rdmaZone": "us-central1-b",
+    "priorities": [{"machineType": "a4-highgpu-8g", "capacity": {"mode": "spot"}}],
+}
 B = ["us-central1-b"]
 OLD = {"currentMasterVersion": "1.34.1-gke.1829000"}
 CALICO = {"networkConfig": {"datapathProvider": "LEGACY_DATAPATH"}}
@@ -872,26 +877,24 @@ def test_a_cluster_that_has_what_rdma_networks_need_lacks_nothing(own: bool) -> 
 
 
 def test_a_compute_class_with_an_rdma_network_needs_the_same() -> None:
-    own = {"name": "b200", "rdmaZone": "us-central1-b", "priorities": [{"machineType": "a4-highgpu-8g"}]}
-    own["priorities"][0] |= {"capacity": {"mode": "spot"}}
     every = with_cluster({"code": 200, "body": {**RDMA_CLUSTER, **CALICO}}, apis.IAM)
     every[f"{MACHINES}a4-highgpu-8g"] = {
         "code": 200,
         "body": {"items": {"zones/us-central1-b": {"machineTypes": [{"name": "a4-highgpu-8g"}]}}},
     }
     every[POLICY] = roles_of_nodes("roles/owner", member=AGENT)
-    (missing,) = (item for item in visit(every, {**existing(), "computeClasses": [own]}) if item.state == MISSING)
+    (missing,) = (
+        item for item in visit(every, {**existing(), "computeClasses": [RDMA_CLASS]}) if item.state == MISSING
+    )
     assert "the RDMA network of compute class b200 needs it: GKE would create no such nodes" in missing.text
 
 
 @pytest.mark.parametrize(("mode", "feature"), [("autopilot", "on Autopilot"), ("standard", "network profile")])
 def test_the_version_that_rdma_networks_need_depends_on_the_mode(mode: str, feature: str) -> None:
-    own = {"name": "b200", "rdmaZone": "us-central1-b", "priorities": [{"machineType": "a4-highgpu-8g"}]}
-    own["priorities"][0] |= {"capacity": {"mode": "spot"}}
     stack = settings.load(
         {
             "cluster": {"mode": mode, "location": "us-central1", **({"vpc": {}} if mode == "standard" else {})},
-            "computeClasses": [own],
+            "computeClasses": [RDMA_CLASS],
         },
         PROJECT,
     )

@@ -54,7 +54,7 @@ def makes_accounts(stack: ResolvedStack) -> bool:
 
 def has_rdma(stack: ResolvedStack) -> bool:
     """Whether nodes of the stack have an RDMA network, which GKE's service agent creates."""
-    return any(nodes.nics for nodes in (*stack.pools, *stack.settings.compute_classes))
+    return any(pool.nics for pool in stack.pools) or any(own.nics for own in stack.settings.compute_classes)
 
 
 def uses_workload_identity(stack: ResolvedStack) -> bool:
