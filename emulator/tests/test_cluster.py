@@ -29,6 +29,7 @@ from emulator.cluster.control_plane import COMPONENTS, id_of
 from emulator.cluster.folder import Folder, try_lock
 from emulator.cluster.requests import PROVISIONING_REQUEST
 from gke_ai.catalog.nodes import free
+from gke_ai.catalog.rdma import DEVICE_API, NICS_PER_POD, PROFILE, TEMPLATE, claim_template
 from gke_ai.catalog.versions import KUEUE_VERSION
 
 pytestmark = pytest.mark.cluster
@@ -406,6 +407,28 @@ def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx
     eventually(lambda: answer(api.get("/api/v1/persistentvolumes"))["items"] == [])
 
 
+def test_a_pod_of_a_compute_class_with_a_network_profile_gets_the_nics_of_its_node(api: httpx.Client) -> None:
+    priority = {"machineType": "a4-highgpu-8g", "spot": True, "acceleratorNetworkProfile": PROFILE}
+    driver = {"dra": {"networking": {"enabled": True}}}
+    spec = {"priorities": [priority], "nodePoolAutoCreation": {"enabled": True}, "nodePoolConfig": driver}
+    create(api, CLASSES, "ComputeClass", "b200", spec=spec)
+    template = claim_template("default")
+    path = f"/apis/{DEVICE_API}/namespaces/default"
+    answer(api.post(f"{path}/resourceclaimtemplates", json=template))
+    resources = container(8)["resources"] | {"claims": [{"name": TEMPLATE}]}
+    pod = {
+        "nodeSelector": {"cloud.google.com/compute-class": "b200"},
+        "containers": [container(8) | {"resources": resources}],
+        "resourceClaims": [{"name": TEMPLATE, "resourceClaimTemplateName": TEMPLATE}],
+    }
+    create(api, DEFAULT_PODS, "Pod", "b200", spec=pod)
+    eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/b200"))["status"]["phase"] == "Running")
+    (claim,) = answer(api.get(f"{path}/resourceclaims"))["items"]
+    assert len(claim["status"]["allocation"]["devices"]["results"]) == NICS_PER_POD
+    api.delete(f"{DEFAULT_PODS}/b200")
+    eventually(lambda: answer(api.get(f"{path}/resourceclaims"))["items"] == [])
+
+
 @pytest.mark.parametrize(
     ("priority", "cause"),
     [
@@ -416,6 +439,7 @@ def test_a_pod_of_a_compute_class_gets_a_node_a_toleration_and_a_disk(api: httpx
         ({"flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 0}}}, "greater than or equal to 1"),
         ({"machineType": "a", "reservations": {"affinity": "Specific"}}, "specific reservations are named"),
         ({"nodepools": ["a"], "spot": True}, "nodepools stands alone"),
+        ({"machineType": "a", "acceleratorNetworkProfile": "Auto"}, "should match"),
     ],
 )
 def test_a_compute_class_that_breaks_googles_rules_is_refused(api: httpx.Client, priority: Object, cause: str) -> None:
