@@ -51,6 +51,9 @@ def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
         if not own.auto_create_pools:
             cause = "GKE gives the network only to pools that it creates, and autoCreatePools is false. Nodes would "
             yield Problem(path, f"{cause}have none", "Remove rdmaZone or autoCreatePools")
+        if own.when_unsatisfiable == "ScaleUpAnyway":
+            cause = "with ScaleUpAnyway, GKE would create nodes without the network, on which pods wait for NICs"
+            yield Problem(own.at("whenUnsatisfiable"), cause, "Set it to DoNotScaleUp, or remove rdmaZone")
         if stack.cluster.mode == "standard" and stack.cluster.vpc is None:
             yield _no_dataplane(stack, f"compute class {own.name}", f"remove {path}, and set {SLOW} in its runs")
 
