@@ -123,6 +123,11 @@ def of_queue(emulator: Emulator) -> dict[str, str]:
     }
 
 
+def status(emulator: Emulator) -> str:
+    """What `gke-ai status` prints, with the lines of a cell joined."""
+    return " ".join(emulator.make("status").split())
+
+
 def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> None:
     eventually(lambda: len(running(cluster, "first")) == 2, "the run has its nodes")
     claims = cluster.get("resourceclaims", "-n", "llm")
@@ -135,6 +140,7 @@ def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> Non
     (quota,) = (item for item in cluster.get("resourcequotas", "-n", "llm") if item["metadata"]["name"] == "tenant")
     assert (quota["status"]["used"][CLAIMS], quota["status"]["hard"][CLAIMS]) == ("2", "4")
     assert (quota["status"]["used"][OF_CLASS], quota["status"]["hard"][OF_CLASS]) == ("16", "32")
+    assert "NICs 16 of 16" in status(cluster)
     settled(cluster)
 
 
@@ -264,6 +270,7 @@ def test_a_pod_outside_the_queue_waits_for_an_exclusive_nic_and_follows(cluster:
         return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
 
     eventually(lambda: "cannot allocate all claims" in message(), "the scheduler says why it waits")
+    assert "is not allocated: it requests 8 NICs, and no node has more than 0 free" in status(cluster)
     (jobset,) = (item for item in cluster.get("jobsets", "-n", "llm") if item["metadata"]["name"].startswith("first"))
     cluster.kubectl("-n", "llm", "delete", "jobset", jobset["metadata"]["name"])
     eventually(lambda: bool(running(cluster, "other", "default")), "it has the NICs of a node")
