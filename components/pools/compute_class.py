@@ -28,7 +28,7 @@ class ComputeClass(Component):
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass,
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes,
-    https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra#enable-dranet-cc
+    https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
     """
 
     class_name: pulumi.Output[str]

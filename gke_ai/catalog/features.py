@@ -40,7 +40,7 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
         # https://cloud.google.com/tpu/docs/tpus-in-gke#tpu-machine-types
         V6E: "1.31.2-gke.1115000",
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra#requirements
+        # https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
         NETWORK_PROFILE: "1.34.1-gke.1829001",
         NETWORK_PROFILE_AUTOPILOT: "1.35.2-gke.1842000",
         # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke

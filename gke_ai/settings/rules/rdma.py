@@ -45,8 +45,9 @@ def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
             cause = f"{priority.machine_type} has no RDMA network that this program sets up. GKE would create no node"
             yield Problem(path, cause, f"Remove it, or choose machines of {join_names(NICS)}")
             break
-        if own.rdma_zone not in ZONES[region] and not is_ai_zone(str(own.rdma_zone)):
-            cause = f"{own.rdma_zone} is no zone of {region}, the cluster's region. GKE would create no node"
+        zone = str(own.rdma_zone)
+        if zone not in ZONES[region] and not (is_ai_zone(zone) and region_of(zone) == region):
+            cause = f"{zone} is no zone of {region}, the cluster's region. GKE would create no node"
             yield Problem(path, cause, f"Choose from {join_names(ZONES[region])}")
         if not own.auto_create_pools:
             cause = "GKE gives the network only to pools that it creates, and autoCreatePools is false. Nodes would "
