@@ -911,6 +911,21 @@ def test_gke_s_service_agent_needs_its_role_while_pools_have_a_network_profile()
     assert of_rdma({"nodePools": [{"name": "system"}]}, B, policy=nobody) == [], "up grants it with the first pool"
 
 
+@pytest.mark.parametrize(("networks", "found"), [({"enableMultiNetworking": True}, []), ({}, ["multi-networking"])])
+def test_an_existing_cluster_needs_multi_networking_for_gpudirect(networks: dict[str, Any], found: list[str]) -> None:
+    pool = {"name": "mega", "machineType": "a3-megagpu-8g", "nodesPerZone": 2, "zones": B, "gpuDirect": True}
+    pool |= {"capacity": {"mode": "reservation", "reservation": "mine"}}
+    every = with_cluster({"code": 200, "body": {**RDMA_CLUSTER, "networkConfig": networks}})
+    every[f"{MACHINES}a3-megagpu-8g"] = {
+        "code": 200,
+        "body": {"items": {"zones/us-central1-b": {"machineTypes": [{"name": "a3-megagpu-8g"}]}}},
+    }
+    every[DEFAULT_ACCOUNT] = {"code": 200, "body": {}}
+    every[POLICY] = roles_of_nodes("roles/editor")
+    stack = {**existing(), "gpuPools": [pool]}
+    assert [finding.subject for finding in visit(every, stack) if finding.state == MISSING] == found
+
+
 def test_a_missing_api_key_is_a_finding() -> None:
     stack = changed(gateway={**STACK["gateway"], "apiKey": True})
     every = recorded()

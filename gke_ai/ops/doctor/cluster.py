@@ -164,6 +164,20 @@ class ClusterChecks(Visit):
                 yield from self._role_of_agent(created["name"])
                 return
 
+    def multi_networking(self) -> Iterator[Finding]:
+        """An existing cluster has multi-networking, if pools have networks of GPUDirect."""
+        cluster = self.settings.cluster
+        pools = [pool for pool in self.resolved.pools if pool.gpudirect_networks]
+        existing = self._existing_cluster() if pools and cluster.mode == "existing" else None
+        if existing is None or existing.get("networkConfig", {}).get("enableMultiNetworking"):
+            return
+        text = (
+            f"cluster {cluster.name} has no multi-networking, which only a new cluster can get, and the networks of "
+            f"pool {pools[0].name} need it: GKE would refuse the pool"
+        )
+        command = self._config("--path gke-ai:cluster.name NAME  # of a cluster with multi-networking")
+        yield Finding(MISSING, "multi-networking", text, command)
+
     def _role_of_agent(self, pool: str) -> Iterator[Finding]:
         """GKE's service agent may create the networks of a pool that exists."""
         project = self.google(f"cloudresourcemanager.googleapis.com/v1/projects/{self.project}") or {}

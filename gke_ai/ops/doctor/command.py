@@ -64,6 +64,7 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
                 self.cluster_content,
                 self.cluster_features,
                 self.networks_of_nodes,
+                self.multi_networking,
                 self.network,
                 self.proxy_subnetwork,
                 self.nat,
