@@ -3,7 +3,7 @@
 # These variables of a user are options of gke-ai: STACK=prod is --stack prod. They are texts: make expands nothing in them,
 # and exports them as GKE_AI_STACK and so on, so that no shell runs what they contain. tests/engine/test_makefile.py tries each.
 INPUTS := STACK CONFIG RUN RUN_FILE SNAPSHOT MANIFESTS BASE MINUTES UNAVAILABLE UPGRADE TRACE COMPARE JOBS SEED SEEDS BEGIN PRICES \
-	REHEARSAL SIMULATION JSON PICTURE MARKDOWN INTERVAL ALL NAMESPACE QUEUE
+	REHEARSAL SIMULATION JSON PICTURE BLOCKS MARKDOWN INTERVAL ALL NAMESPACE QUEUE
 # Those of the targets for maintainers.
 OTHERS := FILES FAULT PART WITHOUT_CLUSTER PASSING PYTHON
 $(foreach input,$(INPUTS) $(OTHERS),$(eval override $(input) := $$(value $(input))))
@@ -26,7 +26,7 @@ CODE = __main__.py examples/consumer examples/python examples/training emulator 
 setup:  ## create the Python environment and build every tool; other targets build what they need
 	emulator/run --tools all true
 up:  ## deploy a stack to the emulator: make up [STACK=dev] [CONFIG=examples/x.yaml]
-status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…]
+status:  ## print what runs, what waits and why: make status [STACK=dev] [ALL=1] [NAMESPACE=…] [QUEUE=…] [BLOCKS=out.svg]
 runs:  ## list the runs of a stack: state, restarts, newest checkpoint
 snapshot:  ## print the state of a stack's cluster, with listed fields only: make snapshot STACK=prod > snapshot.json
 when:  ## ask Kueue whether a run would start: make when STACK=prod RUN_FILE=run.yaml [SNAPSHOT=snapshot.json] [INTERVAL=1] [JSON=out.json]

@@ -15,6 +15,7 @@ from gke_ai.cli.options import (
     Checked,
     alone,
     always_on_emulator,
+    blocks_option,
     context_option,
     emulator_option,
     enter_emulator,
@@ -150,6 +151,7 @@ gke-ai rehearse --stack prod --upgrade kueue
 @click.option("--compression", type=float, hidden=True)
 @json_option
 @picture_option
+@blocks_option
 @file_option("--markdown", help="file for the result as Markdown, for a comment")
 @prices_option
 @always_on_emulator

@@ -10,6 +10,7 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import (
+    blocks_option,
     context_option,
     emulator_option,
     file_option,
@@ -42,12 +43,19 @@ gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no
 @option("--namespace", default="", help="list only what is in this namespace, in full")
 @option("--queue", default="", help="list only workloads of this local queue, in full")
 @click.option("--watch", is_flag=True, help="redraw the status on one screen until Ctrl-C")
+@blocks_option
 @with_stack(context=True)
-def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool) -> None:
+def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool, blocks: Path | None) -> None:
     """Prints what runs, what waits and why."""
     from gke_ai.ops import status
 
-    (status.watch if watch else status.show)(stack, status.Selection(everything, namespace, queue))
+    selection = status.Selection(everything, namespace, queue)
+    if not watch:
+        status.show(stack, selection, blocks)
+    elif blocks:
+        raise click.UsageError("--watch writes no file, so --blocks has no effect. Leave one of them out.")
+    else:
+        status.watch(stack, selection)
 
 
 @gke_ai.verb(

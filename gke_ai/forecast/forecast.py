@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from gke_ai.forecast.result_file import ResultFile
+from gke_ai.kube.blocks import BlockNode
 
 VERSION = 2
 
@@ -127,17 +128,6 @@ class Nodes:
 
 
 @dataclass(frozen=True, order=True)
-class Block:
-    """Nodes close to each other in the network, before and after: a picture of them, and the pods of each run there."""
-
-    name: str
-    nodes_before: str
-    pods_before: str
-    nodes_after: str
-    pods_after: str
-
-
-@dataclass(frozen=True, order=True)
 class Server:
     """Replicas of a server.
 
@@ -229,7 +219,8 @@ class Forecast:
     when Pulumi had applied the change. A rehearsal runs Google's durations `compression` times as fast, and Kueue and
     the scheduler at their own speed. `notes` are differences between the rehearsed and the real cluster. `refused` is
     why the update failed, after a part of it was applied. `upgrade` is whether the change is an upgrade of GKE or of a
-    release, not a changed configuration. `blocks` are all of the cluster, or none if the change moves no pod there.
+    release, not a changed configuration. `placed_before` and `placed_after` are the nodes of all blocks with their
+    pods, or none if the change moves no pod there.
     """
 
     stack: str
@@ -246,7 +237,8 @@ class Forecast:
     interruptions: tuple[Interruption, ...] = ()
     over_quota: tuple[OverQuota, ...] = ()
     nodes: tuple[Nodes, ...] = ()
-    blocks: tuple[Block, ...] = ()
+    placed_before: tuple[BlockNode, ...] = ()
+    placed_after: tuple[BlockNode, ...] = ()
     servers: tuple[Server, ...] = ()
     accelerators: tuple[Accelerators, ...] = ()
     durations: tuple[Duration, ...] = ()

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -20,15 +21,16 @@ from gke_ai.catalog.rdma import DEVICE_API, PROFILE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.console import new_console, new_table
 from gke_ai.emulation import COMMAND, on_emulator
+from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
+from gke_ai.kube.blocks import block_nodes, block_rows
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
+from gke_ai.ops import blocks_picture
 from gke_ai.ops.autoscalers import autoscaler_rows
-from gke_ai.ops.blocks import COLUMNS as BLOCK_COLUMNS
-from gke_ai.ops.blocks import block_rows
 from gke_ai.ops.claims import nics_of, pending_claims
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
@@ -38,7 +40,7 @@ from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds, until
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, write
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -107,13 +109,15 @@ class Selection:
 SUMMARY = Selection()
 
 
-def show(stack: Stack, selection: Selection = SUMMARY) -> None:
-    """Prints the status of `stack`."""
-    api = stack.cluster()
+def show(stack: Stack, selection: Selection = SUMMARY, blocks: Path | None = None) -> None:
+    """Prints the status of `stack`, and draws its blocks to a file."""
+    snapshot = take(stack, stack.cluster())
     console = new_console()
-    for part in report(stack, take(stack, api), selection):
+    for part in report(stack, snapshot, selection):
         console.print()
         console.print(part, soft_wrap=isinstance(part, Text))  # a wrapped command can't be copied
+    if blocks:
+        write({blocks: blocks_picture.of_cluster(stack.name, block_nodes(snapshot.nodes, snapshot.pods))})
 
 
 def watch(stack: Stack, selection: Selection = SUMMARY) -> None:
@@ -168,7 +172,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
     whole, snapshot, rows = snapshot, selection.of(snapshot), selection.rows
     parts: list[tuple[str, tuple[str, ...], Iterable[tuple[str, ...]]]] = [
         ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
-        ("Blocks", BLOCK_COLUMNS, block_rows(whole.nodes, whole.pods)),
+        ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),

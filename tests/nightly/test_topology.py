@@ -14,6 +14,7 @@ import yaml
 
 from gke_ai.catalog.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.forecast import read
+from gke_ai.kube.blocks import block_rows
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
@@ -253,9 +254,17 @@ def test_a_flavor_gets_its_topology_while_its_runs_go_on(emulator: Emulator) -> 
 
 
 def test_a_rehearsal_says_which_run_moves_to_another_block(emulator: Emulator) -> None:
-    base = configured(emulator, "base", small("blue"))
-    change = configured(emulator, "change", {**small("blue"), "pool": "red"})
-    out = emulator.state / "out.json"
-    emulator.run("gke-ai", "rehearse", "--stack", "t", "--base", str(base), "--config", str(change), "--json", str(out))
-    notes = read(out).notes
-    assert any("small-blue" in note and f"moves from block {BLUE} to {RED}" in note for note in notes), notes
+    waiting = {**RUN, "name": "pretrain", "accelerator": "nvidia-b200", "pods": 4, "topology": {"required": "block"}}
+    base = configured(emulator, "base", small("blue"), small("red"), waiting)
+    change = configured(emulator, "change", {**small("blue"), "pool": "red"}, small("red"), waiting)
+    out, picture = emulator.state / "out.json", emulator.state / "blocks.svg"
+    files = ("--json", str(out), "--blocks", str(picture))
+    emulator.run("gke-ai", "rehearse", "--stack", "t", "--base", str(base), "--config", str(change), *files)
+    forecast = read(out)
+    assert any("small-blue" in note and f"moves from block {BLUE} to {RED}" in note for note in forecast.notes)
+    assert "moves from block" in picture.read_text()
+    pods = [
+        [(block, text.count(": ")) for block, _, _, text in block_rows(nodes)]
+        for nodes in (forecast.placed_before, forecast.placed_after)
+    ]
+    assert pods == [[(BLUE, 1), (RED, 1)], [(BLUE, 1), (RED, 2)]], "the run that waited has the block that is free"

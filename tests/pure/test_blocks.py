@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from gke_ai.catalog.topology import LEVELS
-from gke_ai.forecast.forecast import Block, Forecast
+from gke_ai.forecast.forecast import Forecast, parse
 from gke_ai.forecast.rehearse import blocks as rehearsed
+from gke_ai.forecast.rehearse import command
 from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.timeline import Observation, Timeline, histories
+from gke_ai.kube.blocks import BlockNode, Use, block_nodes, block_rows, moves
 from gke_ai.kube.pods import limited_only
 from gke_ai.kube.workloads import uncounted_by_topology
-from gke_ai.ops.blocks import block_rows, blocks_by_run
+from gke_ai.ops import blocks_picture, status
+from gke_ai.ops.stack import Stack
+from gke_ai.terminal import Stop
 
 GPU = "nvidia.com/gpu"
 
@@ -44,48 +51,150 @@ PODS = [
 ]
 
 
-def test_each_block_has_a_picture_of_its_nodes_and_the_pods_of_each_run() -> None:
-    assert [*block_rows(NODES, PODS)] == [
+def test_each_block_has_its_nodes_in_order_and_the_pods_of_each_run() -> None:
+    nodes = block_nodes(NODES, PODS)
+    assert [(node.name, node.host, node.used) for node in nodes] == [
+        ("n1", "a-n1", 8),
+        ("n2", "a-n2", 1),
+        ("n3", "b-n3", 8),
+    ]
+    assert nodes[1].uses == (Use("llm/pod/small", 1, 1),)
+    assert [*block_rows(nodes)] == [
         ("a", "■◧", "9 of 16", "llm/jobset/first: 1, llm/pod/small: 1"),
         ("b", "■", "8 of 8", "llm/jobset/first: 1"),
     ]
-    assert [*block_rows(NODES[:1], [])] == [("b", "□", "0 of 8", "–")]
-    assert [*block_rows(NODES[3:], PODS)] == []
+    assert [*block_rows(block_nodes(NODES[:1], []))] == [("b", "□", "0 of 8", "–")]
+    assert block_nodes(NODES[3:], PODS) == []
+
+
+def recorded(*observations: Observation) -> Forecast:
+    """A forecast of a change with these observations."""
+    before, after = rehearsed.placements(histories(Timeline(observations, 1, 4, True)))
+    return Forecast("prod", "two nodes less", True, 60, 1800, placed_before=before, placed_after=after)
+
+
+def moved() -> Forecast:
+    """A change that moves a pod of `first` from block b to the free node of block a."""
+    return recorded(
+        *(Observation(-1, "Node", item, False) for item in NODES),
+        *(Observation(-1, "Pod", item, False) for item in PODS[:2]),
+        Observation(2, "Pod", PODS[1], True),
+        Observation(3, "Pod", pod("first-1", "n2", jobset="first"), False),
+    )
 
 
 def test_a_rehearsal_names_the_runs_that_are_in_other_blocks_at_the_end() -> None:
-    assert blocks_by_run(NODES, PODS) == {"llm/jobset/first": ["a", "b"], "llm/pod/small": ["a"]}
-    moved = pod("first-1", "n2", jobset="first")
-    observations = [
-        *(Observation(-1, "Node", item, False) for item in NODES),
-        *(Observation(-1, "Pod", item, False) for item in PODS),
-        Observation(2, "Pod", PODS[1], True),
-        Observation(3, "Pod", moved, False),
-    ]
-    timeline = Timeline(tuple(observations), 1, 4, True)
-    assert [*rehearsed.moves(histories(timeline))] == ["llm/jobset/first moves from block a and b to a."]
+    forecast = moved()
+    assert [*moves(forecast.placed_before, forecast.placed_after)] == [("llm/jobset/first", ["a", "b"], ["a"])]
+    notes = rehearsed.moved(forecast.placed_before, forecast.placed_after)
+    assert [*notes] == ["llm/jobset/first moves from block a and b to a."]
 
 
 def test_a_rehearsal_shows_each_block_before_and_after_with_the_pods_of_each_run() -> None:
-    there = [*(Observation(-1, "Node", item, False) for item in NODES), Observation(-1, "Pod", PODS[0], False)]
-    gone = [Observation(-1, "Pod", PODS[1], False), Observation(2, "Pod", PODS[1], True)]
-    moved = Observation(3, "Pod", pod("first-1", "n2", jobset="first"), False)
-    changed = histories(Timeline((*there, *gone, moved), 1, 4, True))
-    forecast = Forecast("prod", "two nodes less", True, 60, 1800, blocks=rehearsed.pictures(changed))
-    assert {title: rows for title, _, rows in tables(forecast)}["Blocks"] == [
+    assert {title: rows for title, _, rows in tables(moved())}["Blocks"] == [
         ("a", "■□", "llm/jobset/first: 1", "■■", "llm/jobset/first: 2"),
         ("b", "■", "llm/jobset/first: 1", "□", "–"),
     ]
-    assert rehearsed.pictures(histories(Timeline(tuple(there), 1, 4, True))) == ()
+    assert parse(moved().written()) == moved()
+    same = recorded(*(Observation(-1, "Node", item, False) for item in NODES), Observation(-1, "Pod", PODS[0], False))
+    assert (same.placed_before, same.placed_after) == ((), ())
 
 
 def test_a_block_that_a_change_adds_or_removes_has_no_nodes_before_or_after() -> None:
     lost = [Observation(-1, "Node", NODES[0], False), Observation(1, "Node", NODES[0], True)]
-    added = Observation(2, "Node", NODES[1], False)
-    assert rehearsed.pictures(histories(Timeline((*lost, added), 1, 4, True))) == (
-        Block("a", "", "–", "□", "–"),
-        Block("b", "□", "–", "", "–"),
-    )
+    forecast = recorded(*lost, Observation(2, "Node", NODES[1], False))
+    assert {title: rows for title, _, rows in tables(forecast)}["Blocks"] == [
+        ("a", "", "–", "□", "–"),
+        ("b", "□", "–", "", "–"),
+    ]
+    texts = texts_of(rehearsed.picture(forecast))
+    assert texts.count("no node") == texts.count("no nodes") == 2
+
+
+# ---------------------------------------------------------------------------------------------------------- the picture
+def texts_of(picture: str) -> list[str]:
+    """The texts of a picture, in the order in which they are drawn."""
+    return [item.text or "" for item in ElementTree.fromstring(picture) if item.tag.endswith("text")]
+
+
+def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run() -> None:
+    texts = texts_of(rehearsed.picture(moved()))
+    assert texts[0] == "llm/jobset/first moves from block a and b to a."
+    assert "1 pod in a, 1 pod in b → 2 pods in a" in texts
+    before, after = texts.index("Before the change"), texts.index("After the change")
+    block = ["A", "n1", "n2", "8 of 8 used", "Block b", "no sub-block", "A", "n3"]
+    assert texts[before + 1 : after] == ["8 of 16 used", "Block a", "no sub-block", *block]
+    block = ["A", "n1", "A", "n2", "0 of 8 used", "Block b", "no sub-block", "n3"]
+    assert texts[after + 1 : after + 12] == ["16 of 16 used", "Block a", "no sub-block", *block]
+
+
+def test_a_rehearsal_draws_the_blocks_only_if_the_change_moves_pods_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = command.Options("prod", manifests=tmp_path, picture=tmp_path / "a.svg", blocks=tmp_path / "blocks.svg")
+    monkeypatch.setattr(command, "rehearse", lambda _options: replace(moved(), placed_before=(), placed_after=()))
+    command.show(options)
+    assert not (tmp_path / "blocks.svg").exists()
+    monkeypatch.setattr(command, "rehearse", lambda _options: moved())
+    command.show(options)
+    assert (tmp_path / "blocks.svg").read_text() == rehearsed.picture(moved())
+
+
+def test_what_differs_after_the_change_has_a_heavy_outline() -> None:
+    root = ElementTree.fromstring(rehearsed.picture(moved()))
+    heavy = [float(item.attrib["x"]) for item in root if item.attrib.get("stroke-width") == "2"]
+    assert len(heavy) == 2
+    assert min(heavy) > float(root.attrib["width"]) / 2, "both are on the side of after"
+
+
+def test_a_replaced_node_is_in_the_place_of_the_lost_one() -> None:
+    new = {**NODES[1], "metadata": {**NODES[1]["metadata"], "name": "n9", "uid": "n9"}}
+    lost = [Observation(-1, "Node", NODES[1], False), Observation(1, "Node", NODES[1], True)]
+    run = [Observation(-1, "Pod", PODS[0], False), Observation(1, "Pod", PODS[0], True)]
+    forecast = recorded(*lost, *run, Observation(2, "Node", new, False))
+    texts = texts_of(rehearsed.picture(forecast))
+    assert ("n1" in texts, "n9" in texts, "no node" in texts) == (True, True, False)
+    assert texts[0] == "No run moves to another block."
+
+
+def test_a_cluster_with_many_blocks_and_runs_shows_whole_blocks_and_says_what_it_leaves_out() -> None:
+    uses = [(Use(f"llm/job/run-{number}", 1, 8),) for number in range(60)]
+    nodes = [
+        BlockNode(f"b{block}", "", f"h{number}", f"n{block}-{number}", 8, uses[number])
+        for block in range(5)
+        for number in range(60)
+    ]
+    texts = texts_of(blocks_picture.of_cluster("prod", nodes))
+    assert texts[0] == "prod: 2400 of 2400 GPUs in blocks are used"
+    assert [text for text in texts if text.startswith("Block ")] == ["Block b0", "Block b1", "Block b2", "Block b3"]
+    assert texts[-2:] == ["+ is 8 other runs.", "1 more block is not shown."]
+    changed = [node if node.block != "b4" else replace(node, uses=()) for node in nodes]
+    texts = texts_of(blocks_picture.drawn("", {"before": nodes, "after": changed}))
+    assert "Block b4" in texts, "blocks in which something changes come first"
+
+
+@pytest.mark.parametrize("accelerators", [0, 1, 8, 64])
+def test_a_node_with_any_number_of_gpus_fits_its_box(accelerators: int) -> None:
+    nodes = [BlockNode("a", "s", "h", "n", accelerators, (Use("llm/job/run", 3, 3),))]
+    root = ElementTree.fromstring(blocks_picture.of_cluster("prod", nodes))
+    boxes = [item.attrib for item in root if item.tag.endswith("rect")]
+    assert all(float(box["width"]) > 0 for box in boxes)
+    inside = [box for box in boxes if float(box["height"]) < blocks_picture.BAR + 1 and box["x"] > "36"]
+    edge = 36 + blocks_picture.CELL
+    assert all(float(box["x"]) + float(box["width"]) < edge for box in inside if float(box["x"]) < edge)
+
+
+def test_the_status_draws_the_blocks_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Stack, "cluster", lambda _stack: None)
+    monkeypatch.setattr(status, "take", lambda *_of: status.ClusterObjects(nodes=NODES, pods=PODS))
+    status.show(Stack("prod"), blocks=tmp_path / "blocks.svg")
+    assert "prod: 17 of 24 GPUs in blocks are used" in (tmp_path / "blocks.svg").read_text()
+    assert "blocks.svg" in capsys.readouterr().out
+    monkeypatch.setattr(status, "take", lambda *_of: status.ClusterObjects(nodes=NODES[3:], pods=PODS))
+    with pytest.raises(Stop, match="No node of prod has a label of its block"):
+        status.show(Stack("prod"), blocks=tmp_path / "blocks.svg")
 
 
 def workload(resources: dict[str, Any], **assignment: Any) -> dict[str, Any]:

@@ -128,7 +128,12 @@ def test_a_variable_sets_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GKE_AI_STACK", "prod")
     monkeypatch.setenv("GKE_AI_ALL", "1")
     gke_ai("status", "--queue", "team")
-    assert shown == [(Stack("prod"), status.Selection(True, "", "team"))]
+    assert shown == [(Stack("prod"), status.Selection(True, "", "team"), None)]
+    monkeypatch.setenv("GKE_AI_BLOCKS", "blocks.svg")
+    gke_ai("status")
+    assert shown[1] == (Stack("prod"), status.Selection(True), Path("blocks.svg").absolute())
+    with pytest.raises(click.UsageError, match="--watch writes no file, so --blocks has no effect"):
+        gke_ai("status", "--watch")
 
 
 @pytest.mark.usefixtures("google")
@@ -167,7 +172,7 @@ def test_an_installed_emulator_has_the_version_of_the_command(
 @pytest.mark.usefixtures("google")
 def test_a_context_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Stack] = []
-    monkeypatch.setattr(status, "show", lambda stack, _: shown.append(stack))
+    monkeypatch.setattr(status, "show", lambda stack, *_: shown.append(stack))
     gke_ai("status", "--context", "team")
     assert shown == [Context("team")]
     monkeypatch.setenv("GKE_AI_STACK", "prod")

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     # The folder of the Pulumi policy pack.
     "policy": {"registered.policy"},
     "registered.policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "console", "emulation", "kube", "manifests", "registered", "settings", "terminal"},
+    "ops": {"catalog", "console", "emulation", "kube", "manifests", "registered", "settings", "svg", "terminal"},
     "svg": set[str](),
     "console": {"terminal"},
     "terminal": set[str](),

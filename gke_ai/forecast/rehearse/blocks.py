@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gke_ai.forecast.forecast import Block
-from gke_ai.forecast.names import join_names
+from gke_ai.forecast.forecast import Forecast
+from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.timeline import Histories
+from gke_ai.kube.blocks import BlockNode, block_nodes, block_rows, moves
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.kube.workloads import uncounted_by_topology
-from gke_ai.ops.blocks import block_rows, blocks_by_run
+from gke_ai.ops import blocks_picture
+
+MAX_MOVES = 2
 
 
-def moves(recorded: Histories) -> Iterator[str]:
-    """Yields each run that is in other blocks at the end than before the change."""
-    before, after = (blocks_by_run(*state) for state in _states(recorded))
-    for run in sorted(before.keys() & after.keys()):
-        if before[run] != after[run]:
-            yield f"{run} moves from block {join_names(before[run])} to {join_names(after[run])}."
-
-
-def pictures(recorded: Histories) -> tuple[Block, ...]:
-    """Returns every block of the cluster before and after the change, if the change moves pods in any."""
-    before, after = ({row[0]: row for row in block_rows(*state)} for state in _states(recorded))
-    if before == after:
-        return ()
-    empty = ("", "", "", "–")
-    rows = ((name, before.get(name, empty), after.get(name, empty)) for name in sorted(before.keys() | after.keys()))
-    return tuple(Block(name, old[1], old[3], new[1], new[3]) for name, old, new in rows)
-
-
-def _states(recorded: Histories) -> tuple[tuple[list[Object], list[Object]], tuple[list[Object], list[Object]]]:
-    """Returns the nodes and pods before the change, and those at the end."""
+def placements(recorded: Histories) -> tuple[tuple[BlockNode, ...], tuple[BlockNode, ...]]:
+    """Returns the nodes of all blocks before the change and at the end, if the change moves pods in any."""
     nodes, pods = (list(recorded.get(kind, {}).values()) for kind in ("Node", "Pod"))
-    return (
-        (_known(item.before for item in nodes), _known(item.before for item in pods)),
-        (_known(item.after for item in nodes), _known(item.after for item in pods)),
-    )
+    before = block_nodes(_known(item.before for item in nodes), _known(item.before for item in pods))
+    after = block_nodes(_known(item.after for item in nodes), _known(item.after for item in pods))
+    return ((), ()) if [*block_rows(before)] == [*block_rows(after)] else (tuple(before), tuple(after))
+
+
+def moved(before: Iterable[BlockNode], after: Iterable[BlockNode]) -> Iterator[str]:
+    """Yields a note on each run that is in other blocks at the end than before the change."""
+    for run, old, new in moves(before, after):
+        yield f"{run} moves from block {join_names(old)} to {join_names(new)}."
+
+
+def picture(forecast: Forecast) -> str:
+    """Returns the blocks of a result before and after the change, as SVG."""
+    found = [*moved(forecast.placed_before, forecast.placed_after)]
+    more = [f"{plural(len(found) - MAX_MOVES, 'more run')} in other blocks."] if len(found) > MAX_MOVES else []
+    headline = " ".join([*found[:MAX_MOVES], *more]) or "No run moves to another block."
+    sides = {"Before the change": forecast.placed_before, "After the change": forecast.placed_after}
+    return blocks_picture.drawn(headline, sides)
 
 
 def _known(versions: Iterable[Object | None]) -> list[Object]:

@@ -65,6 +65,7 @@ class Options:
         compression: Seconds of Google Cloud in one of the emulator.
         json: File for the result as JSON.
         picture: File for the picture. Default: in the emulator's state.
+        blocks: File for the picture of the blocks, if the change moves pods there. Default: in the emulator's state.
         markdown: File for the result as Markdown.
         prices: Price table in YAML.
     """
@@ -80,6 +81,7 @@ class Options:
     compression: float = delays.COMPRESSION
     json: Path | None = None
     picture: Path | None = None
+    blocks: Path | None = None
     markdown: Path | None = None
     prices: Path | None = None
 
@@ -98,6 +100,8 @@ def show(options: Options) -> None:
     written = {options.json: forecast.written()} if options.json else {}
     picture = options.picture or state("reports", f"{options.stack}-rehearsal.svg")
     written[picture] = rehearsal_picture.drawn(forecast)
+    if forecast.placed_before or forecast.placed_after:
+        written[options.blocks or state("reports", f"{options.stack}-blocks.svg")] = blocks.picture(forecast)
     if options.markdown:
         written[options.markdown] = page.rehearsal_page(forecast, prices)
     console = new_console()
@@ -252,7 +256,8 @@ def _change(
         update.stop()
     recorded = recorder.timeline(settled)
     changed = histories(recorded)
-    notes += [*timers.uncounted(changed), *blocks.moves(changed)]
+    before, after = blocks.placements(changed)
+    notes += [*timers.uncounted(changed), *blocks.moved(before, after)]
     forecast = outcome(
         recorded,
         options.stack,
@@ -263,8 +268,8 @@ def _change(
         notes,
         options.snapshot.name if options.snapshot else "",
     )
-    pictures = blocks.pictures(changed)
-    return replace(forecast, refused=refused, upgrade=options.upgrade is not None, blocks=pictures)
+    upgrade = options.upgrade is not None
+    return replace(forecast, refused=refused, upgrade=upgrade, placed_before=before, placed_after=after)
 
 
 def _await_update(update: Started, recorder: Recorder) -> None:

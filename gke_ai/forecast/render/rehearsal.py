@@ -10,6 +10,7 @@ from gke_ai.catalog.capacity import title_of
 from gke_ai.forecast.forecast import Accelerators, Forecast, Wait
 from gke_ai.forecast.names import plural
 from gke_ai.forecast.reasons import why_evicted
+from gke_ai.kube.blocks import block_rows
 from gke_ai.registered.prices import Prices
 
 Row = tuple[str, ...]
@@ -107,11 +108,20 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
         (
             "Blocks",
             ("block", "before", "pods before", "after", "pods after"),
-            [(b.name, b.nodes_before, b.pods_before, b.nodes_after, b.pods_after) for b in forecast.blocks],
+            list(_blocks(forecast)),
         ),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
     ]
     return [(title, columns, rows) for title, columns, rows in all_tables if rows]
+
+
+def _blocks(forecast: Forecast) -> Iterator[Row]:
+    """A row per block: its nodes in text and the pods of each run, before and after."""
+    before, after = ({row[0]: row for row in block_rows(of)} for of in (forecast.placed_before, forecast.placed_after))
+    empty = ("", "", "", "–")
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name, empty), after.get(name, empty)
+        yield name, old[1], old[3], new[1], new[3]
 
 
 def _waits(waits: Sequence[Wait]) -> Iterator[Row]:
