@@ -9,12 +9,12 @@ from itertools import groupby
 
 from gke_ai.catalog.topology import LEVELS
 from gke_ai.kube.names import WorkloadName
-from gke_ai.kube.objects import Object, label
+from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
 
 COLUMNS = ("block", "nodes", "accelerators used", "pods")
-# A node in text: all of its accelerators are used, some, or none.
-FULL, PARTLY, FREE = "■", "◧", "□"
+# A node in text: all of its accelerators are used, some, or none, or none can be.
+FULL, PARTLY, FREE, CLOSED = "■", "◧", "□", "×"
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +28,10 @@ class Use:
 
 @dataclass(frozen=True, order=True)
 class BlockNode:
-    """A node with a label of its block, in the order of the network. Labels that it lacks are empty."""
+    """A node with a label of its block, in the order of the network. Labels that it lacks are empty.
+
+    `closed` is whether it takes no more pods: it is cordoned, or not Ready.
+    """
 
     block: str
     subblock: str
@@ -36,6 +39,7 @@ class BlockNode:
     name: str
     accelerators: int
     uses: tuple[Use, ...] = ()
+    closed: bool = False
 
     @property
     def used(self) -> int:
@@ -56,7 +60,8 @@ def block_nodes(nodes: Iterable[Object], pods: Iterable[Object]) -> list[BlockNo
         if block:
             name = node["metadata"]["name"]
             own = tuple(Use(run, use["pods"], use["accelerators"]) for run, use in sorted(uses[name].items()))
-            found.append(BlockNode(block, subblock, host, name, accelerators_on(node), own))
+            closed = bool(node["spec"].get("unschedulable")) or not holds(node, "Ready")
+            found.append(BlockNode(block, subblock, host, name, accelerators_on(node), own, closed))
     return sorted(found)
 
 
@@ -69,10 +74,16 @@ def block_rows(nodes: Iterable[BlockNode]) -> Iterator[tuple[str, str, str, str]
             pods[use.run] += use.pods
         yield (
             block,
-            "".join(FREE if not node.used else FULL if node.used >= node.accelerators else PARTLY for node in there),
+            "".join(map(_sign, there)),
             f"{sum(node.used for node in there)} of {sum(node.accelerators for node in there)}",
             ", ".join(f"{run}: {count}" for run, count in sorted(pods.items())) or "–",
         )
+
+
+def _sign(node: BlockNode) -> str:
+    if not node.used:
+        return CLOSED if node.closed else FREE
+    return FULL if node.used >= node.accelerators else PARTLY
 
 
 def pods_by_run(nodes: Iterable[BlockNode]) -> dict[str, Counter[str]]:

@@ -46,7 +46,7 @@ def drawn(headline: str, placements: Mapping[str, Sequence[BlockNode]]) -> str:
     runs = _runs([{place: side[place] for place in shown if place in side} for side in sides.values()])
     wide = 2 * EDGE + SIDE * len(sides) + GAP * (len(sides) - 1)
     lines = wrapped(headline, wide - 2 * EDGE, 17, True)
-    explained = wrapped(_explanation(len(sides) > 1), wide - 2 * EDGE, SIZE)
+    explained = wrapped(_explanation(sides), wide - 2 * EDGE, SIZE)
     top = 38 + LINE * (len(lines) - 1) + 16 * len(explained) + (42 if len(sides) > 1 else 18)
     base = top + sum(_height(block) for block in _by(shown, 1))
     listed = [*runs][: len(LETTERS) - 1]
@@ -165,7 +165,7 @@ def _node(
     runs: Mapping[str, tuple[str, str]],
 ) -> None:
     """A node with its GPUs, from left to right by run, and its name. A heavy outline marks a change."""
-    changed = (node and (node.name, node.uses)) != (first and (first.name, first.uses))
+    changed = (node and (node.name, node.uses, node.closed)) != (first and (first.name, first.uses, first.closed))
     outline, thick = ("ink", 2) if changed else ("line", 1)
     canvas.rect(x, y, CELL, BOX, "page", outline, radius=4, thick=thick, dashed=node is None)
     if node is None:
@@ -180,12 +180,13 @@ def _node(
         canvas.rect(at + 0.5, y + 6, room - 1, BAR, color, radius=2)
         canvas.text(at + room / 2, y + 6 + BAR - 5, letter, SIZE, "page", bold=True, anchor="middle")
         at += room
-    free = number - node.used
+    free = 0 if node.closed else number - node.used
     squares = free if unit > MIN_SQUARE else min(free, 1)
     for place in range(squares):
         square = unit * free / squares
         canvas.rect(at + square * place + 1, y + 6.5, square - 2, BAR - 1, "page", "line", radius=2)
-    canvas.text(x + CELL / 2, y + BOX + 12, _ending(node.name, CELL), SMALL, "muted", anchor="middle")
+    name = f"{node.name}, closed" if node.closed else node.name
+    canvas.text(x + CELL / 2, y + BOX + 12, _ending(name, CELL), SMALL, "muted", anchor="middle")
 
 
 def _ending(name: str, room: float) -> str:
@@ -214,9 +215,13 @@ def _where(run: str, sides: Sides) -> str:
     return " → ".join(dict.fromkeys(texts))
 
 
-def _explanation(several: bool) -> str:
-    text = "A box is a node. Each letter is a run that has GPUs of it, and each empty square a free GPU."
-    return f"{text} A heavy outline marks what differs after the change." if several else text
+def _explanation(sides: Sides) -> str:
+    texts = ["A box is a node. Each letter is a run that has GPUs of it, and each empty square a free GPU."]
+    if any(node.closed for side in sides.values() for node in side.values()):
+        texts.append("A closed node is cordoned, or not Ready.")
+    if len(sides) > 1:
+        texts.append("A heavy outline marks what differs after the change.")
+    return " ".join(texts)
 
 
 def _alternative(headline: str, runs: Iterable[str], sides: Sides) -> str:

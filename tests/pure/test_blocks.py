@@ -27,7 +27,9 @@ GPU = "nvidia.com/gpu"
 
 def node(name: str, block: str) -> dict[str, Any]:
     labels = {LEVELS["block"]: block, LEVELS["host"]: f"{block}-{name}"} if block else {}
-    return {"metadata": {"name": name, "uid": name, "labels": labels}, "status": {"allocatable": {GPU: "8"}}}
+    ready = {"type": "Ready", "status": "True"}
+    metadata = {"name": name, "uid": name, "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"allocatable": {GPU: "8"}, "conditions": [ready]}}
 
 
 def pod(name: str, node_name: str, gpus: int = 8, phase: str = "Running", jobset: str = "") -> dict[str, Any]:
@@ -65,6 +67,16 @@ def test_each_block_has_its_nodes_in_order_and_the_pods_of_each_run() -> None:
     ]
     assert [*block_rows(block_nodes(NODES[:1], []))] == [("b", "□", "0 of 8", "–")]
     assert block_nodes(NODES[3:], PODS) == []
+
+
+@pytest.mark.parametrize("change", [{"spec": {"unschedulable": True}}, {"status": {"allocatable": {GPU: "8"}}}])
+def test_a_cordoned_node_or_one_that_is_not_ready_has_no_free_gpu(change: dict[str, Any]) -> None:
+    nodes = block_nodes([{**NODES[1], **change}, NODES[2]], [])
+    assert [row[1] for row in block_rows(nodes)] == ["×□"]
+    picture = blocks_picture.of_cluster("prod", nodes)
+    assert "n1, closed" in texts_of(picture)
+    assert picture.count('height="17"') == 8, "the free GPUs of the other node"
+    assert [row[1] for row in block_rows(block_nodes([{**NODES[1], **change}], PODS))] == ["■"]
 
 
 def recorded(*observations: Observation) -> Forecast:
