@@ -1,9 +1,10 @@
-"""Runs a bare control plane with the real Kueue, for a simulation: no Jobs, no pods but Kueue's own, no node pools.
+"""Runs a bare control plane with the real Kueue, for a simulation: no Jobs, and no pods of its own but Kueue's.
 
-    emulator/run queues VERSION VALUES.yaml
+    emulator/run queues VERSION VALUES.yaml POOLS.json
 
-Installs Kueue's chart with these values and prints one line of JSON, {"kubeconfig": PATH}. Then it answers each line of
-standard input with a line, until standard input ends:
+Creates the node pools on which Kueue places by topology, a list of their records: mostly empty, as a simulation has its
+own nodes. Installs Kueue's chart with these values and prints one line of JSON, {"kubeconfig": PATH}. Then it answers
+each line of standard input with a line, until standard input ends:
 
     {"put": [OBJECT, …], "delete": [OBJECT, …]}    writes objects exactly as they are: uid, status and times
                                                    → {"changed": [NAME, …]}: their resource version is an old one
@@ -60,9 +61,10 @@ def main() -> None:
     )
     parser.add_argument("version", help="version of Kueue's chart")
     parser.add_argument("values", type=Path, help="values of the chart")
+    parser.add_argument("pools", type=Path, help="records of node pools as JSON")
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever reads from this process ends it
-    folder = _create(options.version, options.values)
+    folder = _create(options.version, options.values, json.loads(options.pools.read_text()))
     _reply({"kubeconfig": str(folder.kubeconfig)})
     with ExitStack() as stack:
         api = stack.enter_context(client(folder))
@@ -109,9 +111,11 @@ def _reply(content: Any) -> None:
     print(json.dumps(content), flush=True)
 
 
-def _create(version: str, values: Path) -> Folder:
+def _create(version: str, values: Path, pools: list[Object]) -> Folder:
     create(NAME, ClusterRecord(NAME, "emulator-project", "us-central1", "standard", [ZONE], "1.36.1-gke.1"))
     set_pool(NAME, PoolRecord("system", "e2-standard-8", [ZONE], nodes_per_zone=1))
+    for pool in pools:
+        set_pool(NAME, PoolRecord(**pool))
     folder = Folder(NAME)
     place = ["--namespace", KUEUE, "--create-namespace", "--kubeconfig", str(folder.kubeconfig)]
     source = str(chart(KUEUE_CHART, version).folder)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import yaml
 
 from gke_ai.catalog.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.forecast import read
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.blocks import block_rows
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
+from tests.cluster.simulated import replayed
 from tests.mistakes import PROJECT, base
 
 Object = dict[str, Any]
@@ -251,6 +255,21 @@ def test_a_flavor_gets_its_topology_while_its_runs_go_on(emulator: Emulator) -> 
     eventually(lambda: sum(blocks_of(emulator, name).values()) == 4, "a new run has the free nodes")
     assert {pod["metadata"]["uid"] for pod in pods_of(emulator, "small")} == before
     assert evictions(emulator, "small-blue") == evictions(emulator, "small-red") == []
+
+
+def test_a_simulated_day_places_runs_in_blocks() -> None:
+    queues = Queues(load(values([]), PROJECT))
+    submit = partial(Submission, queue="llm/lq", priority="low", accelerators=8, cpu=8.0, memory=32.0)
+    trace = [
+        submit(0, pods=3, duration=1000.0, topology="required=block"),
+        submit(1, pods=3, duration=2000.0, topology="required=block"),
+        # The quota has room for both, but each block has two free nodes.
+        submit(2, pods=4, duration=100.0, topology="required=block"),
+        submit(3, pods=4, duration=50.0),
+    ]
+    day = replayed(queues, trace)
+    assert [run.spans for run in day.runs] == [[(0, 1000)], [(1, 2001)], [(1000, 1100)], [(3, 53)]]
+    assert day.late == 0
 
 
 def test_a_rehearsal_says_which_run_moves_to_another_block(emulator: Emulator) -> None:

@@ -16,7 +16,7 @@ from gke_ai.forecast.render import simulation as words
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.measures import Unit, change, duration, written
 from gke_ai.forecast.render.table import simulated as shown
-from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, unplaced
+from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, placed
 from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import day
@@ -135,6 +135,12 @@ class TestUnhappiest:
     def test_a_run_that_is_larger_than_what_its_queue_can_use_never_starts(self, queues: Queues) -> None:
         (found,) = unhappiest([ran(0, 0, [], pods=9)], queues)
         assert found.why == ("It asks for 9 GPUs; training can use at most 6.",)
+
+    def test_a_run_that_requires_a_block_waits_for_one_with_room(self, queues: Queues) -> None:
+        waiting = ran(0, 0, [(100, 200)])
+        waiting.row = replace(waiting.row, topology="required=block")
+        (found,) = unhappiest([waiting], queues)
+        assert found.why == ("Waited 1.7 min for quota, with room for all pods in one block.",)
 
     def test_who_held_the_quota_and_who_was_ahead_is_named(self, queues: Queues) -> None:
         runs = [
@@ -441,8 +447,8 @@ class TestCommand:
         assert step in next_step(options)
 
 
-def test_a_configuration_with_topology_says_that_blocks_are_left_out() -> None:
+def test_a_configuration_with_topology_says_what_differs_on_google_cloud() -> None:
     with_topology, without = Queues(load(base("topology"), PROJECT)), configuration({"one": {"gpus": 4}})
     files = [Path("Pulumi.prod.yaml"), Path("Pulumi.dev.yaml")]
-    (note,) = unplaced(files, [with_topology, without])
-    assert note.startswith("Pulumi.prod.yaml has flavors with topology (b200). The simulation counts their quota")
+    (note,) = placed(files, [with_topology, without])
+    assert note.startswith("Pulumi.prod.yaml has flavors with topology (b200). Kueue places runs in simulated blocks")

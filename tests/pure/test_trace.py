@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gke_ai.catalog.topology import LEVELS
 from gke_ai.forecast.simulate import generate as distributions
 from gke_ai.forecast.simulate import imports, trace
 from gke_ai.forecast.simulate.generate import Source, generate
@@ -18,7 +20,7 @@ from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.terminal import Stop
 
 HEADER = ",".join(COLUMNS)
-ROW = "12.5,team/gpus,low,2,1,4.5,16,3600,900,yes"
+ROW = "12.5,team/gpus,low,2,1,4.5,16,3600,900,yes,required=block"
 
 
 def file(folder: Path, *lines: str) -> Path:
@@ -29,13 +31,13 @@ def file(folder: Path, *lines: str) -> Path:
 
 def test_a_row_becomes_a_submission(tmp_path: Path) -> None:
     (row,) = read(file(tmp_path, HEADER, ROW))
-    assert row == Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True)
+    assert row == Submission(12.5, "team/gpus", "low", 2, 1, 4.5, 16.0, 3600.0, 900.0, True, "required=block")
 
 
-def test_checkpoints_and_spot_may_be_left_out(tmp_path: Path) -> None:
-    header, row = (text.rsplit(",", 2)[0] for text in (HEADER, ROW))
+def test_checkpoints_spot_and_topology_may_be_left_out(tmp_path: Path) -> None:
+    header, row = (text.rsplit(",", 3)[0] for text in (HEADER, ROW))
     (submission,) = read(file(tmp_path, header, row))
-    assert (submission.checkpoint, submission.spot) == (0.0, False)
+    assert (submission.checkpoint, submission.spot, submission.topology) == (0.0, False, "")
 
 
 def test_rows_are_read_in_order_of_time(tmp_path: Path) -> None:
@@ -46,6 +48,10 @@ def test_rows_are_read_in_order_of_time(tmp_path: Path) -> None:
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     rows = generate([Source("team/gpus", "low", 2, 1.5, 8.0)], 50, seed=3)
     path = tmp_path / "trace.csv"
+    path.write_text(written(rows))
+    assert "topology" not in path.read_text()
+    assert read(path) == rows
+    rows = (replace(rows[0], topology="preferred=host"), *rows[1:])
     path.write_text(written(rows))
     assert read(path) == rows
 
@@ -63,6 +69,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         *(("duration", value) for value in ("0", "-5", "1e12")),
         ("checkpoint", "-1"),
         ("spot", "maybe"),
+        *(("topology", value) for value in ("block", "required=rack", "unconstrained=block", "required=")),
     ],
 )
 def test_a_mistake_names_its_line_and_column(tmp_path: Path, column: str, value: str) -> None:
@@ -82,8 +89,8 @@ def test_ten_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ((HEADER.replace("queue", "que"), ROW), "line 1: there is no column queue"),
-        ((HEADER, ROW + ",more"), "line 2: the row does not have 10 values"),
-        ((HEADER, "1,team/gpus"), "line 2: the row does not have 10 values"),
+        ((HEADER, ROW + ",more"), "line 2: the row does not have 11 values"),
+        ((HEADER, "1,team/gpus"), "line 2: the row does not have 11 values"),
         ((HEADER, '"' + ROW), "line 2: this is no CSV"),
         ((HEADER,), "has no submissions"),
         (("",), "there is no column time"),
@@ -185,13 +192,14 @@ def test_finished_and_running_workloads_of_a_snapshot_are_runs(tmp_path: Path) -
     def workload(name: str, admitted: str, finished: str = "") -> dict[str, Any]:
         kinds = {"Admitted": admitted} | ({"Finished": finished} if finished else {})
         requests = {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": "1"}
+        asked = {} if finished else {"topologyRequest": {"required": LEVELS["block"]}}
         pod = {"spec": {"containers": [{"name": "main", "resources": {"requests": requests}}]}}
         return {
             "metadata": {"name": name, "namespace": "team", "creationTimestamp": "2026-11-01T00:00:00Z"},
             "spec": {
                 "queueName": "gpus",
                 "priorityClassRef": {"name": "low"},
-                "podSets": [{"name": "main", "count": 2, "template": pod}],
+                "podSets": [{"name": "main", "count": 2, "template": pod, **asked}],
             },
             "status": {
                 "conditions": [
@@ -207,7 +215,8 @@ def test_finished_and_running_workloads_of_a_snapshot_are_runs(tmp_path: Path) -
     ]
     snapshot = Snapshot(takenAt=datetime(2026, 11, 1, 1, tzinfo=UTC), stack="prod", objects={"Workload": workloads})
     runs = import_snapshot(tmp_path / "snapshot.json", snapshot)
-    assert runs == tuple(Submission(0, "team/gpus", "low", 2, 1, 0.5, 2.0, seconds) for seconds in (600, 1800))
+    done = Submission(0, "team/gpus", "low", 2, 1, 0.5, 2.0, 600)
+    assert runs == (done, replace(done, duration=1800, topology="required=block"))
 
 
 @pytest.mark.parametrize(

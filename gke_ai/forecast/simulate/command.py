@@ -14,13 +14,12 @@ from gke_ai import settings
 from gke_ai.catalog.capacity import capacity_until, moment
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.console import new_console
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.command import stop_at_signals
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.table import simulated
-from gke_ai.forecast.simulate import imports
+from gke_ai.forecast.simulate import blocks, imports
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.compared import Side, simulation, written_days
 from gke_ai.forecast.simulate.generate import generate
@@ -133,14 +132,10 @@ def other_versions(files: list[Path], queues: list[Queues]) -> list[str]:
     ]
 
 
-def unplaced(files: list[Path], queues: list[Queues]) -> list[str]:
-    """Returns a note for each configuration with topology: a trace says nothing of it, and nodes have no blocks."""
-    return [
-        f"{name} has flavors with topology ({join_names(flavors)}). The simulation counts their quota and nodes, "
-        "not the blocks: a run that requires one can wait longer."
-        for name, of_file in zip(names_of(files), queues, strict=True)
-        if (flavors := [flavor.section.name for flavor in of_file.stack.flavors if flavor.has_topology])
-    ]
+def placed(files: list[Path], queues: list[Queues]) -> list[str]:
+    """Returns a note for each configuration whose runs Kueue places by topology."""
+    named = zip(names_of(files), queues, strict=True)
+    return [note for name, of_file in named for note in blocks.notes(name, of_file.stack)]
 
 
 def reservation_ends(name: str, queues: Queues, begin: datetime, runs: Sequence[Run]) -> Iterator[str]:
@@ -160,7 +155,7 @@ def notes(files: list[Path], queues: list[Queues], begin: datetime, runs: Sequen
     """Returns what a reader has to know about the configurations of a simulation, and about the runs with each."""
     sides = zip(names_of(files), queues, runs, strict=True)
     ended = [text for name, of_file, of_runs in sides for text in reservation_ends(name, of_file, begin, of_runs)]
-    return [*other_versions(files, queues), *unplaced(files, queues), *ended]
+    return [*other_versions(files, queues), *placed(files, queues), *ended]
 
 
 def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gke_ai.forecast.simulate.blocks import requested
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,
     MAX_ROWS,
@@ -234,7 +235,8 @@ def _workload(now: datetime, workload: Mapping[str, Any]) -> Submission:
     asked = (float(total["accelerators"]), float(total["cpu"]), float(total["memory"] / GIB))
     seconds = until - _time(admitted["lastTransitionTime"])
     found = run(cells, "", _time(metadata["creationTimestamp"]), max(1, pods), asked, seconds)
-    return replace(found, priority=str((spec.get("priorityClassRef") or {}).get("name", "")))
+    priority = str((spec.get("priorityClassRef") or {}).get("name", ""))
+    return replace(found, priority=priority, topology=requested(spec["podSets"][0]))
 
 
 def from_zero(path: Path, runs: Iterable[Submission]) -> tuple[Submission, ...]:

@@ -115,10 +115,12 @@ def started(emulator: Scratch, queues: Queues) -> Iterator[Kueue]:
     chart = chart_values(KUEUE_VERSION, 1, configuration(queues))
     chart["controllerManager"]["manager"]["image"]["tag"] += BUILD
     values.write_text(yaml.safe_dump(chart))
+    nodes = emulator.state / "pools.json"
+    nodes.write_text(json.dumps(queues.pools))
     log = emulator.state / "queues.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [RUN, "queues", KUEUE_VERSION, str(values)],
+            [RUN, "queues", KUEUE_VERSION, str(values), str(nodes)],
             env=emulator.environment,
             text=True,
             stdin=subprocess.PIPE,

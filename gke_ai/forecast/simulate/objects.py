@@ -9,10 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.topology import TOPOLOGY
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.program.queues import with_quotas
 from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.forecast.simulate import blocks
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
@@ -39,6 +41,11 @@ class Queues:
     """The queues of a configuration."""
 
     stack: ResolvedStack
+
+    @property
+    def pools(self) -> list[Object]:
+        """The pools on whose nodes Kueue places pods, as the emulator records them."""
+        return blocks.pools(self.stack)
 
     @property
     def manager(self) -> Mapping[str, Any]:
@@ -69,6 +76,11 @@ class Queues:
             name: f"cohort/{queue.section.cohort}" if queue.section.cohort else f"queue/{name}"
             for name, queue in self.cluster_queues.items()
         }
+
+    @cached_property
+    def placed(self) -> frozenset[str]:
+        """The flavors on which Kueue places pods by topology."""
+        return frozenset(flavor.section.name for flavor in self.stack.flavors if flavor.has_topology)
 
     def groups(self, nodes: Nodes | None = None) -> list[frozenset[str]]:
         """Cluster queues that share quota or, if there are any, nodes: those that need a common clock."""
@@ -126,6 +138,11 @@ class Queues:
                 raise Stop(
                     f"The trace has priority class {row.priority}, but the configuration does not. It has {known}."
                 )
+            if row.topology and not self.flavors([self.by_local[row.queue]]) & self.placed:
+                raise Stop(
+                    f"The trace has topology {row.topology} in {row.queue}, whose flavors have no topology. The run "
+                    "would never start. Leave it out, or use a flavor with topology: docs/topology.md."
+                )
 
     def sources(self) -> list[Source]:
         """Where generated runs go: each local queue, with the lowest priority and pods that fit on its nodes."""
@@ -157,9 +174,11 @@ class Queues:
         kueue = f"/apis/{KUEUE_API}"
         for namespace in sorted({local.namespace for local in self.stack.queues.local_queues} - {"default"}):
             yield "/api/v1/namespaces", new_object("Namespace", namespace, version="v1")
+        if self.placed:
+            yield f"{kueue}/topologies", new_object("Topology", TOPOLOGY, blocks.levels())
         for flavor in self.stack.flavors:
             # No controller provisions nodes, so the admission check of queued provisioning is left out.
-            spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels))
+            spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels, topology=flavor.has_topology))
             yield f"{kueue}/resourceflavors", new_object("ResourceFlavor", flavor.section.name, spec)
         for name, queue in self.cluster_queues.items():
             spec = cluster_queue(with_quotas(queue), set())
@@ -177,7 +196,8 @@ def workload(number: int, row: Submission, priority: int, accelerator: str) -> O
         requests[accelerator] = str(row.accelerators)
     container = {"name": "main", "image": "simulated", "resources": {"requests": requests}}
     pod = {"containers": [container], "restartPolicy": "Never"}
-    pod_sets = [{"name": "main", "count": row.pods, "template": {"metadata": {}, "spec": pod}}]
+    template = {"metadata": {}, "spec": pod}
+    pod_sets = [{"name": "main", "count": row.pods, "template": template, **blocks.request(row.topology)}]
     return numbered(number, namespace, {"queueName": queue, "priority": priority, "podSets": pod_sets})
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from gke_ai.catalog.topology import LEVELS
+from gke_ai.forecast.simulate.blocks import KINDS
 from gke_ai.terminal import Stop
 
 MAX_BYTES, MAX_ROWS = 32 * 2**20, 100_000
@@ -37,6 +39,7 @@ class Submission:
         duration: Seconds from start to end, without interruption.
         checkpoint: Seconds between checkpoints. 0: no checkpoints, so an evicted run starts from the beginning.
         spot: Whether the run tolerates Spot nodes.
+        topology: Where its pods are in the network, as `required=block`. Empty: anywhere.
     """
 
     time: float
@@ -49,6 +52,7 @@ class Submission:
     duration: float
     checkpoint: float = 0.0
     spot: bool = False
+    topology: str = ""
 
 
 class Mistake(ValueError):
@@ -109,8 +113,11 @@ COLUMNS: Mapping[str, Callable[[str], object]] = {
     "duration": number(1, MAX_SECONDS),
     "checkpoint": lambda text: number(0, MAX_SECONDS)(text or "0"),
     "spot": _spot,
+    "topology": matching(
+        f"(({'|'.join(KINDS)})=({'|'.join(LEVELS)}))?", "required=LEVEL or preferred=LEVEL, or nothing"
+    ),
 }
-OPTIONAL = ("checkpoint", "spot")
+OPTIONAL = ("checkpoint", "spot", "topology")
 assert list(COLUMNS) == [field.name for field in fields(Submission)]
 
 
@@ -172,12 +179,13 @@ def shown(text: str) -> str:
 
 
 def written(trace: Iterable[Submission]) -> str:
-    """Returns a trace as CSV."""
-    file = io.StringIO()
+    """Returns a trace as CSV. Without a run that states a topology, it has no such column."""
+    file, rows = io.StringIO(), list(trace)
+    columns = [name for name in COLUMNS if name != "topology" or any(row.topology for row in rows)]
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in trace:
-        values = (getattr(row, column) for column in COLUMNS)
+    writer.writerow(columns)
+    for row in rows:
+        values = (getattr(row, column) for column in columns)
         writer.writerow([_written(value) for value in values])
     return file.getvalue()
 

@@ -106,6 +106,8 @@ class Waited:
     def _quota(self) -> Iterator[str]:
         run, (start, stop) = self._run, self._span
         first = "for quota" if start == run.row.time else "to get quota again"
+        kind, _, level = run.row.topology.partition("=")
+        first += f", with room for all pods in one {level}" if kind == "required" else ""
         never = "" if run.admitted and run.admitted[-1][0] >= stop else ", until the end of the day"
         holders = list(self._holders())
         meanwhile = f": {'; '.join(holders)}" if holders else ""

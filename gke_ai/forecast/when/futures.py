@@ -127,6 +127,10 @@ class Copies(Queues):
         return spec
 
     @property
+    def pools(self) -> list[Object]:
+        return []
+
+    @property
     def manager(self) -> Mapping[str, Any]:
         """What the cluster's Kueue is configured to, where it decides the order of admissions."""
         return {
