@@ -235,10 +235,10 @@ def rehearsed(emulator: Emulator, name: str, *options: str) -> Object:
 
 def preempts_first(forecast: Object, name: str) -> None:
     """The first run is evicted and waits for NICs, and the other one has its pods on nodes."""
-    (eviction,), (start,), (wait,) = forecast["evictions"], forecast["starts"], forecast["waits"]
-    assert (eviction["workload"].split("-")[0], eviction["reason"]) == ("llm/jobset/first", "Preempted")
-    assert start["workload"].split("-")[0] == f"llm/jobset/{name}"
-    assert f"16 more {RESOURCE}" in wait["text"]
+    evicted = [(eviction["workload"].split("-")[0], eviction["reason"]) for eviction in forecast["evictions"]]
+    assert evicted == [("llm/jobset/first", "Preempted")]
+    assert [start["workload"].split("-")[0] for start in forecast["starts"]] == [f"llm/jobset/{name}"]
+    assert [f"16 more {RESOURCE}" in wait["text"] for wait in forecast["waits"]] == [True], forecast["waits"]
     assert forecast["refused"] == ""
 
 
