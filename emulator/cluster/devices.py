@@ -48,14 +48,18 @@ class Devices:
         self._published: set[str] = set()
 
     async def publish(self, pools: Iterable[PoolRecord], nodes: Iterable[Object]) -> None:
-        """Publishes what is missing: classes for the first pool with a profile, and a slice for each of its nodes."""
-        if "classes" not in self._published and any(pool.network_profile for pool in pools):
+        """Publishes what is missing: classes for the first pool or node with a profile, and a slice for each such node.
+
+        The pools that GKE creates for a compute class are not among `pools`.
+        """
+        nodes = [node for node in nodes if has_driver(node)]
+        if "classes" not in self._published and (nodes or any(pool.network_profile for pool in pools)):
             for device_class in device_classes():
                 await create(self._api, device_class)
             self._published.add("classes")
         for node in nodes:
             uid = node["metadata"]["uid"]
-            if uid in self._published or not has_driver(node):
+            if uid in self._published:
                 continue
             if await has_slice(self._api, DRIVER, node) or await create(self._api, resource_slice(node)):
                 self._published.add(uid)

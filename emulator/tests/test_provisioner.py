@@ -139,6 +139,25 @@ def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(owner: str 
     assert created == ["DeviceClass", "DeviceClass", *(["ResourceSlice"] if is_created else [])]
 
 
+def test_the_first_node_of_a_pool_that_gke_created_brings_the_classes_too() -> None:
+    (node,) = nodes_of(replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"}), 1)
+    node["metadata"]["uid"] = "u"
+    created: list[str] = []
+
+    def api(request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            return httpx.Response(200, json={"items": []})
+        created.append(json.loads(request.content)["kind"])
+        return httpx.Response(201, json=json.loads(request.content))
+
+    async def publish() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(api), base_url="http://c") as client:
+            await devices.Devices(client).publish([], [node])
+
+    asyncio.run(publish())
+    assert created == ["DeviceClass", "DeviceClass", "ResourceSlice"]
+
+
 def test_a_new_node_takes_the_place_of_a_lost_one() -> None:
     present = nodes_of(RESERVED, 10)
     lost = present.pop(3)
