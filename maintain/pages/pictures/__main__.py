@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from gke_ai.forecast import simulation
 from gke_ai.forecast.forecast import read
+from gke_ai.forecast.rehearse import blocks
 from gke_ai.forecast.render import rehearsal_picture, simulation_picture
 from maintain.pages import write
 from maintain.pages.pictures import architecture, examples, loss, record_loss, record_simulation, timeline
@@ -19,6 +20,7 @@ def pictures() -> dict[str, Callable[[], str]]:
     """The function that draws each picture, by file name."""
     return {
         "architecture.svg": architecture.drawn,
+        "blocks.svg": lambda: blocks.picture(read(FOLDER / "blocks.json")),
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),
         "simulation.svg": lambda: simulation_picture.drawn(simulation.read(record_simulation.RECORDING)),
