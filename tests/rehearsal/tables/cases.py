@@ -186,11 +186,12 @@ class _Reader:
         if any(map(is_refused_workload, self._before)) or any(map(is_refused_queue, self._cluster_queues)):
             return "a workload or queue that the API refuses"
         if self._table in TOPOLOGY and any(
-            part in self._name for part in ("second pass; slices", "gets QuotaReserved only")
+            part in self._name
+            for part in ("second pass; slices", "second pass; podspec constraints", "gets QuotaReserved only")
         ):
             return "a pass of the scheduler that runs disagree about"
-        if self._table in TOPOLOGY and self._configuration().sections():
-            return "topology with feature gates or transformed resources, which no run has compared yet"
+        if ("TopologyAwareScheduling", False) in self._configuration().gates:
+            return "topology that is off, which no run has compared yet"
         return ""
 
     def _configuration(self) -> Configuration:

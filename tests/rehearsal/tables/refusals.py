@@ -9,8 +9,14 @@ Object = Mapping[str, Any]
 
 
 def is_refused_workload(workload: Object) -> bool:
-    """Whether several pod sets have a minimum: pkg/webhooks/workload_webhook.go in Kueue's module."""
-    return sum("minCount" in pod_set for pod_set in workload["spec"]["podSets"]) > 1
+    """Whether several pod sets have a minimum, or one has a slice with its level or its size alone.
+
+    pkg/webhooks/workload_webhook.go in Kueue's module.
+    """
+    pod_sets = workload["spec"]["podSets"]
+    asked = [pod_set.get("topologyRequest") or {} for pod_set in pod_sets]
+    half = any(("podSetSliceRequiredTopology" in item) != ("podSetSliceSize" in item) for item in asked)
+    return half or sum("minCount" in pod_set for pod_set in pod_sets) > 1
 
 
 def is_refused_queue(queue: Object) -> bool:
