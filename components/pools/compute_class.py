@@ -5,6 +5,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai.catalog.capacity import reserved_part
 from gke_ai.catalog.machines import machine
 from gke_ai.catalog.rdma import PROFILE
 from gke_ai.catalog.versions import COMPUTE_CLASS_API
@@ -104,12 +105,10 @@ def reservation(reference: str) -> dict[str, Any]:
 
     https://github.com/GoogleCloudPlatform/compute-class-api at 8067eae, SpecificReservation
     """
-    path, _, rest = reference.partition("/reservationBlocks/")
-    *project, name = path.removeprefix("projects/").split("/reservations/")
-    block, _, sub_block = rest.partition("/reservationSubBlocks/")
-    inner = {"reservationSubBlock": {"name": sub_block}} if sub_block else {}
+    part = reserved_part(reference)
+    inner = {"reservationSubBlock": {"name": part.sub_block}} if part.sub_block else {}
     return {
-        "name": name,
-        **({"project": project[0]} if project else {}),
-        **({"reservationBlock": {"name": block, **inner}} if block else {}),
+        "name": part.name,
+        **({"project": part.project} if part.project else {}),
+        **({"reservationBlock": {"name": part.block, **inner}} if part.block else {}),
     }

@@ -22,9 +22,9 @@ from gke_ai.catalog.gpudirect import (
 )
 from gke_ai.catalog.namespaces import GPUDIRECT
 from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.pools.critical import PRIORITY, critical_namespace
 from gke_ai.components.retry import kueue_hook
 
-PRIORITY = "system-node-critical"
 _ROOT = {"privileged": True}
 # Opens the node to the other nodes' data and links the files of the NICs. Google's image is `ubuntu` of Docker Hub: the
 # commands run in the node itself, so the image of the plug-in should do: unproven.
@@ -81,20 +81,7 @@ class GpuDirectNetworks(Component):
         self.networks = [f"{name}-{number}" for number in range(1, count + 1)]
         for number, network in enumerate(self.networks, 1):
             self._create_network(network, number, project, region)
-        inside = pulumi.ResourceOptions(parent=self)
-        space = k8s.core.v1.Namespace(GPUDIRECT, metadata={"name": GPUDIRECT}, opts=inside)
-        # GKE allows pods of this priority only in namespaces with such a quota.
-        quota = k8s.core.v1.ResourceQuota(
-            f"{GPUDIRECT}/critical-pods",
-            metadata={"name": "critical-pods", "namespace": GPUDIRECT},
-            spec={
-                "hard": {"pods": "1G"},
-                "scope_selector": {
-                    "match_expressions": [{"scope_name": "PriorityClass", "operator": "In", "values": [PRIORITY]}]
-                },
-            },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[space]),
-        )
+        space, quota = critical_namespace(GPUDIRECT, self)
         after = pulumi.ResourceOptions(parent=self, depends_on=[quota])
         for technology in used:
             daemon_set(f"nccl-{technology.name}-installer", [technology.name], installer(technology), after)

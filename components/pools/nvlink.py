@@ -9,8 +9,7 @@ from gke_ai.catalog.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT
 from gke_ai.catalog.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
 from gke_ai.components.base import Component
-
-PRIORITY = "system-node-critical"
+from gke_ai.components.pools.critical import critical_namespace
 
 
 def on_nodes(*expressions: dict[str, Any]) -> dict[str, Any]:
@@ -55,21 +54,7 @@ class NvlinkDriver(Component):
     def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
         """Install the driver."""
         super().__init__(name, opts)
-        space = k8s.core.v1.Namespace(
-            NVIDIA_DRIVER, metadata={"name": NVIDIA_DRIVER}, opts=pulumi.ResourceOptions(parent=self)
-        )
-        # GKE allows pods of this priority only in namespaces with such a quota.
-        quota = k8s.core.v1.ResourceQuota(
-            f"{NVIDIA_DRIVER}/critical-pods",
-            metadata={"name": "critical-pods", "namespace": NVIDIA_DRIVER},
-            spec={
-                "hard": {"pods": "1G"},
-                "scope_selector": {
-                    "match_expressions": [{"scope_name": "PriorityClass", "operator": "In", "values": [PRIORITY]}]
-                },
-            },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[space]),
-        )
+        space, quota = critical_namespace(NVIDIA_DRIVER, self)
         k8s.helm.v3.Release(
             CHART,
             name=CHART,

@@ -9,7 +9,7 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.operators import KUBERAY, TRAINER
-from gke_ai.catalog.topology import HOSTNAME, LEVELS, TOPOLOGY
+from gke_ai.catalog.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -273,13 +273,12 @@ class KueueStack(Component):
 
     def _topology(self, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding) -> pulumi.Resource:
         """The levels of the network between nodes."""
-        levels = [{"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME)]
         return k8s.apiextensions.CustomResource(
             TOPOLOGY,
             api_version=KUEUE_API,
             kind="Topology",
             metadata={"name": TOPOLOGY},
-            spec={"levels": levels},
+            spec={"levels": list(TOPOLOGY_LEVELS)},
             opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),
         )
 

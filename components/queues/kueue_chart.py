@@ -108,4 +108,3 @@ def manager_configuration(
 
 # By the resource by which Kueue counts the devices of a class.
 CLASSES = {RESOURCE: DEVICE_CLASS, CHANNELS: CHANNEL_CLASS}
-MAPPING = {"name": RESOURCE, "deviceClassNames": [DEVICE_CLASS]}

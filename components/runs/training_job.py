@@ -7,7 +7,7 @@ import pulumi
 from gke_ai.catalog.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.components.runs.run_record import moves, only_once, record
-from gke_ai.manifests import training_job
+from gke_ai.manifests import network, training_job
 from gke_ai.manifests.job import Place
 from gke_ai.settings.model import TrainingRun
 
@@ -93,4 +93,4 @@ class TrainingJob(RunComponent):
         if kubeconfig is not None:
             grace = run.termination_grace_period_seconds
             recorded.hooks = moves(f"run {name}", run.namespace, jobset, grace, kubeconfig)
-        record(run.namespace, jobset, training_job.nodes_of(place), recorded)
+        record(run.namespace, jobset, network.nodes_of(place), recorded)

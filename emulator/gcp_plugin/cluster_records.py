@@ -8,6 +8,7 @@ from emulator.cluster.records import ClusterRecord, PoolRecord
 from emulator.gcp_plugin import rest, rules
 from emulator.gcp_plugin.resource import Properties
 from emulator.gcp_plugin.store import Record
+from gke_ai.catalog.capacity import reserved_part
 from gke_ai.catalog.upgrades import flat
 from gke_ai.catalog.workload_identity import pool_name
 
@@ -102,5 +103,4 @@ def pool_record(cluster: Record, inputs: Properties) -> PoolRecord:
 def _reserved_block(config: Properties) -> str:
     """The block of a reservation that a pool uses; empty if it uses the whole reservation or none."""
     names = config.get("reservationAffinity", {}).get("values", [])
-    blocks = (name.partition("/reservationBlocks/")[2].partition("/")[0] for name in names)
-    return next(filter(None, blocks), "")
+    return next(filter(None, (reserved_part(name).block for name in names)), "")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,23 @@ SPOT_SHUTDOWN_SECONDS = 15
 # Never run on Google Cloud: what GKE does with the nodes of such VMs.
 UNTIL = "gke-ai/until"
 _UNTIL_FORM = "%Y%m%dT%H%M%SZ"
+
+
+class ReservedPart(NamedTuple):
+    """The part of a reservation that nodes use. Empty: the project of the nodes, the whole reservation or block."""
+
+    project: str
+    name: str
+    block: str
+    sub_block: str
+
+
+def reserved_part(reference: str) -> ReservedPart:
+    """Returns what a reference to a reservation names: of pools, of compute classes and in Google's API."""
+    path, _, rest = reference.partition("/reservationBlocks/")
+    project, _, name = path.removeprefix("projects/").rpartition("/reservations/")
+    block, _, sub_block = rest.partition("/reservationSubBlocks/")
+    return ReservedPart(project, name, block, sub_block)
 
 
 def until_label(end: datetime) -> dict[str, str]:

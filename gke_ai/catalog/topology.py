@@ -31,6 +31,7 @@ LEVELS: Mapping[str, str] = MappingProxyType(
 HOSTNAME = "kubernetes.io/hostname"
 # Kueue's object with these levels. The hostname is its lowest one, so that Kueue assigns nodes and replaces them.
 TOPOLOGY = f"gce-{'-'.join(LEVELS)}"
+TOPOLOGY_LEVELS = tuple({"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME))
 # Annotations of a pod template: https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/topology_types.go
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"

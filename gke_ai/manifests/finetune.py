@@ -14,7 +14,7 @@ from gke_ai.manifests.job import (
     restart_policy,
     service_of,
 )
-from gke_ai.manifests.training_job import annotations_of, claims_of, connected, network_variables, nodes_of
+from gke_ai.manifests.network import annotations_of, claims_of, connected, network_variables, nodes_of
 from gke_ai.manifests.workload import (
     SHARED_MEMORY_MOUNT,
     environment,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gke_ai.catalog.topology import HOSTNAME, LEVELS
+from gke_ai.catalog.capacity import reserved_part
+from gke_ai.catalog.topology import LEVELS
 from gke_ai.forecast.names import join_names
 from gke_ai.settings.model import GpuPool
 from gke_ai.settings.stack import NodePool, ResolvedStack
@@ -32,13 +33,8 @@ def _record(pool: NodePool, section: GpuPool) -> Object:
         "labels": pool.shape.labels,
         "nodes_per_zone": pool.max_nodes // len(pool.zones),
         "compact": section.compact_placement,
-        "block": (section.capacity.reservation_name or "").partition("/reservationBlocks/")[2].partition("/")[0],
+        "block": reserved_part(section.capacity.reservation_name or "").block,
     }
-
-
-def levels() -> Object:
-    """The levels of the network between nodes, for Kueue."""
-    return {"levels": [{"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME)]}
 
 
 def request(text: str) -> Object:

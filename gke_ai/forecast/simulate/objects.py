@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.topology import TOPOLOGY
+from gke_ai.catalog.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.components.program.queues import with_quotas
@@ -175,7 +175,7 @@ class Queues:
         for namespace in sorted({local.namespace for local in self.stack.queues.local_queues} - {"default"}):
             yield "/api/v1/namespaces", new_object("Namespace", namespace, version="v1")
         if self.placed:
-            yield f"{kueue}/topologies", new_object("Topology", TOPOLOGY, blocks.levels())
+            yield f"{kueue}/topologies", new_object("Topology", TOPOLOGY, {"levels": list(TOPOLOGY_LEVELS)})
         for flavor in self.stack.flavors:
             # No controller provisions nodes, so the admission check of queued provisioning is left out.
             spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels, topology=flavor.has_topology))
