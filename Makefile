@@ -39,7 +39,7 @@ policies:  ## print the policy results of a preview: make policies [STACK=prod] 
 preview-json:  ## print Pulumi's JSON of a preview on a new stack
 report:  ## write a preview as one page for reviewers: make report [STACK=prod] [CONFIG=…] [PRICES=prices.yaml] [REHEARSAL=out.json] [SIMULATION=day.json]
 rehearse:  ## say what a change does in the queue: make rehearse STACK=prod [CONFIG=…] or MANIFESTS=folder, [BASE=…] [SNAPSHOT=…] [MINUTES=30] [UNAVAILABLE=spot] [UPGRADE=kueue|pool/gpu] [JSON=out.json]
-simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [BEGIN=2027-03-13T18:00:00Z] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg]
+simulate:  ## replay a day of submissions: make simulate STACK=prod [CONFIG=…] [COMPARE="a.yaml b.yaml"] [TRACE=trace.csv] [JOBS=200] [SEED=1] [SEEDS=5] [BEGIN=2027-03-13T18:00:00Z] [PRICES=prices.yaml] [JSON=out.json] [PICTURE=out.svg] [BLOCKS=out.svg]
 crds:  ## upgrade JobSet's CRD, before an up that changes JobSet's version
 recover:  ## repair the state after a killed up
 down:  ## delete a stack

@@ -1,6 +1,7 @@
-"""Retries while Kueue or JobSet does not answer yet, or the cluster does not serve a kind yet."""
+"""Retries while Kueue or JobSet does not answer, a kind is not served, or a changed policy is not in effect yet."""
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass
 
@@ -33,6 +34,11 @@ NOT_YET = (
     "i/o timeout",
     "the server is currently unable to handle the request",
 )
+# An API server uses a changed policy when it next looks, once a second (PolicyRefreshInterval in
+# https://github.com/kubernetes/kubernetes, apiserver/pkg/admission/plugin/policy/generic/policy_source.go). A regional
+# cluster has several API servers.
+POLICY_SECONDS = 15.0
+DENIED_BY = re.compile(r"ValidatingAdmissionPolicy '([^']+)' with binding '[^']+' denied request")
 # The kubernetes plugin's error for a cluster that did not answer when it was configured. Retrying in the same update
 # does not help (https://github.com/pulumi/pulumi-kubernetes, Create in provider.go).
 UNREACHABLE = "configured Kubernetes cluster is unreachable"
@@ -104,6 +110,8 @@ ALL_LATE = (
 _started: dict[str, float] = {}
 """Time at which the operation on a resource began, by URN."""
 _warned: set[Late] = set()
+_changed: dict[str, float] = {}
+"""Time at which this update changed an admission policy, by the policy's name."""
 
 
 def note_start(args: pulumi.ResourceHookArgs) -> None:
@@ -112,11 +120,17 @@ def note_start(args: pulumi.ResourceHookArgs) -> None:
 
 
 async def until_answered(args: pulumi.ErrorHookArgs) -> bool:
-    """Whether to retry: only while a controller does not answer, and only for its time to wait."""
+    """Whether to retry: for a limited time while a controller does not answer, or once a policy has changed."""
     latest = args.errors[0]
+    now = time.monotonic()
+    if denied := DENIED_BY.search(latest):
+        changed = _changed.get(denied[1])
+        if changed is None or now - changed >= POLICY_SECONDS:
+            return False
+        await asyncio.sleep(FIRST_PAUSE_SECONDS)
+        return True
     if UNREACHABLE in latest or not any(sign in latest for sign in NOT_YET):
         return False
-    now = time.monotonic()
     waited = now - _started.setdefault(args.urn, now)
     late = next(entry for entry in ALL_LATE if not entry.signs or any(sign in latest for sign in entry.signs))
     if waited >= late.patience:
@@ -144,3 +158,14 @@ def kueue_hook(name: str) -> pulumi.ResourceHookBinding:
         before_update=[start],
         on_error=[pulumi.ErrorHook(f"{name}: until it is answered", until_answered)],
     )
+
+
+def note_policy(args: pulumi.ResourceHookArgs) -> None:
+    """Remember that this update changed a policy: what its old rules refuse is tried again."""
+    assert args.new_inputs is not None
+    _changed[args.new_inputs["metadata"]["name"]] = time.monotonic()
+
+
+def policy_hook(name: str) -> pulumi.ResourceHookBinding:
+    """The hook that notes a change of an admission policy. `name` is unique in the program."""
+    return pulumi.ResourceHookBinding(after_update=[pulumi.ResourceHook(f"{name}: when it changed", note_policy)])

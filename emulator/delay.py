@@ -22,18 +22,24 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emulator import paths
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client
 from emulator.cluster.folder import Folder, names
 from emulator.cluster.records import Damaged, read, write
+from emulator.polling import poll_until
 from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import GKE_PROVISIONING, INSTANCE_TYPE, NVIDIA_GPU
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.emulation import READY_AFTER
+
+if TYPE_CHECKING:
+    import httpx
 
 Object = dict[str, Any]
 IDLE_SECONDS = 15.0
@@ -44,6 +50,8 @@ _KINDS = {
     "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
 }
 _NAME = "delays"
+_PROBE = "probe-of-delays"
+EFFECT_SECONDS = 60.0
 
 
 def delays() -> dict[str, float]:
@@ -109,17 +117,32 @@ def of(item: Object) -> float:
 
 
 def declare(stated: Mapping[str, float]) -> None:
-    """Replaces all delays."""
+    """Replaces all delays. Returns once they are in effect: an API server looks at changed policies once a second."""
     write(_file(), {"delays": dict(stated)})
     expression = annotation_of_pods(stated)
+    mark = sha256(expression.encode()).hexdigest()[:8] if expression else ""
     for name in names():
         with client(Folder(name)) as api:
             for kind, plural in _KINDS.items():
                 path = f"{_POLICIES}/{plural}/{_NAME}"
                 if expression:
-                    answer(api.patch(path, params=GKE, json=_policy(kind, expression), headers=APPLY_PATCH))
+                    item = _policy(kind, f"object.metadata.?name.orValue('') == '{_PROBE}' ? '{mark}' : {expression}")
+                    answer(api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))
                 else:
                     api.delete(path)
+            if not poll_until(partial(_is_in_effect, api, mark), EFFECT_SECONDS):
+                raise TimeoutError(f"The delays are not in effect after {EFFECT_SECONDS:.0f} s in cluster {name}.")
+
+
+def _is_in_effect(api: httpx.Client, mark: str) -> bool:
+    """Whether a pod that is not created would get the mark of the latest delays."""
+    container = {"name": "main", "image": "none", "resources": {"limits": {NVIDIA_GPU: "1"}}}
+    pod = {"metadata": {"name": _PROBE}, "spec": {"containers": [container]}}
+    probe = api.post("/api/v1/namespaces/kube-system/pods", params={"dryRun": "All"}, json=pod)
+    if not probe.is_success:
+        return False
+    found: str = probe.json()["metadata"].get("annotations", {}).get(READY_AFTER, "")
+    return found == mark
 
 
 def annotation_of_pods(stated: Mapping[str, float]) -> str:

@@ -23,6 +23,7 @@ from gke_ai.components.queues.tenant_policy import (
     validations,
     variables,
 )
+from gke_ai.components.retry import policy_hook
 from gke_ai.settings import model
 
 
@@ -169,7 +170,7 @@ class Tenant(Component):
                 further_kinds,
                 claims,
             ),
-            opts=inside,
+            opts=pulumi.ResourceOptions(parent=self, hooks=policy_hook(f"policy of {namespace}")),
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
             f"{policy_name(namespace)}-binding",

@@ -29,6 +29,8 @@ LEVELS: Mapping[str, str] = MappingProxyType(
     }
 )
 HOSTNAME = "kubernetes.io/hostname"
+# What a run can ask of a level: all pods in one domain of it, or as many as fit.
+TOPOLOGY_KINDS = ("required", "preferred")
 # Kueue's object with these levels. The hostname is its lowest one, so that Kueue assigns nodes and replaces them.
 TOPOLOGY = f"gce-{'-'.join(LEVELS)}"
 TOPOLOGY_LEVELS = tuple({"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME))

@@ -197,6 +197,7 @@ gke-ai simulate --stack prod --compare changed.yaml --seeds 5 --json day.json
 @prices_option
 @json_option
 @picture_option
+@blocks_option
 @always_on_emulator
 def simulate(stack: str, config: Path | None, **named: Any) -> None:
     """Replays a day of submissions against the real Kueue.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from gke_ai.catalog.topology import LEVELS
 from gke_ai.kube.names import WorkloadName
@@ -63,6 +64,22 @@ def block_nodes(nodes: Iterable[Object], pods: Iterable[Object]) -> list[BlockNo
             closed = bool(node["spec"].get("unschedulable")) or not holds(node, "Ready")
             found.append(BlockNode(block, subblock, host, name, accelerators_on(node), own, closed))
     return sorted(found)
+
+
+def assigned(assignment: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yields the values of each domain of a topology assignment, and its number of pods. Kueue compresses both."""
+    for part in assignment.get("slices") or ():
+        number = part["domainCount"]
+        levels = [_values(level, number) for level in part["valuesPerLevel"]]
+        counts = part["podCounts"].get("individual") or [part["podCounts"]["universal"]] * number
+        yield from zip(zip(*levels, strict=True), counts, strict=True)
+
+
+def _values(level: Mapping[str, Any], number: int) -> list[str]:
+    if "individual" not in level:
+        return [level["universal"]] * number
+    names = level["individual"]
+    return [f"{names.get('prefix', '')}{root}{names.get('suffix', '')}" for root in names["roots"]]
 
 
 def block_rows(nodes: Iterable[BlockNode]) -> Iterator[tuple[str, str, str, str]]:

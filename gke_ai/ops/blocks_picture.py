@@ -220,7 +220,7 @@ def _explanation(sides: Sides) -> str:
     if any(node.closed for side in sides.values() for node in side.values()):
         texts.append("A closed node is cordoned, or not Ready.")
     if len(sides) > 1:
-        texts.append("A heavy outline marks what differs after the change.")
+        texts.append("A heavy outline marks what differs from the left side.")
     return " ".join(texts)
 
 

@@ -15,15 +15,14 @@ import yaml
 
 from gke_ai.catalog.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.forecast import read
-from gke_ai.forecast.simulate.objects import Queues
-from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.forecast.simulate.trace import Submission, written
 from gke_ai.kube.blocks import block_rows
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
-from tests.cluster.simulated import replayed
 from tests.mistakes import PROJECT, base
+from tests.pictures import texts_of
 from tests.repository import ROOT
 
 Object = dict[str, Any]
@@ -260,19 +259,27 @@ def test_a_flavor_gets_its_topology_while_its_runs_go_on(emulator: Emulator) -> 
     assert evictions(emulator, "small-blue") == evictions(emulator, "small-red") == []
 
 
-def test_a_simulated_day_places_runs_in_blocks() -> None:
-    queues = Queues(load(values([]), PROJECT))
-    submit = partial(Submission, queue="llm/lq", priority="low", accelerators=8, cpu=8.0, memory=32.0)
+def test_a_simulated_day_places_runs_in_blocks_and_draws_them(emulator: Emulator) -> None:
+    submit = partial(Submission, queue="llm/lq", priority="low", accelerators=8, cpu=8.0, memory=32.0, spot=True)
     trace = [
-        submit(0, pods=3, duration=1000.0, topology="required=block"),
-        submit(1, pods=3, duration=2000.0, topology="required=block"),
+        submit(0, pods=3, duration=10_000.0, topology="required=block"),
+        submit(1, pods=3, duration=20_000.0, topology="required=block"),
         # The quota has room for both, but each block has two free nodes.
-        submit(2, pods=4, duration=100.0, topology="required=block"),
-        submit(3, pods=4, duration=50.0),
+        submit(2, pods=4, duration=1000.0, topology="required=block"),
+        submit(3, pods=4, duration=500.0),
     ]
-    day = replayed(queues, trace)
-    assert [run.spans for run in day.runs] == [[(0, 1000)], [(1, 2001)], [(1000, 1100)], [(3, 53)]]
-    assert day.late == 0
+    config = configured(emulator, "day")
+    trace_file, out, picture = (emulator.state / name for name in ("trace.csv", "day.json", "blocks.svg"))
+    trace_file.write_text(written(trace))
+    files_of_day = ("--trace", str(trace_file), "--json", str(out), "--blocks", str(picture))
+    emulator.run("gke-ai", "simulate", "--stack", "t", "--config", str(config), *files_of_day)
+    (day,) = json.loads(out.read_text())["days"]
+    admitted = [[round(start) for start, _ in run["admitted"]] for run in day["runs"]]
+    assert admitted == [[0], [1], [round(day["runs"][0]["ran"][-1][1])], [3]]
+    texts = texts_of(picture.read_text())
+    assert "80 of 80" in " ".join(texts[:2])
+    places = [f"3 pods in {BLUE}", f"3 pods in {RED}", f"2 pods in {BLUE}, 2 pods in {RED}"]
+    assert sorted(text for text in texts if "pods in" in text) == sorted(places)
 
 
 def test_a_rehearsal_says_which_run_moves_to_another_block(emulator: Emulator) -> None:

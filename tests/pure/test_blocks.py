@@ -21,6 +21,7 @@ from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops import blocks_picture, status
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
+from tests.pictures import texts_of
 
 GPU = "nvidia.com/gpu"
 
@@ -124,11 +125,6 @@ def test_a_block_that_a_change_adds_or_removes_has_no_nodes_before_or_after() ->
 
 
 # ---------------------------------------------------------------------------------------------------------- the picture
-def texts_of(picture: str) -> list[str]:
-    """The texts of a picture, in the order in which they are drawn."""
-    return [item.text or "" for item in ElementTree.fromstring(picture) if item.tag.endswith("text")]
-
-
 def test_the_picture_of_a_change_has_each_node_twice_with_the_letter_of_its_run() -> None:
     texts = texts_of(rehearsed.picture(moved()))
     assert texts[0] == "llm/jobset/first moves from block a and b to a."

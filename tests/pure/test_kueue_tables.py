@@ -17,6 +17,7 @@ from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.forecast import Eviction
 from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.snapshot.format import read as read_snapshot
+from gke_ai.kube.blocks import assigned
 from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
 from tests.rehearsal.tables.cases import COMPARED, NOT_COMPARED, TableCase, at, cases, left_out
 from tests.rehearsal.tables.clusters import Result
@@ -24,7 +25,7 @@ from tests.rehearsal.tables.configuration import Configuration
 from tests.rehearsal.tables.decisions import Decision, decisions, eviction
 from tests.rehearsal.tables.questions import questions
 from tests.rehearsal.tables.source import TESTS, tables
-from tests.rehearsal.tables.topology import CASE_LABEL, assignment, in_cluster, places
+from tests.rehearsal.tables.topology import CASE_LABEL, assignment, in_cluster
 
 Object = dict[str, Any]
 # Kueue's test packages compile in half a minute, once for a version.
@@ -163,9 +164,9 @@ def test_a_compressed_assignment_is_read_and_written_again() -> None:
     individual = {"prefix": "x-", "suffix": ".a", "roots": ["1", "2"]}
     part = {"domainCount": 2, "valuesPerLevel": [{"universal": "b"}, {"individual": individual}]}
     found = {"levels": ["block", HOSTNAME], "slices": [{**part, "podCounts": {"universal": 3}}]}
-    assert [*places(found)] == [(("b", "x-1.a"), 3), (("b", "x-2.a"), 3)]
+    assert [*assigned(found)] == [(("b", "x-1.a"), 3), (("b", "x-2.a"), 3)]
     renamed = in_cluster(found, lambda name: f"t-{name}")
-    assert [*places(renamed)] == [(("b", "t-x-1.a"), 3), (("b", "t-x-2.a"), 3)]
+    assert [*assigned(renamed)] == [(("b", "t-x-1.a"), 3), (("b", "t-x-2.a"), 3)]
 
 
 def test_hosts_have_other_names_wherever_an_object_names_them() -> None:

@@ -21,6 +21,10 @@ COMPUTE_CLASS = 'no matches for kind "ComputeClass" in version "cloud.google.com
 SECRET_SYNC = 'no matches for kind "SecretSync" in version "secret-sync.gke.io/v1"'
 INFERENCE_POOL = 'no matches for kind "InferencePool" in version "inference.networking.k8s.io/v1"'
 CLUSTER_QUEUE = 'no matches for kind "ClusterQueue" in version "kueue.x-k8s.io/v1beta2"'
+DENIED = (
+    "jobsets.jobset.x-k8s.io \"tuning\" is forbidden: ValidatingAdmissionPolicy 'tenant-research' with binding "
+    "'tenant-research' denied request: priority class urgent is not one of research"
+)
 OFFICIAL_ATTEMPT = 64.0
 """Seconds of one attempt of the official kubernetes plugin if the kind is missing: it tries six times."""
 
@@ -66,6 +70,7 @@ def update(monkeypatch: pytest.MonkeyPatch) -> Iterator[Update]:
     monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: update.seconds))
     monkeypatch.setattr(retry, "_started", {})
     monkeypatch.setattr(retry, "_warned", set())
+    monkeypatch.setattr(retry, "_changed", {})
     monkeypatch.setattr(pulumi.log, "warn", lambda text: update.warnings.append((update.seconds, text)))
     monkeypatch.setattr(pulumi.log, "error", lambda text: update.errors.append((update.seconds, text)))
     yield update
@@ -218,3 +223,27 @@ def test_another_operation_on_the_same_resource_starts_a_new_wait(update: Update
     before, update.tries = update.seconds, 0
     update.fail(COMPUTE_CLASS)
     assert 60 <= update.seconds - before < 61
+
+
+def change_policy(name: str) -> None:
+    """Let the update change an admission policy."""
+    inputs = {"metadata": {"name": name}}
+    retry.note_policy(pulumi.ResourceHookArgs(urn=f"urn::{name}", id=name, name=name, type="t", new_inputs=inputs))
+
+
+def test_a_refusal_by_a_policy_is_an_answer(update: Update) -> None:
+    change_policy("tenant-other")
+    update.fail(DENIED)
+    assert (update.tries, update.pauses) == (1, [])
+
+
+def test_a_refusal_by_a_policy_that_this_update_changed_is_retried_for_seconds(update: Update) -> None:
+    """An API server looks at its policies once a second, so the old rules still refuse what the new ones allow."""
+    change_policy("tenant-research")
+    update.fail(DENIED)
+    assert 15 <= update.seconds < 16
+    assert max(update.pauses) < 0.5
+    before, update.tries = update.seconds, 0
+    update.fail(DENIED, name="later")
+    assert update.tries == 1, "the policy has been in effect for long"
+    assert update.seconds - before < 1

@@ -10,12 +10,15 @@ import pytest
 from emulator.cluster.blocks import first_free
 from emulator.cluster.records import PoolRecord
 from gke_ai.catalog.topology import LEVELS, TOPOLOGY
-from gke_ai.forecast.simulate.blocks import request, requested
-from gke_ai.forecast.simulate.objects import Queues, workload
+from gke_ai.forecast.simulate.blocks import fullest, picture, request, requested
+from gke_ai.forecast.simulate.objects import Queues, pods_by_node, workload
+from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.blocks import BlockNode, Use
 from gke_ai.settings import load
 from gke_ai.terminal import Stop
 from tests.mistakes import PROJECT, base
+from tests.pictures import texts_of
 from tests.simulation.pools import configured, gpu_pool
 
 QUEUE = "llm/lq"
@@ -75,3 +78,61 @@ def test_a_run_asks_in_the_words_of_kueue(kind: str, level: str) -> None:
 def test_a_run_that_asks_for_nothing_or_for_other_levels_has_no_request() -> None:
     assert request("") == {}
     assert [requested(pod_set) for pod_set in ({}, {"topologyRequest": {"required": "rack"}})] == ["", ""]
+
+
+# ------------------------------------------------------------------------------------------------------------- picture
+NODES = [BlockNode("a", "a-1", "h1", "n1", 8), BlockNode("b", "b-1", "h2", "n2", 8)]
+
+
+def a_run(number: int, *placed: tuple[float, float | None, dict[str, int]], pods: int = 1) -> Run:
+    row = Submission(0, QUEUE, "", pods, 8, 8.0, 32.0, 60.0)
+    spans = [(start, end) for start, end, _ in placed]
+    return Run(number, row, "llm", admitted=spans, placed=[nodes for *_, nodes in placed])
+
+
+def test_pods_are_on_the_nodes_of_all_domains_that_kueue_assigned() -> None:
+    parts = [
+        {
+            "domainCount": 2,
+            "valuesPerLevel": [{"individual": {"prefix": "n", "roots": ["1", "2"]}}],
+            "podCounts": {"universal": 1},
+        },
+        {"domainCount": 1, "valuesPerLevel": [{"universal": "n3"}], "podCounts": {"individual": [2]}},
+    ]
+    assignments = [{"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": parts}}, {"name": "other"}]
+    item = {"status": {"admission": {"podSetAssignments": assignments}}}
+    assert pods_by_node(item) == {"n1": 1, "n2": 1, "n3": 2}
+
+
+def test_the_picture_is_of_the_time_when_runs_have_most_gpus() -> None:
+    runs = [
+        a_run(0, (0, 3600, {"n1": 1}), (9000, None, {"n2": 1})),  # evicted, and admitted again
+        a_run(1, (7200, None, {"n1": 1})),
+        a_run(2, (0, None, {}), pods=4),  # not placed by Kueue
+    ]
+    busiest = fullest("a.yaml", NODES, runs)
+    assert busiest.hour == 2.5
+    assert [node.uses for node in busiest.nodes] == [
+        (Use("row 2, llm/lq", 1, 8),),
+        (Use("row 1, llm/lq", 1, 8),),
+    ]
+    texts = texts_of(picture("prod", [busiest]))
+    headline = "Hour 2.5 of a simulated day of prod, when runs have most GPUs of the blocks: 16 of 16"
+    assert " ".join(texts[:2]) == headline
+    assert "1 pod in b" in texts
+
+
+def test_a_run_that_ends_when_another_one_starts_is_not_counted_with_it() -> None:
+    busiest = fullest("a.yaml", NODES, [a_run(0, (0, 3600, {"n1": 1})), a_run(1, (3600, None, {"n1": 1}))])
+    assert busiest.hour == 0
+    assert busiest.used == "8 of 16"
+
+
+def test_several_configurations_are_beside_each_other() -> None:
+    sides = [
+        fullest("a.yaml", NODES, [a_run(0, (0, None, {"n1": 1}))]),
+        fullest("b.yaml", NODES, [a_run(0, (1800, None, {"n1": 1, "n2": 1}), pods=2)]),
+    ]
+    texts = texts_of(picture("prod", sides))
+    assert "8 of 16 with a.yaml and 16 of 16 with b.yaml" in " ".join(texts)
+    assert {"a.yaml, hour 0.0", "b.yaml, hour 0.5"} <= {*texts}

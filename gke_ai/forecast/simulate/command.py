@@ -31,6 +31,7 @@ from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
+from gke_ai.kube.blocks import BlockNode, block_nodes
 from gke_ai.ops.configuration_file import read_configuration, read_prices
 from gke_ai.ops.emulated import state
 from gke_ai.ops.stack import Stack
@@ -58,6 +59,7 @@ class Options:
         prices: Price table in YAML.
         json: File for the result as JSON.
         picture: File for the picture. Default: in the emulator's state.
+        blocks: File for the picture of the blocks, if Kueue places runs there. Default: in the emulator's state.
         begin: When the day begins, which decides when reservations end. Default: now.
     """
 
@@ -71,6 +73,7 @@ class Options:
     prices: Path | None = None
     json: Path | None = None
     picture: Path | None = None
+    blocks: Path | None = None
     begin: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
 
     @property
@@ -99,17 +102,21 @@ def simulate(options: Options) -> None:
         work = [f"{part}, seed {seed}" if len(seeds) > 1 else part for seed in seeds]
         replays.append([replayed(of_file, *day, options.begin) for day in zip(traces, seeds, work, strict=True)])
     # The days of a seed have the same length, because nodes are paid for until the end.
-    ends = [max(end_of(replay.runs) for replay, _ in of_seed) for of_seed in zip(*replays, strict=True)]
+    ends = [max(end_of(of_day.replay.runs) for of_day in of_seed) for of_seed in zip(*replays, strict=True)]
     prices = with_google(read_prices(options.prices), queues[0].stack.measured)
     sides = [
-        Side(name, of_file, [day_of(of_file, *ended, end, prices) for ended, end in zip(of_side, ends, strict=True)])
+        Side(name, of_file, [day_of(of_file, of_day, end, prices) for of_day, end in zip(of_side, ends, strict=True)])
         for name, of_file, of_side in zip(names_of(files), queues, replays, strict=True)
     ]
     source = options.trace.name if options.trace else f"generated, about {options.jobs} runs"
-    runs = [[run for replay, _ in of_side for run in replay.runs] for of_side in replays]
+    runs = [[run for of_day in of_side for run in of_day.replay.runs] for of_side in replays]
     result = simulation(options.stack, source, seeds, sides, [*NOTES, *notes(files, queues, options.begin, runs)])
     picture = options.picture or state("reports", f"{options.stack}-simulation.svg")
     written_files = {picture: simulation_picture.drawn(result)}
+    firsts = zip(names_of(files), (of_side[0] for of_side in replays), strict=True)
+    if in_blocks := [blocks.fullest(name, first.nodes, first.replay.runs) for name, first in firsts if first.nodes]:
+        file = options.blocks or state("reports", f"{options.stack}-simulation-blocks.svg")
+        written_files[file] = blocks.picture(options.stack, in_blocks)
     if options.json:
         written_files[options.json] = result.written(written_days(sides, seeds))
     show(result, time.monotonic() - begun)
@@ -166,9 +173,18 @@ def check(file: Path, queues: Queues, trace: tuple[Submission, ...]) -> None:
         raise Stop(f"{file}: {stop}") from None
 
 
+@dataclass(frozen=True)
+class Replayed:
+    """A replay that has ended, the capacity that it had, and the nodes in blocks on which Kueue placed its pods."""
+
+    replay: Replay
+    capacity: Capacity
+    nodes: Sequence[BlockNode]
+
+
 def replayed(
     queues: Queues, trace: tuple[Submission, ...], seed: int, work: str, begin: datetime | None = None
-) -> tuple[Replay, Capacity]:
+) -> Replayed:
     """Replays a trace on a control plane of its own. Reservations end if the time is known at which the day begins."""
     capacity = Capacity(seed, queues.stack.measured.spot, begin=begin)
     with scratch() as emulator, ExitStack() as control_plane:
@@ -176,13 +192,14 @@ def replayed(
             kueue = control_plane.enter_context(started(emulator, queues))
         replay = Replay(kueue, queues, trace, capacity)
         replay.run(_progress(len(trace), trace[-1].time, work))
-    return replay, capacity
+        nodes = block_nodes(kueue.nodes(), ()) if queues.placed else []
+    return Replayed(replay, capacity, nodes)
 
 
-def day_of(queues: Queues, replay: Replay, capacity: Capacity, end: float, prices: Prices | None) -> Day:
+def day_of(queues: Queues, ended: Replayed, end: float, prices: Prices | None) -> Day:
     """Returns the day of a replay until an end."""
-    pools = [pool_day(group, capacity, end, prices) for group in replay.groups(end)]
-    return day(queues, replay.runs, replay.late, pools, end)
+    pools = [pool_day(group, ended.capacity, end, prices) for group in ended.replay.groups(end)]
+    return day(queues, ended.replay.runs, ended.replay.late, pools, end)
 
 
 def next_step(options: Options) -> str:

@@ -21,7 +21,7 @@ from gke_ai.components.queues.kueue_chart import chart_values, manager_configura
 from gke_ai.emulation import RUN
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
-from gke_ai.kube.client import client_of, follow, request
+from gke_ai.kube.client import client_of, follow, list_objects, request
 from gke_ai.kube.objects import holds
 from gke_ai.terminal import Stop
 
@@ -77,6 +77,10 @@ class Kueue:
     def log(self) -> Log:
         """Returns what Kueue's log says by now."""
         return Log(**self._ask({"log": True}))
+
+    def nodes(self) -> list[Mapping[str, Any]]:
+        """Returns the nodes on which Kueue places pods."""
+        return list_objects(self._api, "/api/v1/nodes")
 
     def counts(self) -> Counts:
         """Returns Kueue's own counts."""

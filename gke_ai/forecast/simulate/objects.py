@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from gke_ai.forecast.simulate import blocks
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
+from gke_ai.kube.blocks import assigned
 from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.kube.workloads import released_conditions
 from gke_ai.settings.stack import ResolvedStack
@@ -217,6 +219,15 @@ def flavor_of(item: Mapping[str, Any]) -> str:
     assignments = item["status"]["admission"].get("podSetAssignments") or [{}]
     flavors = assignments[0].get("flavors") or {}
     return str(next((flavors[name] for name in (*ACCELERATORS, *flavors) if name in flavors), ""))
+
+
+def pods_by_node(item: Mapping[str, Any]) -> Counter[str]:
+    """The pods of an admitted Workload by node. Empty: Kueue did not place them."""
+    found = Counter[str]()
+    for assignment in item["status"]["admission"].get("podSetAssignments") or ():
+        for (*_, node), pods in assigned(assignment.get("topologyAssignment") or {}):
+            found[node] += pods
+    return found
 
 
 def name_of(number: int) -> str:

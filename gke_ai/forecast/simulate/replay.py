@@ -22,7 +22,16 @@ from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import RECLAIMED, Fleet, Group
 from gke_ai.forecast.simulate.kueue import Counts, Log
 from gke_ai.forecast.simulate.nodes import Nodes
-from gke_ai.forecast.simulate.objects import Object, Queues, evicted, flavor_of, name_of, stamped, workload
+from gke_ai.forecast.simulate.objects import (
+    Object,
+    Queues,
+    evicted,
+    flavor_of,
+    name_of,
+    pods_by_node,
+    stamped,
+    workload,
+)
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
@@ -192,7 +201,7 @@ class Clock:
             return None
         if run.number not in self._expected:
             self.late += 1
-        run.admit(self.now)
+        run.admit(self.now, pods_by_node(item))
         self.waiting[run.cluster_queue].discard(run.number)
         self.admitted[run.cluster_queue].add(run.number)
         self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)

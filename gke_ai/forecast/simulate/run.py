@@ -6,7 +6,7 @@ All times are seconds of the simulated clock. A span is a start and an end; the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -27,6 +27,7 @@ class Run:
         lost: Seconds of work that evictions by Kueue lost.
         lost_with_nodes: Seconds of work that were lost with nodes: to Spot reclaims and at the end of flex-start.
         admitted: When it held quota.
+        placed: For each of these times, its pods by node. Empty: Kueue does not place them.
         spans: When it worked: it held quota, and all its pods ran.
         evictions: How often Kueue evicted it.
         reclaims: How often a Spot reclaim stopped it, or delayed its start.
@@ -44,6 +45,7 @@ class Run:
     lost: float = 0.0
     lost_with_nodes: float = 0.0
     admitted: list[Span] = field(default_factory=list)
+    placed: list[Mapping[str, int]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     evictions: int = 0
     reclaims: int = 0
@@ -108,9 +110,10 @@ class Run:
         gaps = ((before[1], after[0]) for before, after in pairwise(times))
         return [(start, stop) for start, stop in gaps if stop > start]
 
-    def admit(self, now: float) -> None:
+    def admit(self, now: float, placed: Mapping[str, int]) -> None:
         """Takes note of its admission."""
         self.admitted.append((now, None))
+        self.placed.append(placed)
 
     def start(self, now: float) -> float:
         """Starts it, or lets it go on from its last checkpoint. Returns when it ends."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gke_ai.catalog.topology import LEVELS
-from gke_ai.forecast.simulate.blocks import KINDS
+from gke_ai.catalog.topology import LEVELS, TOPOLOGY_KINDS
 from gke_ai.terminal import Stop
 
 MAX_BYTES, MAX_ROWS = 32 * 2**20, 100_000
@@ -114,7 +113,7 @@ COLUMNS: Mapping[str, Callable[[str], object]] = {
     "checkpoint": lambda text: number(0, MAX_SECONDS)(text or "0"),
     "spot": _spot,
     "topology": matching(
-        f"(({'|'.join(KINDS)})=({'|'.join(LEVELS)}))?", "required=LEVEL or preferred=LEVEL, or nothing"
+        f"(({'|'.join(TOPOLOGY_KINDS)})=({'|'.join(LEVELS)}))?", "required=LEVEL or preferred=LEVEL, or nothing"
     ),
 }
 OPTIONAL = ("checkpoint", "spot", "topology")

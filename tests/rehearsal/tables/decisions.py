@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from gke_ai.kube.blocks import assigned
 from tests.rehearsal.fates import PREEMPTOR, conditions, holds
-from tests.rehearsal.tables.topology import places
 
 Object = Mapping[str, Any]
 NODE_FAILURES = "NodeFailures"
@@ -47,7 +47,7 @@ def admission(name: str, admitted: Object) -> Decision:
     sets = [
         f"{item['name']}×{item.get('count', 1)}: "
         + ", ".join(f"{resource} {flavor}" for resource, flavor in sorted((item.get("flavors") or {}).items()))
-        + "".join(sorted(f" {'/'.join(on)}×{count}" for on, count in places(item.get("topologyAssignment") or {})))
+        + "".join(sorted(f" {'/'.join(on)}×{count}" for on, count in assigned(item.get("topologyAssignment") or {})))
         for item in admitted["podSetAssignments"]
     ]
     return Decision(name, "admitted", "; ".join(sorted(sets)))

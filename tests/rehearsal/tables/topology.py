@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gke_ai.catalog.topology import HOSTNAME
+from gke_ai.kube.blocks import assigned
 
 Object = dict[str, Any]
 # Of the nodes, pods and flavors of a case, so that no flavor has the nodes of another case.
@@ -19,22 +20,6 @@ QUEUE, FLAVOR, TOPOLOGY, WORKLOAD = "main", "tas", "levels", "workload"
 
 
 # --------------------------------------------------------------------------------------------------------- assignments
-def places(assignment: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields the values of each domain of a topology assignment, and its number of pods. Kueue compresses both."""
-    for part in assignment.get("slices") or ():
-        number = part["domainCount"]
-        levels = [_values(level, number) for level in part["valuesPerLevel"]]
-        counts = part["podCounts"].get("individual") or [part["podCounts"]["universal"]] * number
-        yield from zip(zip(*levels, strict=True), counts, strict=True)
-
-
-def _values(level: Mapping[str, Any], number: int) -> list[str]:
-    if "individual" not in level:
-        return [level["universal"]] * number
-    names = level["individual"]
-    return [f"{names.get('prefix', '')}{root}{names.get('suffix', '')}" for root in names["roots"]]
-
-
 def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) -> Object:
     """A topology assignment of domains with their pods, as Kueue's API has it."""
     values, counts = zip(*domains, strict=True)
@@ -54,7 +39,7 @@ def in_cluster(value: Any, host: Callable[[str], str]) -> Any:
         last = value["levels"][-1] == HOSTNAME
         return assignment(
             value["levels"],
-            [((*names[:-1], host(names[-1])) if last else names, count) for names, count in places(value)],
+            [((*names[:-1], host(names[-1])) if last else names, count) for names, count in assigned(value)],
         )
     changed = {key: in_cluster(item, host) for key, item in value.items()}
     if HOSTNAME in changed:
