@@ -58,6 +58,12 @@ def server(replicas: int = 1) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
 
 
+def phases(cluster: queues.QueueCluster) -> list[str]:
+    """The phases of the sample's pods."""
+    pods = cluster.send("GET", "/api/v1/namespaces/research/pods")["items"]
+    return [pod["status"]["phase"] for pod in pods]
+
+
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout with the sample manifests, and the snapshot of a cluster in which they are applied and run."""
@@ -76,8 +82,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
             emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster" / "queues.yaml"))
             emulator.run(*kubectl, "apply", "-f", str(checkout / "cluster"))
             cluster.settle()
-            pods = cluster.send("GET", "/api/v1/namespaces/research/pods")["items"]
-            assert [pod["status"]["phase"] for pod in pods] == ["Running"] * 8
+            eventually(lambda: phases(cluster) == ["Running"] * 8, "all pods run")
         snapshot = ("--kubeconfig", str(queues.kubeconfig(emulator)), "--pools", str(checkout / "pools.json"))
         hashed = ("--hash-names", "--keep-names", str(checkout / "cluster"))
         text = emulator.run("gke-ai", "snapshot", "--stack", "sample", *snapshot, *hashed)
