@@ -14,7 +14,7 @@ from gke_ai.forecast.comparison import Fact, facts
 from gke_ai.forecast.forecast import read
 from tests.actions import commit, run_action
 from tests.cluster.conftest import fresh
-from tests.cluster.emulator import ROOT, Emulator, until_none
+from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
 from tests.rehearsal import cluster as queues
 
 RAY = "00000000-0000-4000-8000-000000000001"
