@@ -71,7 +71,8 @@ class GkeCluster(Component):
     are created elsewhere take its address from the attribute of that name, and wait for `node_account`.
 
     Dataplane V2 or Calico enforces NetworkPolicies. Changing Dataplane V2 replaces the cluster. Calico can be turned on
-    later; GKE then recreates the nodes of each pool, one by one. Shielded nodes are GKE's default.
+    later; GKE then recreates the nodes of each pool, one by one. Shielded nodes are GKE's default; `shielded_nodes`
+    turns them off.
 
     The provider keeps the current value of an omitted property, so the component states every disabled setting, but
     for two. If the cloud keeps authorized networks that are no longer configured, the component logs a warning that
@@ -129,6 +130,7 @@ class GkeCluster(Component):
         ray_operator: bool = False,
         rdma: bool = False,
         gpudirect: bool = False,
+        bare_metal: bool = False,
         registry_reader: bool = False,
     ) -> None:
         """Create the cluster, or look up the existing one.
@@ -147,6 +149,7 @@ class GkeCluster(Component):
             ray_operator: Run GKE's Ray operator. It stays on if you omit this later.
             rdma: Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2.
             gpudirect: Pools have networks of GPUDirect, for which an existing cluster must have multi-networking.
+            bare_metal: Pools have bare-metal machines, for which an existing cluster must have no shielded nodes.
             registry_reader: Let the created node account pull images from the project's own Artifact Registry.
         """
         super().__init__(name, opts)
@@ -163,6 +166,7 @@ class GkeCluster(Component):
             ray_operator,
             rdma,
             gpudirect,
+            bare_metal,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
@@ -277,6 +281,7 @@ class GkeCluster(Component):
             master_authorized_networks_config=authorized(cluster),
             datapath_provider="ADVANCED_DATAPATH" if features.network_policy == "dataplaneV2" else None,
             enable_multi_networking=True if cluster.multi_networking else None,
+            enable_shielded_nodes=None if cluster.shielded_nodes else False,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
             maintenance_policy=maintenance(cluster.maintenance),

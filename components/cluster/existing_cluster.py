@@ -33,6 +33,7 @@ class ClusterFeatures:
     ray_operator: bool
     rdma: bool = False
     gpudirect: bool = False
+    bare_metal: bool = False
 
 
 def look_up_cluster(
@@ -83,6 +84,11 @@ def look_up_cluster(
             f"Cluster {cluster.name} does not have multi-networking with Dataplane V2, which the networks of GPUDirect "
             "of gke-ai:gpuPools need, and only a new cluster can get it. GKE would refuse the pool. Use another "
             "cluster, or set acceptSlowNetwork: true for the runs over several nodes"
+        )
+    if features.bare_metal and existing.enable_shielded_nodes:
+        raise pulumi.RunError(
+            f"Cluster {cluster.name} has shielded nodes. GKE would refuse the bare-metal nodes of gke-ai:gpuPools. Use "
+            "another cluster, or another machine"
         )
     if features.rdma and not suffices(existing.master_version, existing.enable_autopilot):
         raise pulumi.RunError(

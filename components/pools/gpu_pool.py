@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.machines import machine
+from gke_ai.catalog.machines import is_bare_metal, machine
+from gke_ai.catalog.metal import HUGE_PAGES
 from gke_ai.catalog.nodes import GPU_TAINT
 from gke_ai.catalog.nvlink import POLICY_TYPE, TOPOLOGY, has_domain
 from gke_ai.catalog.rdma import PROFILE
@@ -41,7 +42,7 @@ class GpuNodePool(NodePoolComponent):
     every replacement without it. Pulumi refuses to replace a pool with `protect`: apply `protect: false` first, then
     the change, then protect it again.
 
-    The nodes of A4X form one NVLink domain, in which a workload policy of the pool places them.
+    The nodes of A4X and A4X Max form one NVLink domain, in which a workload policy of the pool places them.
 
     Refused: ValueError for a machine without a GPU if `accelerator` is omitted; by the API, and earlier by
     `gke_ai.settings.rules`, settings that the machine, the zone or the mode doesn't allow.
@@ -100,6 +101,7 @@ class GpuNodePool(NodePoolComponent):
                 "taints": [{"key": GPU_TAINT.key, "value": GPU_TAINT.value, "effect": EFFECTS[GPU_TAINT.effect]}],
                 **local_ssds(args),
                 **secondary_boot_disk(args),
+                **huge_pages(args),
             },
             placement=domain or ({"type": "COMPACT"} if args.compact_placement else None),
             network_profile=PROFILE if args.nics else None,
@@ -172,6 +174,14 @@ def local_ssds(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
     """
     count = machine(spec.machine_type).local_ssds
     return {"ephemeral_storage_local_ssd_config": {"local_ssd_count": count}} if count else {}
+
+
+def huge_pages(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:
+    """The memory that a bare-metal node sets aside for the agent of its NICs."""
+    pages: gcp.container.NodePoolNodeConfigArgsDict = {
+        "linux_node_config": {"hugepages_config": {"hugepage_size2m": HUGE_PAGES}}
+    }
+    return pages if is_bare_metal(spec.machine_type) else {}
 
 
 def secondary_boot_disk(spec: GpuPool) -> gcp.container.NodePoolNodeConfigArgsDict:

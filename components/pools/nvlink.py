@@ -1,15 +1,27 @@
-"""NVIDIA's driver for Dynamic Resource Allocation, which connects pods of several nodes over NVLink."""
+"""What connects pods on several nodes of A4X and A4X Max: NVIDIA's driver for NVLink, and an agent for NICs."""
 
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.metal import (
+    AGENT,
+    AGENT_COMMAND,
+    AGENT_FOLDERS,
+    AGENT_IMAGE,
+    AGENT_LIBRARIES,
+    AGENT_MEMORY,
+    AGENT_PORT,
+    HUGE_PAGES_BYTES,
+    HUGE_PAGES_RESOURCE,
+)
 from gke_ai.catalog.namespaces import NVIDIA_DRIVER
-from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT
+from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
 from gke_ai.catalog.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
-from gke_ai.components.base import Component
-from gke_ai.components.pools.critical import critical_namespace
+from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.pools.critical import PRIORITY, critical_namespace
 
 
 def on_nodes(*expressions: dict[str, Any]) -> dict[str, Any]:
@@ -36,23 +48,27 @@ VALUES: dict[str, Any] = {
 
 
 class NvlinkDriver(Component):
-    """NVIDIA's driver for channels of NVLink between the nodes of A4X, from its Helm chart.
+    """NVIDIA's driver for channels of NVLink between nodes of A4X or A4X Max, from its Helm chart.
 
-    For each ComputeDomain, its controller writes the template by which pods claim a channel. On each node of A4X, a
-    privileged pod gives the channels to pods.
+    For each ComputeDomain, its controller writes the template by which pods claim a channel. On each node, a privileged
+    pod gives the channels to pods. On each bare-metal node, another one sets up the NICs that pods claim.
 
     Helm neither upgrades nor deletes the CRDs of the chart.
 
     Refused: by Helm, a cluster in which somebody else installed the release.
 
-    Sources: those of `gke_ai.catalog.nvlink`.
+    Sources: those of `gke_ai.catalog.nvlink` and `gke_ai.catalog.metal`.
     """
 
     namespace: pulumi.Output[str]
     """Namespace of the driver."""
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None) -> None:
-        """Install the driver."""
+    def __init__(self, name: str, opts: pulumi.ResourceOptions | None = None, *, bare_metal: bool = False) -> None:
+        """Install the driver.
+
+        Args:
+            bare_metal: Also install the agent that sets up the NICs of bare-metal nodes.
+        """
         super().__init__(name, opts)
         space, quota = critical_namespace(NVIDIA_DRIVER, self)
         k8s.helm.v3.Release(
@@ -66,5 +82,54 @@ class NvlinkDriver(Component):
             values=VALUES,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[quota]),
         )
+        if bare_metal:
+            agent(pulumi.ResourceOptions(parent=self, depends_on=[quota]))
         self.namespace = space.metadata.name
         self.register_outputs({"namespace": self.namespace})
+
+
+def of_node(folder: str) -> dict[str, str]:
+    """A folder of the node. Those of the agent may not exist yet."""
+    return {"path": folder, **({"type": "DirectoryOrCreate"} if AGENT in folder else {})}
+
+
+def agent(opts: pulumi.ResourceOptions) -> None:
+    """The DaemonSet that sets up the NICs of bare-metal nodes. DRANET shows no NIC before."""
+    labels = {"app": AGENT}
+    machines = sorted(name for name, machine in MACHINES.items() if machine.bare_metal)
+    probe = {"httpGet": {"path": "/healthz", "port": AGENT_PORT}}
+    amounts = {"memory": AGENT_MEMORY, HUGE_PAGES_RESOURCE: f"{HUGE_PAGES_BYTES // 2**20}Mi"}
+    folders = {folder.strip("/").replace("/", "-").replace(".", "-"): folder for folder in AGENT_FOLDERS}
+    container = {
+        "name": AGENT,
+        "image": AGENT_IMAGE,
+        "command": ["/bin/bash", "-c", AGENT_COMMAND],
+        "env": [{"name": "LD_LIBRARY_PATH", "value": AGENT_LIBRARIES}],
+        "livenessProbe": {**probe, "initialDelaySeconds": 60},
+        "readinessProbe": probe,
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": {"privileged": True},
+        "volumeMounts": [
+            *({"name": name, "mountPath": folder} for name, folder in folders.items()),
+            {"name": "huge-pages", "mountPath": "/hugepages-2Mi"},
+        ],
+    }
+    spec: Any = {
+        "priorityClassName": PRIORITY,
+        "affinity": on_nodes({"key": INSTANCE_TYPE, "operator": "In", "values": machines}),
+        "tolerations": [{"operator": "Exists"}],
+        "hostNetwork": True,
+        "hostPID": True,
+        "containers": [container],
+        "volumes": [
+            *({"name": name, "hostPath": of_node(folder)} for name, folder in folders.items()),
+            {"name": "huge-pages", "emptyDir": {"medium": "HugePages-2Mi"}},
+        ],
+    }
+    k8s.apps.v1.DaemonSet(
+        f"{NVIDIA_DRIVER}/{AGENT}",
+        # Nodes may come much later.
+        metadata={"name": AGENT, "namespace": NVIDIA_DRIVER, "annotations": SKIP_AWAIT},
+        spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        opts=opts,
+    )

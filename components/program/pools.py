@@ -23,6 +23,7 @@ from gke_ai.components.program.cluster import Apis, in_cluster
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.model import pools
 from gke_ai.settings.stack.claims import use_nvlink
+from gke_ai.settings.stack.needs import has_bare_metal
 
 
 class OfEveryPool(TypedDict):
@@ -71,7 +72,10 @@ def create_networks(stack: ResolvedStack, project: str, cluster: GkeCluster) -> 
 def create_nvlink_driver(stack: ResolvedStack, cluster: GkeCluster) -> NvlinkDriver | None:
     """NVIDIA's driver for channels of NVLink, if pods claim any."""
     # Its controller runs on the system pool, which is part of the cluster.
-    return NvlinkDriver("nvlink", in_cluster(cluster, cluster)) if use_nvlink(stack.claims) else None
+    if not use_nvlink(stack.claims):
+        return None
+    bare_metal = has_bare_metal(stack)
+    return NvlinkDriver("nvlink", in_cluster(cluster, cluster), bare_metal=bare_metal)
 
 
 def create_pool(

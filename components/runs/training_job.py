@@ -70,7 +70,7 @@ class TrainingJob(RunComponent):
             queued_seconds: Maximum seconds of the run on nodes from queued provisioning. Default: the run uses no such
                 nodes.
             claims_nics: Each pod claims the NICs of its node by the template `rdma` of the namespace. On A4X, it claims
-                them by `rdma-4`, and a channel of NVLink by `nvlink`.
+                them by `rdma-4`, and a channel of NVLink by `nvlink`. On A4X Max, it also claims the channel.
             gpudirect: `tcpx` or `tcpxo`, which the nodes have. Default: pods communicate over the default network.
             kubeconfig: Cluster in which the run waits for its place in the queue and is recorded. Default: neither.
             last_in_queue: The run is the last of its queue. If false, its creation takes one second longer.

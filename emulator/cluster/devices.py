@@ -15,6 +15,7 @@ import httpx
 
 from emulator.cluster.api import answer
 from emulator.cluster.records import PoolRecord
+from gke_ai.catalog.machines import machine
 from gke_ai.catalog.nodes import INSTANCE_TYPE
 from gke_ai.catalog.rdma import (
     DEVICE_API,
@@ -32,7 +33,7 @@ Object = dict[str, Any]
 _PLURALS = {kind: f"{kind.lower()}s" for kind in ("ResourceClaimTemplate", "ResourceSlice")} | {
     "DeviceClass": "deviceclasses"
 }
-_GOOGLE, _MELLANOX = "Google, Inc.", "Mellanox Technologies"
+_GOOGLE, _INTEL, _MELLANOX = "Google, Inc.", "Intel Corporation", "Mellanox Technologies"
 
 
 def labels(pool: PoolRecord) -> dict[str, str]:
@@ -138,20 +139,24 @@ def slice_of(node: Object, driver: str, devices: list[Object]) -> Object:
 def _devices(of_node: dict[str, str]) -> Iterator[Object]:
     """A NIC without RDMA, and the others with it."""
     block, sub_block, host = ({"string": of_node.get(label, "")} for label in LEVELS.values())
+    metal = machine(of_node[INSTANCE_TYPE]).bare_metal
     networks = [
         "additional-network-default-0",
         *(f"additional-network-rdma-{n}" for n in range(NICS[of_node[INSTANCE_TYPE]])),
     ]
     for number, network in enumerate(networks):
-        rdma = number > 0
+        rdma, nic = number > 0, number - 1
+        name, vendor = "eth1", _INTEL if metal else _GOOGLE
+        if rdma:
+            name, vendor = (f"gpu{nic // 2}ipvlan{nic % 2}", "") if metal else (f"gpu{nic}rdma0", _MELLANOX)
         yield {
             "name": f"dra-net-device-{number}",
             "attributes": {
-                f"{DRIVER}/ifName": {"string": f"gpu{number - 1}rdma0" if rdma else "eth1"},
-                f"{DRIVER}/pciVendor": {"string": _MELLANOX if rdma else _GOOGLE},
+                f"{DRIVER}/ifName": {"string": name},
+                **({f"{DRIVER}/pciVendor": {"string": vendor}} if vendor else {}),
                 f"{DRIVER}/mtu": {"int": MTU},
                 f"{DRIVER}/rdma": {"bool": rdma},
-                f"{DRIVER}/ebpf": {"bool": not rdma},
+                f"{DRIVER}/ebpf": {"bool": rdma == metal},
                 f"gce.{DRIVER}/block": block,
                 f"gce.{DRIVER}/subBlock": sub_block,
                 f"gce.{DRIVER}/host": host,

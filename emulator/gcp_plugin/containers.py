@@ -19,6 +19,7 @@ from emulator.gcp_plugin.store import RUNNING, Record
 from emulator.plugin import UNKNOWN, Refused, Secret, has_unknown
 from gke_ai.catalog import zones
 from gke_ai.catalog.disks import boot_disk_type
+from gke_ai.catalog.machines import is_bare_metal
 
 NODE_POOL = "gcp:container/nodePool:NodePool"
 DEFAULT_POOL = "default-pool"
@@ -298,6 +299,9 @@ class NodePool(Resource):
         profile = value_at(inputs, "networkConfig.acceleratorNetworkProfile")
         if profile and not rules.has_networks(cluster.inputs):
             raise Refused(bad_request("Accelerator network profile requires a cluster with Dataplane V2."))
+        name = value_at(inputs, "nodeConfig.machineType")
+        if is_bare_metal(str(name)) and cluster.inputs.get("enableShieldedNodes") is not False:
+            raise Refused(bad_request(f"Machine type {name} requires a cluster without shielded nodes."))
         further = value_at(inputs, "networkConfig.additionalNodeNetworkConfigs")
         if further and not cluster.inputs.get("enableMultiNetworking"):
             raise Refused(bad_request("Additional node networks require a cluster with multi-networking."))

@@ -47,6 +47,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "enabled": "enableNodeAutoprovisioning",
     },
     "AutoprovisioningNodePoolDefaults": {"diskSize": "diskSizeGb"},
+    "LinuxNodeConfig": {"hugepagesConfig": "hugepages"},
     "LoggingConfig": {"enableComponents": "componentConfig.enableComponents"},
     "MaintenancePolicy": {
         "dailyMaintenanceWindow": "window.dailyMaintenanceWindow",

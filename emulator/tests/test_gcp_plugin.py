@@ -348,6 +348,25 @@ def test_an_autopilot_cluster_has_an_identity_pool_and_refuses_node_pools(cloud:
         cloud.create(NODE_POOL, L4_POOL)
 
 
+def test_bare_metal_nodes_need_a_cluster_without_shielded_nodes(standard: Engine) -> None:
+    metal = {
+        **L4_POOL,
+        "nodeLocations": ["us-central1-b"],
+        "placementPolicy": {"type": "", "policyName": "gb300"},
+        "nodeConfig": {
+            "machineType": "a4x-maxgpu-4g-metal",
+            "diskType": "hyperdisk-balanced",
+            "guestAccelerators": [{"type": "nvidia-gb300", "count": 4}],
+            "linuxNodeConfig": {"hugepagesConfig": {"hugepageSize2m": 4096}},
+        },
+    }
+    with pytest.raises(Refused, match="a4x-maxgpu-4g-metal requires a cluster without shielded nodes"):
+        standard.create(NODE_POOL, metal)
+    standard.update(CLUSTER, CLUSTER_ID, STANDARD, but(STANDARD, enableShieldedNodes=False))
+    standard.create(NODE_POOL, metal)
+    assert standard.clusters.pools["gpupool"].machine_type == "a4x-maxgpu-4g-metal"
+
+
 def test_a_zonal_cluster_has_its_nodes_in_its_zone(cloud: Engine) -> None:
     _, outputs = cloud.create(CLUSTER, but(STANDARD, location="us-central1-f"))
     assert cloud.clusters.clusters["llm-cluster"].zones == ["us-central1-f"]

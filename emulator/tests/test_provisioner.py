@@ -113,6 +113,16 @@ def test_nodes_with_a_network_profile_publish_eight_nics_with_rdma_and_one_witho
     assert published["metadata"]["ownerReferences"][0]["kind"] == "Node"
 
 
+def test_bare_metal_nodes_publish_eight_nics_of_another_kind() -> None:
+    metal = replace(A4_POOL, machine_type="a4x-maxgpu-4g-metal", gpu="nvidia-gb300", gpus=4, capacity="reservation")
+    (node,) = nodes_of(replace(metal, network_profile="auto", labels={DRIVER_LABEL: "true"}), 1)
+    node["metadata"]["uid"] = "u"
+    plain, *others = (device["attributes"] for device in devices.resource_slice(node)["spec"]["devices"])
+    names = [item["dra.net/ifName"]["string"] for item in others]
+    assert (len(names), names[0], names[3]) == (8, "gpu0ipvlan0", "gpu1ipvlan1")
+    assert plain["dra.net/pciVendor"] == {"string": "Intel Corporation"}
+
+
 @pytest.mark.parametrize(("owner", "is_created"), [("u", False), ("of-a-deleted-node", True), (None, True)])
 def test_a_node_that_has_a_slice_gets_no_second_one_and_classes_stay(owner: str | None, is_created: bool) -> None:
     labeled = replace(COMPACT, network_profile="auto", labels={DRIVER_LABEL: "true"})

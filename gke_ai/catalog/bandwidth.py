@@ -1,8 +1,8 @@
 """Published floors of all-reduce between nodes: what the largest message should reach.
 
-Only A3 Mega has one. For A3 Ultra, A4 and A4X, NVIDIA states none until a measurement exists (recipes/overlays of
-https://github.com/NVIDIA/aicr, `b200-gke-cos-training.yaml` and `gb300-gke-cos-training.yaml`). Cluster Toolkit's daily
-tests of A3 High, A3 Ultra and A4 bound the average of an all-gather over all sizes, which is another figure:
+Only A3 Mega has one. For A3 Ultra, A4, A4X and A4X Max, NVIDIA states none until a measurement exists (recipes/overlays
+of https://github.com/NVIDIA/aicr, `b200-gke-cos-training.yaml` and `gb300-gke-cos-training.yaml`). Cluster Toolkit's
+daily tests of A3 High, A3 Ultra and A4 bound the average of an all-gather over all sizes, which is another figure:
 https://github.com/GoogleCloudPlatform/cluster-toolkit/tree/develop/tools/cloud-build/daily-tests
 """
 

@@ -23,10 +23,11 @@ from fractions import Fraction
 from typing import Literal
 
 from gke_ai.catalog.gpudirect import AGENT_REQUESTS
+from gke_ai.catalog.metal import AGENT, AGENT_MEMORY
 from gke_ai.catalog.quantities import parse_quantity
 
 # Nodes that an agent runs on.
-AgentNodes = Literal["all", "gpu", "tpu", "gpudirect"]
+AgentNodes = Literal["all", "gpu", "tpu", "gpudirect", "metal"]
 
 
 @dataclass(frozen=True)
@@ -53,22 +54,23 @@ NODE_AGENTS: tuple[NodeAgent, ...] = (
     NodeAgent("nvidia-gpu-device-plugin", "150m", "80Mi", "gpu"),  # f, with the driver's installer
     NodeAgent("dcgm-exporter", "100m", "400Mi", "gpu"),  # c; its memory is unproven
     NodeAgent("tpu-device-plugin", "110m", "100Mi", "tpu"),  # c; its memory is unproven
-    # Of this program. They request no memory.
+    # Of this program. Those of GPUDirect request no memory.
     NodeAgent("gpudirect-installer", AGENT_REQUESTS["cpu"], "0", "gpudirect"),
     NodeAgent("device-injector", AGENT_REQUESTS["cpu"], "0", "gpudirect"),
+    NodeAgent(AGENT, "0", AGENT_MEMORY, "metal"),
 )
 
 
-def node_agents(*, gpu: bool, tpu: bool, gpudirect: bool = False) -> tuple[NodeAgent, ...]:
-    """Returns the agents of a node with or without GPUs, TPUs and the networks of GPUDirect."""
-    of_node = {"all": True, "gpu": gpu, "tpu": tpu, "gpudirect": gpudirect}
+def node_agents(*, gpu: bool, tpu: bool, gpudirect: bool = False, metal: bool = False) -> tuple[NodeAgent, ...]:
+    """Returns the agents of a node with or without GPUs, TPUs and the networks of GPUDirect, on bare metal or not."""
+    of_node = {"all": True, "gpu": gpu, "tpu": tpu, "gpudirect": gpudirect, "metal": metal}
     matching = {nodes for nodes, present in of_node.items() if present}
     return tuple(agent for agent in NODE_AGENTS if agent.nodes in matching)
 
 
-def agent_requests(*, gpu: bool, tpu: bool, gpudirect: bool = False) -> dict[str, Fraction]:
+def agent_requests(*, gpu: bool, tpu: bool, gpudirect: bool = False, metal: bool = False) -> dict[str, Fraction]:
     """Returns the sum of the agents' requests on such a node, by resource."""
-    agents = node_agents(gpu=gpu, tpu=tpu, gpudirect=gpudirect)
+    agents = node_agents(gpu=gpu, tpu=tpu, gpudirect=gpudirect, metal=metal)
     return {
         "cpu": sum((parse_quantity(agent.cpu) for agent in agents), Fraction(0)),
         "memory": sum((parse_quantity(agent.memory) for agent in agents), Fraction(0)),

@@ -14,6 +14,7 @@ COMPUTE_CLASS_POOLS = "node pools that a ComputeClass creates"
 TPU7X, TPU7X_AUTOPILOT = "tpu7x", "tpu7x on Autopilot"
 INFERENCE_POOL = "InferencePool"
 A3_ULTRA, A4, G4, G4_PARTS, V6E = "A3 Ultra", "A4", "G4", "a part of a G4 GPU", "TPU v6e"
+A4X_MAX = "A4X Max"
 NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT = "GKE's accelerator network profile", "GKE's profile on Autopilot"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
@@ -35,6 +36,9 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
         # GPU need 1.35.2-gke.1485000. Every version that GKE supports has the GPUs before H200.
         A3_ULTRA: "1.31.4-gke.1183000",
         A4: "1.32.1-gke.1729000",
+        # Of 1.34. In 1.35, A4X Max needs 1.35.0-gke.2745000: docs/integrator/gke-a4x-max-networking.md of
+        # https://github.com/NVIDIA/aicr at 9b6263c1, from Google's page (gke_ai/catalog/machines.yaml).
+        A4X_MAX: "1.34.3-gke.1318000",
         G4: "1.34.0-gke.1662000",
         G4_PARTS: "1.34.5-gke.1153000",
         # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
@@ -52,7 +56,7 @@ MINIMUM: Mapping[str, str] = MappingProxyType(
     }
 )
 
-_OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "g4-": G4, "ct6e-": V6E}
+_OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "a4x-max": A4X_MAX, "g4-": G4, "ct6e-": V6E}
 
 
 def of_machines(machine_types: Iterable[str]) -> set[str]:

@@ -12,7 +12,7 @@ Sources:
 - nvidia-a100-80gb: https://github.com/MoonshotAI/Kimi-VL/issues/54
 - nvidia-h100-80gb: https://github.com/vllm-project/vllm/pull/10511
 - nvidia-h200-141gb, nvidia-b200, nvidia-rtx-pro-6000: totals in public out-of-memory messages of PyTorch
-- nvidia-gb200: 189,471 MiB, as `nvidia-smi` shows it in public logs
+- nvidia-gb200, nvidia-gb300: 189,471 and 284,208 MiB, as `nvidia-smi` shows them in public logs
 - compute capability: https://developer.nvidia.com/cuda-gpus
 """
 
@@ -46,6 +46,7 @@ GPU_TYPES: Mapping[str, Gpu] = MappingProxyType(
             Gpu("nvidia-h200-141gb", 139.81, (9, 0)),
             Gpu("nvidia-b200", 178.35, (10, 0)),
             Gpu("nvidia-gb200", 185.03, (10, 0)),
+            Gpu("nvidia-gb300", 277.55, (10, 3)),
         )
     }
 )

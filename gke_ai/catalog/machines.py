@@ -1,7 +1,7 @@
 """Machine types of Compute Engine for node pools: vCPUs, memory (GiB), GPUs and TPU chips. `machines.yaml` lists them.
 
 Sources, by family:
-- g2, g4, a2, a3, a4, a4x: https://cloud.google.com/compute/docs/accelerator-optimized-machines
+- g2, g4, a2, a3, a4, a4x, a4x-max: https://cloud.google.com/compute/docs/accelerator-optimized-machines
 - GPU type names (`nvidia-l4`): https://cloud.google.com/compute/docs/gpus
 - the other families: https://cloud.google.com/compute/docs/general-purpose-machines
 - T4 on N1: https://cloud.google.com/compute/docs/gpus#t4-gpus
@@ -34,6 +34,8 @@ class Machine:
       `chips` the number of TPU chips.
     - `modes` has the names of the capacity modes that Google offers.
     - `fabric` is the network that GPUs of several nodes need for full speed; empty if the default network suffices.
+    - `nics` is the number of NICs for the fabric, if it is not one for each GPU.
+    - `bare_metal` is whether the node is the machine itself: `gke_ai.catalog.metal`.
     - `local_ssds` is the number of Local SSD disks that always come with the machine, each of `local_ssd_gib`.
     - `gpu_parts` is 8 if a pod gets an eighth of the memory of a GPU, which Kubernetes counts as one GPU.
     - `only_if_named` is whether GKE creates such nodes only for a pool or a compute class that names the machine.
@@ -51,6 +53,8 @@ class Machine:
     arch: str = "amd64"
     modes: frozenset[str] = frozenset(MODES)
     fabric: str = ""
+    nics: int = 0
+    bare_metal: bool = False
     local_ssds: int = 0
     local_ssd_gib: int = 375
     gpu_parts: int = 1
@@ -73,7 +77,7 @@ class UnknownMachine(KeyError):
 
 _WITHOUT_LOCAL_SSD = "-nolssd"
 _TABLE = table("machines.yaml")
-# Grace CPUs of A4X: https://cloud.google.com/compute/docs/accelerator-optimized-machines#a4x-vms. C4A: Axion.
+# Grace CPUs of A4X and A4X Max: https://cloud.google.com/compute/docs/accelerator-optimized-machines. C4A: Axion.
 _ARM = ("a4x", "c4a")
 # GPUs that GKE can attach to a machine type without GPUs: the type and its possible counts. Up to 48 vCPUs with one or
 # two T4, and up to 96 with four.
@@ -91,7 +95,8 @@ def _machines() -> Iterable[Machine]:
             modes = frozenset(row.pop("modes", MODES))
             with_gpu = Machine(name, _family(name), gpu=gpu, arch=_arch(name), modes=modes, **row)
             yield replace(with_gpu, only_if_named=with_gpu.gpu_parts > 1)
-            if with_gpu.local_ssds:
+            # GKE's autoscaler knows no bare-metal machine without Local SSDs.
+            if with_gpu.local_ssds and not with_gpu.bare_metal:
                 yield replace(with_gpu, name=f"{name}{_WITHOUT_LOCAL_SSD}", local_ssds=0, only_if_named=True)
     for tpu, rows in _TABLE["tpus"].items():
         for name, row in rows.items():
@@ -124,6 +129,11 @@ def machine(name: str) -> Machine:
         return MACHINES[name]
     except KeyError:
         raise UnknownMachine(name, difflib.get_close_matches(name, MACHINES, n=3)) from None
+
+
+def is_bare_metal(name: str) -> bool:
+    """Whether a machine type is known as bare metal."""
+    return name in MACHINES and MACHINES[name].bare_metal
 
 
 def with_gpus(base: Machine, gpu: str, gpus: int) -> Machine:

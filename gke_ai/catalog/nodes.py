@@ -20,6 +20,7 @@ from gke_ai.catalog.capacity import MODES, Taint
 from gke_ai.catalog.daemonsets import agent_requests
 from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
+from gke_ai.catalog.metal import HUGE_PAGES_BYTES, HUGE_PAGES_RESOURCE
 from gke_ai.catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.zones import region_of
@@ -197,7 +198,9 @@ def free(shape: NodeShape) -> dict[str, str]:
 def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int, gpudirect: bool) -> dict[str, str]:
     texts = _allocatable(machine_type, gpu, gpus, disk_gb)
     amounts = {resource: parse_quantity(text) for resource, text in texts.items()}
-    agents = agent_requests(gpu=gpu is not None, tpu=machine(machine_type).tpu is not None, gpudirect=gpudirect)
+    amounts.pop(HUGE_PAGES_RESOURCE, None)  # the agent of bare-metal nodes takes them
+    spec = machine(machine_type)
+    agents = agent_requests(gpu=gpu is not None, tpu=spec.tpu is not None, gpudirect=gpudirect, metal=spec.bare_metal)
     return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
 
 
@@ -210,7 +213,10 @@ def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) ->
         {
             **have,
             "cpu": have["cpu"] - _reserved(have["cpu"], _CPU_RESERVED),
-            "memory": have["memory"] - _reserved(installed, _MEMORY_RESERVED) // 1 * MI - _EVICTION_MEMORY,
+            "memory": have["memory"]
+            - _reserved(installed, _MEMORY_RESERVED) // 1 * MI
+            - _EVICTION_MEMORY
+            - have.get(HUGE_PAGES_RESOURCE, 0),
             "ephemeral-storage": disk - int(disk * _EVICTION_DISK) - _disk_reserved(spec, disk_gb) * GI,
         }
     )
@@ -345,6 +351,8 @@ def _capacity(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> di
     }
     if gpus:
         have[NVIDIA_GPU] = Fraction(gpus)
+    if spec.bare_metal:
+        have[HUGE_PAGES_RESOURCE] = Fraction(HUGE_PAGES_BYTES)
     if spec.chips:
         have[GOOGLE_TPU] = Fraction(spec.chips)
     return have

@@ -1,8 +1,9 @@
-"""NVLink domains of A4X: machines of one rack, whose GPUs reach each other over NVLink, and NVIDIA's driver for them.
+"""NVLink domains of A4X and A4X Max: racks whose GPUs reach each other over NVLink, and NVIDIA's driver for them.
 
 NVIDIA's driver gives a pod a channel to the pods of the same ComputeDomain: a device of Dynamic Resource Allocation.
 Its controller writes the template of the claims. Sources:
-- policy, size, place, driver: examples/gke-a4x, modules/compute/resource-policy, modules/management/kubectl-apply and
+- policy, size, place, driver: examples/gke-a4x, examples/gke-a4x-max-bm, modules/compute/resource-policy,
+  modules/management/kubectl-apply and
   NVLINK_VM_COUNT in community/modules/scheduler/schedmd-slurm-gcp-v6-controller/modules/slurm_files/scripts/conf.py of
   https://github.com/GoogleCloudPlatform/cluster-toolkit at 10470803
 - API: https://cloud.google.com/compute/docs/reference/rest/v1/resourcePolicies
@@ -16,11 +17,11 @@ Never run on Google Cloud.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog import rdma
+from gke_ai.catalog import metal, rdma
 from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS
 from gke_ai.catalog.namespaces import NVIDIA_DRIVER
 
@@ -63,6 +64,13 @@ def devices(gpu: str) -> dict[str, int]:
 def claims(gpu: str) -> tuple[str, ...]:
     """Returns the templates by which a pod with a whole node claims its devices. None for GPUs without such devices."""
     return (rdma.template_name(_NICS[gpu]), *((DOMAIN,) if gpu in GPUS else ())) if gpu in _NICS else ()
+
+
+def plugin_image(claims: Sequence[str]) -> str:
+    """Returns the image with the plug-in of NCCL for pods with these claims."""
+    if DOMAIN not in claims:
+        return rdma.PLUGIN_IMAGE
+    return metal.PLUGIN_IMAGE if rdma.TEMPLATE in claims else rdma.PLUGIN_IMAGE_ARM
 
 
 def written_objects(namespace: str, names: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""RDMA between the nodes of A3 Ultra, A4 and A4X, by GKE's managed DRANET: NICs, classes, labels, versions, plug-in.
+"""RDMA between nodes of A3 Ultra, A4, A4X and A4X Max, by GKE's managed DRANET: NICs, classes, labels, plug-in.
 
 A NIC is a device of Dynamic Resource Allocation, and belongs to one pod at a time. Sources:
 - pools, versions, class, label of a pod: https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
@@ -6,6 +6,7 @@ A NIC is a device of Dynamic Resource Allocation, and belongs to one pod at a ti
   https://github.com/GoogleCloudPlatform/cluster-autoscaler at d92d8954
 - plug-in of NCCL: https://github.com/GoogleCloudPlatform/container-engine-accelerators/tree/master/gpudirect-rdma
 - A4X: examples/gke-a4x/gke-a4x.yaml of https://github.com/GoogleCloudPlatform/cluster-toolkit at 10470803
+- A4X Max: gke_ai/catalog/metal.py
 - count by Kueue: pkg/dra/claims.go of https://github.com/kubernetes-sigs/kueue/tree/v0.19.1 (refuses `allocationMode:
   All`, Google's own example)
 
@@ -22,9 +23,9 @@ from gke_ai.catalog.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AU
 from gke_ai.catalog.machines import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
-# One NIC for each GPU, besides the NICs of the node's own network.
+# Besides the NICs of the node's own network.
 NICS: Mapping[str, int] = MappingProxyType(
-    {machine.name: machine.gpus for machine in MACHINES.values() if machine.fabric.startswith(FABRIC)}
+    {machine.name: machine.nics or machine.gpus for machine in MACHINES.values() if machine.fabric.startswith(FABRIC)}
 )
 NICS_PER_POD = 8
 MTU = 8896

@@ -75,7 +75,7 @@ def rdma_network(claims: Sequence[str]) -> Object:
     volume, _ = PLUGIN
     install = {
         "name": volume["name"],
-        "image": rdma.PLUGIN_IMAGE_ARM if nvlink.DOMAIN in claims else rdma.PLUGIN_IMAGE,
+        "image": nvlink.plugin_image(claims),
         "command": ["/bin/sh", "-c", rdma.INSTALL],
         "resources": {"requests": dict(rdma.PLUGIN_REQUESTS), "limits": dict(rdma.PLUGIN_REQUESTS)},
         "volumeMounts": [{"name": volume["name"], "mountPath": f"/target{rdma.PLUGIN_PATH}"}],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from functools import cache
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic.alias_generators import to_camel
 
 from maintain.blueprints.checkout import UNKNOWN, Item
 from maintain.blueprints.modules import GPU_MACHINE, TPU_MACHINE
@@ -160,7 +160,8 @@ def values(inputs: Any, path: str) -> Iterator[Any]:
         yield inputs
     elif isinstance(inputs, Mapping):
         step, _, rest = path.partition(".")
-        for name in dict.fromkeys([step, to_camel(step)]):
+        camel = re.sub("_(.)", lambda found: found[1].upper(), step)
+        for name in dict.fromkeys([step, camel]):
             if isinstance(inputs.get(name), list | tuple) and not rest:
                 yield inputs[name]
             elif name in inputs:

@@ -13,9 +13,9 @@ from tests.recorder import configuration, shared_record
 
 EXAMPLES = [str(path.relative_to(repository.ROOT)) for path in repository.tracked("examples/machines/*.yaml")]
 MAX_LINES = 40
-# The installers of GPUDirect-TCPX and TCPXO have privileges, and the requests of Google's manifests.
+# The installers of GPUDirect, and the agent for NICs of A4X Max: privileges, and requests, of Google's manifests.
 INSTALLERS = {"no-privileged-pods", "resources-are-set"}
-LEFT_OPEN = {f"examples/machines/{name}.yaml": INSTALLERS for name in ("a3-high", "a3-mega")}
+LEFT_OPEN = {f"examples/machines/{name}.yaml": INSTALLERS for name in ("a3-high", "a3-mega", "a4x-max")}
 
 
 @pytest.mark.parametrize("path", EXAMPLES)

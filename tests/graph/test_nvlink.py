@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
+import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes import ARM_TAINT
+from gke_ai.catalog import metal
+from gke_ai.catalog.daemonsets import agent_requests
+from gke_ai.catalog.nodes import ARM_TAINT, allocatable, capacity_of, free
 from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.quantities import GI, KI, parse_quantity
 from gke_ai.catalog.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.registered.gitops.objects import Stage, in_cluster
@@ -22,7 +27,7 @@ from maintain.pages.pictures import examples
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.mistakes import base
-from tests.recorder import Record, load_stack, shared_record
+from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
 
@@ -232,3 +237,61 @@ def test_the_policy_compares_quota_for_channels_with_nodes(channels: str, messag
     }
     stack = RegisteredStack(resources(shared_record(values)), {})
     assert len(list(quota_within_capacity.violations(stack))) == messages
+
+
+def test_nodes_of_a4x_max_set_memory_aside_in_a_cluster_without_shielded_nodes() -> None:
+    record = shared_record(stack_of("bare_metal"))
+    pool = record.one("NodePool", "gb200").inputs
+    assert pool["nodeConfig"]["linuxNodeConfig"] == {"hugepagesConfig": {"hugepageSize2m": 4096}}
+    assert pool["nodeConfig"]["labels"].items() >= metal.LABELS.items()
+    assert pool["nodeConfig"]["guestAccelerators"][0]["type"] == "nvidia-gb300"
+    assert pool["networkConfig"]["acceleratorNetworkProfile"] == "auto"
+    assert record.one("Cluster").inputs["enableShieldedNodes"] is False
+    vm = shared_record(stack_of("two_nodes"))
+    assert "linuxNodeConfig" not in vm.one("NodePool", "gb200").inputs["nodeConfig"]
+    assert "enableShieldedNodes" not in vm.one("Cluster").inputs
+
+
+def test_pods_on_a4x_max_claim_eight_nics_and_a_channel_and_install_its_own_plugin() -> None:
+    record = shared_record(stack_of("bare_metal"))
+    pod = pods_of(record)
+    assert [claim["name"] for claim in pod["resourceClaims"]] == ["rdma", DOMAIN]
+    assert [container["image"] for container in pod["initContainers"]] == [metal.PLUGIN_IMAGE]
+    (template,) = record.all("ResourceClaimTemplate")
+    (request,) = template.inputs["spec"]["spec"]["devices"]["requests"]
+    assert (template.inputs["metadata"]["name"], request["exactly"]["count"]) == ("rdma", 8)
+    (placed,) = load_stack(stack_of("bare_metal")).placed
+    assert (int(placed.queued_request[RESOURCE]), int(placed.queued_request[CHANNELS])) == (8, 1)
+
+
+def test_an_agent_on_nodes_of_a4x_max_alone_sets_up_their_nics() -> None:
+    daemon_set = shared_record(stack_of("bare_metal")).one("DaemonSet", metal.AGENT).inputs
+    spec = daemon_set["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert (container["image"], container["resources"]["limits"]["hugepages-2Mi"]) == (metal.AGENT_IMAGE, "8192Mi")
+    assert "['a4x-maxgpu-4g-metal']" in str(spec["affinity"])
+    assert {volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume} == {*metal.AGENT_FOLDERS}
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    assert shared_record(stack_of("two_nodes")).all("DaemonSet") == []
+
+
+def test_derived_quota_leaves_out_the_memory_of_the_agent() -> None:
+    shape = load_stack(stack_of("bare_metal")).node_pools[0].shape
+    assert capacity_of(shape)["hugepages-2Mi"] == str(8 * GI)
+    assert "hugepages-2Mi" not in free(shape)
+    agents = agent_requests(gpu=True, tpu=False)["memory"] + GI
+    assert 0 <= parse_quantity(allocatable(shape)["memory"]) - parse_quantity(free(shape)["memory"]) - agents < KI
+    vm = replace(shape, machine_type="a4x-highgpu-4g", gpu="nvidia-gb200")
+    kept = [
+        parse_quantity(capacity_of(node)["memory"]) - parse_quantity(allocatable(node)["memory"])
+        for node in (shape, vm)
+    ]
+    assert kept[0] - kept[1] > 8 * GI
+
+
+def test_an_existing_cluster_with_shielded_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = stack_of("bare_metal")
+    values[f"{PREFIX}cluster"] = {"name": "llm-cluster", "mode": "existing", "location": "us-central1"}
+    monkeypatch.setattr(Cloud, "further", {"enableShieldedNodes": True, "datapathProvider": "ADVANCED_DATAPATH"})
+    with pytest.raises(pulumi.RunError, match=r"llm-cluster has shielded nodes\. GKE would refuse the bare-metal"):
+        run_program(values, True, monkeypatch)

@@ -26,6 +26,7 @@ MACHINE_ROWS = {row["name"]: row for row in table("machines.csv")}
 _SMALLER = "Google's page has 960 GB for four chips, and the smaller figure is safe"
 # What the catalog has instead of a figure of the table, and why.
 DEVIATIONS = {
+    ("a4x-maxgpu-4g-metal", "choice"): ("", "only pools of this program have it, with or without a choice of GKE"),
     ("g2-standard-24", "vcpus"): ("24", "a slip of the table, which only ranks machines; Compute Engine has 24"),
     ("n2d-highmem-96", "gib"): ("768", "a slip of the table: n2d-highmem has 8 GiB per vCPU"),
     ("tpu7x-standard-1t", "gib"): ("240", _SMALLER),

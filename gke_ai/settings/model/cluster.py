@@ -118,6 +118,9 @@ class Cluster(Section):
     multi_networking: bool = False
     """Let nodes have NICs in several VPC networks, which runs over several nodes of A3 High and A3 Mega need. It needs
     `vpc`. A change recreates the cluster."""
+    shielded_nodes: bool = True
+    """Verify the identity and integrity of nodes, with GKE's shielded nodes. Bare-metal machines (A4X Max) need a
+    Standard cluster without them."""
     private_nodes: bool = False
     """Give the nodes no external IP addresses."""
     public_endpoint: bool = True

@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.catalog.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
-from gke_ai.catalog.machines import machine
+from gke_ai.catalog.machines import is_bare_metal, machine
+from gke_ai.catalog.metal import LABELS
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
@@ -218,8 +219,8 @@ class GpuPool(Pool):
     """Place the nodes close together, in one zone, by a compact placement policy. A reservation needs none: its
     machines are where it has them. A change replaces the pool."""
     rdma: bool | None = Field(default=None, examples=[True])
-    """Give the nodes of A3 Ultra, A4 or A4X an RDMA network between them. A change replaces the pool. Default: `true`
-    if a run of the stack over several nodes uses the pool."""
+    """Give the nodes of A3 Ultra, A4, A4X or A4X Max an RDMA network between them. A change replaces the pool. Default:
+    `true` if a run of the stack over several nodes uses the pool."""
     gpu_direct: bool | None = Field(default=None, examples=[True])
     """Give the nodes of A3 High or A3 Mega the VPC networks of GPUDirect-TCPX or TCPXO. A change replaces the pool.
     Default: `true` if a run of the stack over several nodes uses the pool."""
@@ -279,7 +280,8 @@ class GpuPool(Pool):
     @property
     def node_labels(self) -> dict[str, str]:
         network = {GPUDIRECT_LABEL: self.gpudirect_networks.name} if self.gpudirect_networks else {}
-        return {**super().node_labels, **({DRIVER_LABEL: "true"} if self.nics else {}), **network}
+        network |= {DRIVER_LABEL: "true"} if self.nics else {}
+        return {**super().node_labels, **network, **(LABELS if is_bare_metal(self.machine_type) else {})}
 
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus

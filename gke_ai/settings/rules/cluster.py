@@ -73,7 +73,7 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
         return
     for field in (
         *("release_channel", "system_pool", "labels", "protect"),
-        *("network", "subnetwork", "pods_range", "services_range", "vpc", "multi_networking"),
+        *("network", "subnetwork", "pods_range", "services_range", "vpc", "multi_networking", "shielded_nodes"),
         *("private_nodes", "public_endpoint", "authorized_networks", "maintenance"),
     ):
         if field in cluster.model_fields_set:

@@ -62,10 +62,10 @@ def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 @needs("gke-ai:cluster", "gke-ai:gpuPools", "gke-ai:queues", "gke-ai:computeClasses")
 @rule
 def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem]:
-    """A run over several nodes of A3 Ultra, A4 or A4X is in pools with the network, and its pods have whole nodes."""
+    """A run over several nodes with such NICs is in pools with the network, and its pods have whole nodes."""
     for placed, run, why in runs_over_several_nodes(stack, NICS):
         without = [pool.section for pool in placed.pools if not pool.section.nics]
-        nics = max((NICS.get(machine.name, 0) for machine in placed.machines), default=0)
+        node = max(placed.machines, key=lambda machine: NICS.get(machine.name, 0), default=None)
         own_class = placed.nodes.compute_class
         if own_class and not own_class.rdma_zone:
             yield Problem(
@@ -81,10 +81,12 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
                 f"{why}. Pool {without[0].name} has no such network, and the GPUs would wait",
                 f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}",
             )
-        elif run.gpus_per_pod != nics:
-            cause = f"a pod claims the {nics} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
+        elif node and run.gpus_per_pod != node.gpus:
+            cause = (
+                f"a pod claims the {NICS[node.name]} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
+            )
             cause += "A second pod of the node would wait forever"
-            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {nics}, or set {SLOW}")
+            yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {node.gpus}, or set {SLOW}")
         else:
             yield from _counted(stack, run)
             queue = placed.queue if own_class else None  # for pools, `fit` compares every resource

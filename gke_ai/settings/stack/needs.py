@@ -7,6 +7,7 @@ import re
 from gke_ai.catalog import apis as google
 from gke_ai.catalog.existing import Expected, Named, NamedFlavor, NamedPriority, NamedQueue
 from gke_ai.catalog.kueue import FRAMEWORKS, Demand
+from gke_ai.catalog.machines import is_bare_metal
 from gke_ai.catalog.namespaces import MODEL_CACHE
 from gke_ai.catalog.nodes import NVIDIA_GPU, node_labels
 from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS, OPERATORS, TRAINER
@@ -55,6 +56,11 @@ def makes_accounts(stack: ResolvedStack) -> bool:
 def has_rdma(stack: ResolvedStack) -> bool:
     """Whether nodes of the stack have an RDMA network, which GKE's service agent creates."""
     return any(pool.nics for pool in stack.pools) or any(own.nics for own in stack.settings.compute_classes)
+
+
+def has_bare_metal(stack: ResolvedStack) -> bool:
+    """Whether nodes of the stack are bare metal, with the needs of `gke_ai.catalog.metal`."""
+    return any(is_bare_metal(pool.node_machine_type) for pool in stack.pools)
 
 
 def uses_workload_identity(stack: ResolvedStack) -> bool:

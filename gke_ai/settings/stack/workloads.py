@@ -152,9 +152,9 @@ class Placed(Generic[AnyWorkload]):
         """Whether each pod claims the NICs of its node: those of a run over several nodes with an RDMA network."""
         run, of_class = self.section, self.nodes.compute_class
         nics = [of_class.nics] if of_class else [pool.section.nics for pool in self.pools]
-        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or not nics:
+        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or not nics or not all(nics):
             return False
-        return all(0 < number < run.pods * run.gpus_per_pod for number in nics)
+        return all(machine.gpus < run.pods * run.gpus_per_pod for machine in self.machines)
 
     @property
     def claims(self) -> tuple[str, ...]:
