@@ -42,9 +42,7 @@ PARTS: Mapping[str, Part] = {
     "systems": Part(
         (
             *cluster("dev", "flex_start", "multislice", "upgrade"),
-            *nightly(
-                "bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "nvlink_metal", "queued_flex_start", "rdma"
-            ),
+            *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
             *nightly("rdma_class", "topology", "trainer_and_ray", "verify", "vllm_autoscaling"),
         )
     ),

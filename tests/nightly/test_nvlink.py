@@ -1,4 +1,4 @@
-"""Only here: the real scheduler gives a run NICs and channels of A4X nodes, Kueue counts them, attacks are refused."""
+"""Only here: the real scheduler gives runs NICs and channels of A4X and A4X Max, Kueue counts them, attacks fail."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gke_ai.catalog.metal import AGENT
+from gke_ai.catalog.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.nvlink import CHANNELS, CONTROLLER, DOMAIN, DRIVER, OF_CLASS, compute_domain
 from gke_ai.catalog.rdma import CLAIMS, RESOURCE
 from gke_ai.catalog.rdma import claim_template as template_of
@@ -21,24 +23,29 @@ Object = dict[str, Any]
 BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]
 
 
+def with_run(emulator: Emulator, good: str) -> Emulator:
+    """Deploys a run of a tenant over both nodes of a pool with an NVLink domain."""
+    base_of_run = base("nvlink", good)
+    values = {
+        "cluster": base_of_run["cluster"],
+        "gpuPools": [{**base_of_run["gpuPools"][0], "nodesPerZone": 2}],
+        "queues": base_of_run["queues"],
+        "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
+        "training": [{**RUN, "pool": "gb200", "gpusPerPod": 4}],
+    }
+    content = {f"gke-ai:{key}": value for key, value in values.items()}
+    file = emulator.state / "nvlink.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
+    emulator.make("up", Path(file))
+    return emulator
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Emulator]:
     """A run of a tenant over both nodes of a pool of A4X."""
     with fresh() as emulator:
-        good = base("nvlink", "two_nodes")
-        values = {
-            "cluster": good["cluster"],
-            "gpuPools": [{**good["gpuPools"][0], "nodesPerZone": 2}],
-            "queues": good["queues"],
-            "tenants": [{"name": "llm", "priorityClasses": ["low"]}],
-            "training": [{**RUN, "pool": "gb200", "gpusPerPod": 4}],
-        }
-        content = {f"gke-ai:{key}": value for key, value in values.items()}
-        file = emulator.state / "nvlink.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump({"config": {"gcp:project": PROJECT, **content}}))
-        emulator.make("up", Path(file))
-        yield emulator
+        yield with_run(emulator, "two_nodes")
 
 
 def test_each_pod_of_the_run_gets_the_nics_and_the_channel_of_its_node(cluster: Emulator) -> None:
@@ -91,3 +98,21 @@ def test_only_the_controller_of_the_driver_writes_templates(cluster: Emulator) -
 def test_the_tenant_may_not_delete_the_compute_domain(cluster: Emulator) -> None:
     with pytest.raises(Exception, match="only the platform may write it"):
         cluster.kubectl("-n", "llm", "delete", "computedomain", DOMAIN, "--as=developer", "--dry-run=server")
+
+
+def test_on_a4x_max_each_pod_gets_eight_nics_and_a_channel_and_each_node_has_the_agent() -> None:
+    with fresh() as emulator:
+        with_run(emulator, "bare_metal")
+        eventually(lambda: len(running(emulator, "first")) == 2, "the run has its nodes")
+        drivers = [
+            item["driver"]
+            for claim in emulator.get("resourceclaims", "-n", "llm")
+            for item in claim["status"]["allocation"]["devices"]["results"]
+        ]
+        assert sorted(drivers) == [DRIVER] * 2 + ["dra.net"] * 16
+        assert (of_queue(emulator)[RESOURCE], of_queue(emulator)[CHANNELS]) == ("16", "2")
+        agents = [
+            pod for pod in emulator.get("pods", "-n", NVIDIA_DRIVER) if pod["metadata"]["labels"].get("app") == AGENT
+        ]
+        assert [pod["status"]["phase"] for pod in agents] == ["Running", "Running"]
+        settled(emulator)
