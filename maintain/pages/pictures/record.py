@@ -98,11 +98,17 @@ def record(stack: Stack) -> dict[str, Any]:
 
 
 def course(recording: Mapping[str, Any]) -> list[Any]:
-    """What happened: the states of each workload in order, without those that may pass between two looks."""
+    """What happened: the states of each workload in order, how many are gone at the end, and the quota.
+
+    Left out are the states that may pass between two looks, and which of the Ready replicas Kubernetes deletes.
+    """
+    lanes = [(lane["name"], [change["state"] for change in lane["states"]]) for lane in recording["workloads"]]
+    left_out = (*PASSING, "gone")
     return [
-        (lane["name"], [change["state"] for change in lane["states"] if change["state"] not in PASSING])
-        for lane in recording["workloads"]
-    ] + [recording["quota"]]
+        *((name, [state for state in states if state not in left_out]) for name, states in lanes),
+        sum(states[-1] == "gone" for _, states in lanes),
+        recording["quota"],
+    ]
 
 
 def gpus_of(queue: Object) -> tuple[int, int]:
