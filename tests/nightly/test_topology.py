@@ -113,13 +113,13 @@ def blocks_of(emulator: Emulator, name: str) -> Counter[str]:
 
 
 def workload(emulator: Emulator, name: str) -> Object:
-    """Kueue's Workload of a run."""
-    (own,) = (
+    """Kueue's Workload of a run. Empty: there is none yet."""
+    own = (
         item
         for item in emulator.get("workloads", "-n", "llm")
         if item["metadata"]["ownerReferences"][0]["name"].startswith(name)
     )
-    return own
+    return next(own, {})
 
 
 def reserved(emulator: Emulator, name: str) -> str:
