@@ -633,6 +633,16 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
     assert of_pool() == {}
 
 
+def test_delays_of_pods_are_in_effect_once_they_are_declared(api: httpx.Client) -> None:
+    pods = "/api/v1/namespaces/kube-system/pods"  # without the webhook of Kueue, which may not answer yet
+    for seconds in (1.0, 2.0, 3.0):
+        delay.declare({"pod": seconds})
+        name = f"delayed-{seconds:.0f}"
+        create(api, pods, "Pod", name, spec={"nodeSelector": L4, "containers": [container(1)]})
+        assert delay.of(answer(api.get(f"{pods}/{name}"))) == seconds
+        answer(api.delete(f"{pods}/{name}", params={"gracePeriodSeconds": "0"}))
+
+
 def test_pods_wait_until_their_new_node_is_ready(api: httpx.Client) -> None:
     fresh = PoolRecord("fresh", "e2-standard-4", [ZONE], max_nodes=1)
     cluster.set_pool(STANDARD.name, fresh)
@@ -778,13 +788,3 @@ def test_a_stopped_cluster_is_restarted_with_its_objects(half: Folder) -> None:
     assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
     with client(folder) as api:
         eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
-
-
-def test_delays_of_pods_are_in_effect_once_they_are_declared(api: httpx.Client) -> None:
-    pods = "/api/v1/namespaces/kube-system/pods"  # without the webhook of Kueue, which may not answer yet
-    for seconds in (1.0, 2.0, 3.0):
-        delay.declare({"pod": seconds})
-        name = f"delayed-{seconds:.0f}"
-        create(api, pods, "Pod", name, spec={"nodeSelector": L4, "containers": [container(1)]})
-        assert delay.of(answer(api.get(f"{pods}/{name}"))) == seconds
-        answer(api.delete(f"{pods}/{name}", params={"gracePeriodSeconds": "0"}))
