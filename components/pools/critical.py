@@ -1,9 +1,12 @@
-"""A namespace for pods that GKE's nodes need, such as installers and drivers."""
+"""Pods that GKE's nodes need, such as installers and drivers, and a namespace for them."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.base import Component
+from gke_ai.components.base import SKIP_AWAIT, Component
 
 PRIORITY = "system-node-critical"
 
@@ -23,3 +26,31 @@ def critical_namespace(name: str, component: Component) -> tuple[k8s.core.v1.Nam
         opts=pulumi.ResourceOptions(parent=component, depends_on=[space]),
     )
     return space, quota
+
+
+def on_nodes(*expressions: dict[str, Any]) -> dict[str, Any]:
+    """The affinity for nodes whose labels match all expressions."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [*expressions]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def critical_daemon_set(
+    namespace: str, name: str, affinity: Mapping[str, Any], pod: Mapping[str, Any], opts: pulumi.ResourceOptions
+) -> None:
+    """A DaemonSet in the network and among the processes of its nodes. `pod` has its containers and volumes."""
+    labels = {"app": name}
+    spec: Any = {
+        "priorityClassName": PRIORITY,
+        "affinity": affinity,
+        "tolerations": [{"operator": "Exists"}],
+        "hostNetwork": True,
+        "hostPID": True,
+        **pod,
+    }
+    k8s.apps.v1.DaemonSet(
+        f"{namespace}/{name}",
+        # Nodes may come much later.
+        metadata={"name": name, "namespace": namespace, "annotations": SKIP_AWAIT},
+        spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+        opts=opts,
+    )

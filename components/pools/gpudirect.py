@@ -1,6 +1,6 @@
 """The VPC networks of GPUDirect-TCPX and TCPXO, and what installs it on the nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -21,8 +21,8 @@ from gke_ai.catalog.gpudirect import (
     network_name,
 )
 from gke_ai.catalog.namespaces import GPUDIRECT
-from gke_ai.components.base import SKIP_AWAIT, Component
-from gke_ai.components.pools.critical import PRIORITY, critical_namespace
+from gke_ai.components.base import Component
+from gke_ai.components.pools.critical import critical_daemon_set, critical_namespace, on_nodes
 from gke_ai.components.retry import kueue_hook
 
 _ROOT = {"privileged": True}
@@ -84,8 +84,9 @@ class GpuDirectNetworks(Component):
         space, quota = critical_namespace(GPUDIRECT, self)
         after = pulumi.ResourceOptions(parent=self, depends_on=[quota])
         for technology in used:
-            daemon_set(f"nccl-{technology.name}-installer", [technology.name], installer(technology), after)
-        daemon_set("device-injector", [technology.name for technology in used], INJECTOR, after)
+            nodes = with_networks([technology])
+            critical_daemon_set(GPUDIRECT, f"nccl-{technology.name}-installer", nodes, installer(technology), after)
+        critical_daemon_set(GPUDIRECT, "device-injector", with_networks(used), INJECTOR, after)
         self.namespace = space.metadata.name
         self.register_outputs({"namespace": self.namespace})
 
@@ -129,26 +130,10 @@ class GpuDirectNetworks(Component):
         )
 
 
-def daemon_set(name: str, technologies: Sequence[str], pod: Mapping[str, Any], opts: pulumi.ResourceOptions) -> None:
-    """A privileged DaemonSet on the nodes with these technologies."""
-    labels = {"app": name}
-    terms = [{"matchExpressions": [{"key": GPUDIRECT_LABEL, "operator": "In", "values": list(technologies)}]}]
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    spec: Any = {
-        "priorityClassName": PRIORITY,
-        "affinity": affinity,
-        "tolerations": [{"operator": "Exists"}],
-        "hostNetwork": True,
-        "hostPID": True,
-        **pod,
-    }
-    k8s.apps.v1.DaemonSet(
-        f"{GPUDIRECT}/{name}",
-        # Nodes may come much later.
-        metadata={"name": name, "namespace": GPUDIRECT, "annotations": SKIP_AWAIT},
-        spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-        opts=opts,
-    )
+def with_networks(technologies: Sequence[GpuDirect]) -> dict[str, Any]:
+    """The affinity for nodes with the networks of these technologies."""
+    names = [technology.name for technology in technologies]
+    return on_nodes({"key": GPUDIRECT_LABEL, "operator": "In", "values": names})
 
 
 def installer(technology: GpuDirect) -> dict[str, Any]:

@@ -20,15 +20,8 @@ from gke_ai.catalog.metal import (
 from gke_ai.catalog.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
 from gke_ai.catalog.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
-from gke_ai.components.base import SKIP_AWAIT, Component
-from gke_ai.components.pools.critical import PRIORITY, critical_namespace
-
-
-def on_nodes(*expressions: dict[str, Any]) -> dict[str, Any]:
-    """The affinity for nodes whose labels match all expressions."""
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [*expressions]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-
+from gke_ai.components.base import Component
+from gke_ai.components.pools.critical import critical_daemon_set, critical_namespace, on_nodes
 
 # GKE's own driver gives pods their GPUs, so this one gives them only channels. By default, its controller runs on nodes
 # of the control plane, of which GKE shows none.
@@ -95,7 +88,6 @@ def of_node(folder: str) -> dict[str, str]:
 
 def agent(opts: pulumi.ResourceOptions) -> None:
     """The DaemonSet that sets up the NICs of bare-metal nodes. DRANET shows no NIC before."""
-    labels = {"app": AGENT}
     machines = sorted(name for name, machine in MACHINES.items() if machine.bare_metal)
     probe = {"httpGet": {"path": "/healthz", "port": AGENT_PORT}}
     amounts = {"memory": AGENT_MEMORY, HUGE_PAGES_RESOURCE: f"{HUGE_PAGES_BYTES // 2**20}Mi"}
@@ -114,22 +106,12 @@ def agent(opts: pulumi.ResourceOptions) -> None:
             {"name": "huge-pages", "mountPath": "/hugepages-2Mi"},
         ],
     }
-    spec: Any = {
-        "priorityClassName": PRIORITY,
-        "affinity": on_nodes({"key": INSTANCE_TYPE, "operator": "In", "values": machines}),
-        "tolerations": [{"operator": "Exists"}],
-        "hostNetwork": True,
-        "hostPID": True,
+    pod = {
         "containers": [container],
         "volumes": [
             *({"name": name, "hostPath": of_node(folder)} for name, folder in folders.items()),
             {"name": "huge-pages", "emptyDir": {"medium": "HugePages-2Mi"}},
         ],
     }
-    k8s.apps.v1.DaemonSet(
-        f"{NVIDIA_DRIVER}/{AGENT}",
-        # Nodes may come much later.
-        metadata={"name": AGENT, "namespace": NVIDIA_DRIVER, "annotations": SKIP_AWAIT},
-        spec={"selector": {"match_labels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
-        opts=opts,
-    )
+    nodes = on_nodes({"key": INSTANCE_TYPE, "operator": "In", "values": machines})
+    critical_daemon_set(NVIDIA_DRIVER, AGENT, nodes, pod, opts)

@@ -10,7 +10,7 @@ from typing import Any
 from gke_ai.catalog.capacity import reserved_part
 from gke_ai.catalog.topology import LEVELS, TOPOLOGY_KINDS
 from gke_ai.forecast.names import join_names
-from gke_ai.forecast.simulate.run import Run, Span
+from gke_ai.forecast.simulate.run import Run
 from gke_ai.kube.blocks import BlockNode, Use
 from gke_ai.ops import blocks_picture
 from gke_ai.settings.model import GpuPool
@@ -91,28 +91,20 @@ def picture(name: str, placed: Sequence[Placed]) -> str:
 
 def fullest(name: str, nodes: Sequence[BlockNode], runs: Sequence[Run]) -> Placed:
     """Returns the nodes at the first time when the runs that Kueue placed have most accelerators together."""
-    held = [(span, run) for run in runs for span, placed in zip(run.admitted, run.placed, strict=True) if placed]
-    changes = [(start, run.accelerators) for (start, _), run in held]
-    changes += [(end, -run.accelerators) for (_, end), run in held if end is not None]
+    held = [
+        (*span, placed, run) for run in runs for span, placed in zip(run.admitted, run.placed, strict=True) if placed
+    ]
+    changes = [(start, run.accelerators) for start, _, _, run in held]
+    changes += [(end, -run.accelerators) for _, end, _, run in held if end is not None]
     now, most, total = 0.0, 0, 0
     for time, change in sorted(changes):  # at the same time, ends come first
         total += change
         if total > most:
             now, most = time, total
-    return Placed(name, now / 3600, _at(now, nodes, runs))
-
-
-def _at(now: float, nodes: Sequence[BlockNode], runs: Sequence[Run]) -> list[BlockNode]:
     uses: dict[str, list[Use]] = defaultdict(list)
-    for run in runs:
-        for span, placed in zip(run.admitted, run.placed, strict=True):
-            if _contains(span, now):
-                for node, pods in placed.items():
-                    title = f"row {run.number + 1}, {run.row.queue}"
-                    uses[node].append(Use(title, pods, pods * run.row.accelerators))
-    return [replace(node, uses=tuple(uses[node.name])) for node in nodes]
-
-
-def _contains(span: Span, now: float) -> bool:
-    start, end = span
-    return start <= now and (end is None or now < end)
+    for start, end, placed, run in held:
+        if start <= now and (end is None or now < end):
+            title = f"row {run.number + 1}, {run.row.queue}"
+            for node, pods in placed.items():
+                uses[node].append(Use(title, pods, pods * run.row.accelerators))
+    return Placed(name, now / 3600, [replace(node, uses=tuple(uses[node.name])) for node in nodes])

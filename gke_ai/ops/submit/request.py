@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gke_ai.catalog.topology import TOPOLOGY_KINDS
 from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.ops.run_file import run_of
 from gke_ai.ops.submit.workdir import LABEL, Code
@@ -173,7 +174,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 def _topology(text: str) -> dict[str, str]:
     how, _, level = text.partition("=")
-    if how not in ("required", "preferred") or not level:
+    if how not in TOPOLOGY_KINDS or not level:
         raise Stop(
             f"--topology {text} is not required=LEVEL or preferred=LEVEL, and no TPU slice. Write for example "
             "--topology required=block, or --topology 2x4 for a slice."
