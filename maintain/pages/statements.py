@@ -45,7 +45,7 @@ DURATIONS: Mapping[str, Sequence[str]] = {
     "make setup": ("about half an hour",),
     "make up": ("ten to fifteen minutes", "less than a minute"),
     "make check": ("two to three minutes",),
-    "make test": ("about 20 minutes",),
+    "make test": ("about 14 minutes",),
     "test_worked_cases.py": ("about 2 minutes",),
     "test_start.py": ("about half an hour",),
     "test_forecasts_and_outcomes.py": ("about half an hour",),
