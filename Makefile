@@ -52,7 +52,7 @@ site:  ## build the documentation as a site in .local/site, which needs no netwo
 	@emulator/run --tools development python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures
 	emulator/run --tools development python -m maintain.pages.pictures
-# Takes two to three minutes.
+# Takes about two minutes.
 check:  ## check formatting, style and types, and run every test that is quick and needs no cluster and no engine
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
 style:

@@ -14,8 +14,8 @@ from _pytest.terminal import TerminalReporter
 SLOWEST = 15
 # Files that take minutes, the longest first. Then come the others that need a cluster, and quick ones fill the end.
 LONGEST = (
-    *("dev", "convergence", "rehearse", "training_job", "streams", "multislice", "tenants", "model_cache"),
-    *("tutorials", "jetstream", "simulation", "flex_start"),
+    *("dev", "streams", "convergence", "tenants", "rehearse", "jetstream", "multislice", "training_job"),
+    *("cost_optimized", "tutorials", "model_cache", "flex_start"),
 )
 # User, nice, system, interrupts and stolen time of all cores, in ticks: proc_stat(5).
 _BUSY = (0, 1, 2, 5, 6, 7)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,19 @@ from tests.recorder import Record, construct, record
 
 # The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created.
 LOOP = asyncio.new_event_loop()
+# Its tasks that have not ended. `asyncio.all_tasks` would look at all that records of earlier tests keep, thousands.
+UNFINISHED: set[asyncio.Task[Any]] = set()
+
+
+def remembered(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+    """A task that is in `UNFINISHED` until it has ended."""
+    task = asyncio.Task(work, loop=loop, **options)
+    UNFINISHED.add(task)
+    task.add_done_callback(UNFINISHED.discard)
+    return task
+
+
+LOOP.set_task_factory(remembered)  # type: ignore[arg-type]
 
 # Folders of tests that need more than Python and the tools of `make check`, with their marks.
 MARKS = {"engine": ["engine"], "cluster": ["cluster"], "nightly": ["cluster", "nightly"]}
@@ -70,7 +84,17 @@ FINISH_SECONDS = 5
 def loop() -> Iterator[None]:
     """Finishes what a test leaves on the event loop. Python would complain about it in any later test."""
     yield
-    finish(LOOP)
+    if UNFINISHED:
+        finish(LOOP)
+
+
+@pytest.fixture(autouse=True)
+def servers() -> Iterator[None]:
+    """Fails a test that leaves an HTTP server behind: its closed socket would keep a core busy during later tests."""
+    before = {*threading.enumerate()}
+    yield
+    left = [thread for thread in {*threading.enumerate()} - before if thread.name.endswith("(serve_forever)")]
+    assert not left, "The test leaves an HTTP server behind. tests/local_server.py ends one with its block."
 
 
 def finish(loop: asyncio.AbstractEventLoop) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from emulator.tests.harness import Project
 
+pytestmark = pytest.mark.engine
+
 WAITS = """
 import json, os, subprocess, time
 started = subprocess.Popen(["sleep", "600"])

@@ -23,6 +23,8 @@ from emulator.stubs.node import CHIPS_FILE, discovery
 from emulator.stubs.server import ErrorAnswer, serve
 from gke_ai.catalog.engines import ENGINES
 
+pytestmark = pytest.mark.slow
+
 Object = dict[str, Any]
 CHIPS = {"node": "n1", "count": 2, "memory": 1000, "labels": {"container": "engine", "namespace": "llm", "pod": "p"}}
 

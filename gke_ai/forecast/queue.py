@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Any, TypeVar
 
 from gke_ai.forecast.clock import Clock
@@ -23,17 +24,24 @@ ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 
 @dataclass(frozen=True)
 class Queue:
-    """The Workloads of a timeline by stable name. Replicas of a server have the same name."""
+    """The Workloads of a timeline by stable name. Replicas of a server have the same name.
+
+    `deleted` has the second at which the deletion of a pod began, by its uid.
+    """
 
     workloads: Mapping[str, tuple[str, History]]
     clock: Clock
+    deleted: Mapping[str, float] = field(default_factory=dict)
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
         return together(self._evictions())
 
     def starts(self) -> tuple[Start, ...]:
-        """Returns the admissions, those of replicas of a server as one."""
+        """Returns the admissions, those of replicas of a server as one.
+
+        Kueue may admit a replica that is already being deleted, before it deletes the Workload. That is no start.
+        """
         return together(self._starts())
 
     def ends(self, interrupted: Collection[str] = ()) -> tuple[End, ...]:
@@ -71,7 +79,11 @@ class Queue:
     def _starts(self) -> Iterator[tuple[str, Start]]:
         for uid, (name, history) in self.workloads.items():
             queued, age = max(history.first, 0.0), _age(history)
+            pod = str(owner_of(history.last).get("uid"))
+            deleted = inf if history.gone is None else self.deleted.get(pod, inf)
             for at, version, earlier in _changes(history):
+                if at >= deleted:
+                    break
                 if holds(version, "Admitted") and not (earlier and holds(earlier, "Admitted")):
                     now = self.clock.seconds(at)
                     waited = now - self.clock.seconds(queued) + (age if queued == 0 else 0)
@@ -110,10 +122,12 @@ class Queue:
 
 def queue(histories: Histories, clock: Clock) -> Queue:
     """Returns the Workloads of a timeline."""
-    pods = {uid: history.last for uid, history in histories.get("Pod", {}).items()}
+    watched = histories.get("Pod", {})
+    pods = {uid: history.last for uid, history in watched.items()}
+    deleted = {uid: at for uid, history in watched.items() if (at := history.deleted) is not None}
     workloads = histories.get("Workload", {}).items()
     named = {uid: (WorkloadName.of_workload(history.last, pods), history) for uid, history in workloads}
-    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock)
+    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, deleted)
 
 
 def flavor_of(workload: Object) -> str:

@@ -62,6 +62,11 @@ class History:
         """The version at the end; None if the object is deleted."""
         return self.last if self.gone is None else None
 
+    @property
+    def deleted(self) -> float | None:
+        """The second at which its deletion began; None if nobody deletes it."""
+        return next((at for at, version in self.versions if version["metadata"].get("deletionTimestamp")), self.gone)
+
     def at(self, second: float) -> Object | None:
         """The version at a time; None if the object does not exist then."""
         if self.gone is not None and self.gone <= second:

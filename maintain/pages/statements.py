@@ -44,7 +44,7 @@ NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
 DURATIONS: Mapping[str, Sequence[str]] = {
     "make setup": ("about half an hour",),
     "make up": ("ten to fifteen minutes", "less than a minute"),
-    "make check": ("two to three minutes",),
+    "make check": ("about two minutes",),
     "make test": ("about 14 minutes",),
     "test_worked_cases.py": ("about 2 minutes",),
     "test_start.py": ("about half an hour",),

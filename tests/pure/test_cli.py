@@ -6,9 +6,8 @@ import json
 import shlex
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from gke_ai.ops import deploy, status
 from gke_ai.ops.stack import Context, Stack
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
+from tests.local_server import listening
 from tests.repository import ROOT
 
 VERBS = every_verb.commands
@@ -256,19 +256,16 @@ class Cluster(BaseHTTPRequestHandler):
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[None]:
     """A kubeconfig whose context `team` is a cluster of which no stack is known."""
     request.getfixturevalue("google")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Cluster)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    kubeconfig = {
-        "current-context": "other",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-        "users": [{"name": "u", "user": {}}],
-        "contexts": [{"name": "team", "context": {"cluster": "c", "user": "u"}}],
-    }
-    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
-    yield
-    server.shutdown()
-    server.server_close()
+    with listening(Cluster) as address:
+        kubeconfig = {
+            "current-context": "other",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://{address}"}}],
+            "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "team", "context": {"cluster": "c", "user": "u"}}],
+        }
+        (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+        yield
 
 
 @pytest.mark.usefixtures("cluster")

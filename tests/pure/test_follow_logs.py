@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from gke_ai.ops.follow_logs import Followed
 from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Context
 from gke_ai.terminal import Stop
+from tests.local_server import listening
 from tests.pure.test_submit import kubeconfig
 
 Object = dict[str, Any]
@@ -173,9 +174,8 @@ def test_lines_are_yielded_while_they_are_written(broken: bool) -> None:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        api = client_of(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), 1)
+    with listening(Handler) as address:
+        api = client_of(kubeconfig(f"http://{address}"), 1)
         lines = stream(api, "/log", {"follow": "true"}, 5)
         assert next(lines) == "first"
         first_is_read.set()
@@ -185,4 +185,3 @@ def test_lines_are_yielded_while_they_are_written(broken: bool) -> None:
                 next(lines)
         else:
             assert [*lines] == ["rest"]
-        server.shutdown()

@@ -162,6 +162,28 @@ def test_replicas_of_a_server_are_counted_together() -> None:
     assert outcome(evicts).ends == (), "their server creates evicted replicas again"
 
 
+def test_a_replica_that_kueue_admits_while_it_is_deleted_does_not_start() -> None:
+    """Seen with three replicas, of which one waits, that become one: Kueue gave the freed quota to the deleted one."""
+    fewer = timeline(
+        (-1, "workload", workload("wa", POD_A, 10, flavor="l4")),
+        (-1, "workload", waiting("wb", POD_B, 10)),
+        (-1, "pod", replica("a", node="node-1")),
+        (-1, "pod", replica("b")),
+        (1, "pod", replica("a", node="node-1", deleted=True)),
+        (1, "pod", replica("b", deleted=True)),
+        (1.1, "workload", workload("wa", POD_A, 10, flavor="l4", Finished=("True", "OwnerNotFound", ""))),
+        (1.2, "workload", workload("wb", POD_B, 10, flavor="l4")),
+        (1.3, "workload", workload("wa", POD_A, 10, flavor="l4"), "gone"),
+        (1.3, "workload", workload("wb", POD_B, 10, flavor="l4"), "gone"),
+        (1.4, "pod", replica("a", deleted=True), "gone"),
+        (1.4, "pod", replica("b", deleted=True), "gone"),
+    )
+    assert outcome(fewer).starts == ()
+    assert [(end.workload, end.how, end.count) for end in outcome(fewer).ends] == [
+        ("llm/deployment/gemma", "Deleted", 2)
+    ]
+
+
 def test_a_finished_run_and_a_deleted_one_end() -> None:
     other = owned("Job", "old", "old-uid")
     ends = timeline(

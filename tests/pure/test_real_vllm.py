@@ -17,6 +17,8 @@ from maintain.real_vllm.observing import Process, observed, running
 from maintain.real_vllm.recording import FILE, command, flags, recorded
 from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
 
+pytestmark = pytest.mark.slow
+
 # Flags of the catalog that were read in the source of the release after the recording was made.
 NOT_RECORDED = {"prefill-context-parallel-size", "dp"}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 
 from gke_ai.ops.doctor.registry import digest_of, parts
+from tests.local_server import listening
 
 DIGEST = "sha256:" + "a" * 64
 TOKEN = "token-for-everybody"
@@ -52,11 +52,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as address:
+        yield address
 
 
 def test_the_digest_of_a_tag_is_that_of_the_registry_whatever_the_name_pins(registry: str) -> None:

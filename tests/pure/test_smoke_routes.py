@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from gke_ai.console import new_console
 from gke_ai.ops import smoke
 from gke_ai.ops.routes import keyed_routes, requires_key
 from gke_ai.ops.stack import Stack
+from tests.local_server import listening
 
 KEY = "0123456789abcdef0123"
 # Requests to a host that the gateway can't pass on yet.
@@ -46,11 +46,8 @@ def gateway() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def log_message(self, *_: object) -> None:
             """Logs nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", requests
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as address:
+        yield f"http://{address}", requests
 
 
 def outputs(url: str, *, api_key: bool = True, host: str = "") -> dict[str, Any]:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from gke_ai.ops.submit.request import Options, Request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.published import Published, place
 from gke_ai.terminal import Stop
+from tests.local_server import listening
 from tests.repository import ROOT
 
 Object = dict[str, Any]
@@ -341,10 +341,8 @@ def serve(cluster: Cluster) -> Iterator[Member]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield Member(client_of(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"), 1), "team-a")
-        server.shutdown()
+    with listening(Handler) as address:
+        yield Member(client_of(kubeconfig(f"http://{address}"), 1), "team-a")
 
 
 NAMED = {**job(GOOD), "metadata": {"name": "mine", "namespace": "team-a"}}

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
+from tests.local_server import listening
 from tests.pure.test_submit import PUBLISHED, job, kubeconfig
 
 Object = dict[str, Any]
@@ -88,12 +89,10 @@ def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    with listening(Handler) as address:
         file = folder / "kubeconfig"
-        file.write_text(kubeconfig(f"http://127.0.0.1:{server.server_address[1]}"))
+        file.write_text(kubeconfig(f"http://{address}"))
         yield file
-        server.shutdown()
 
 
 @pytest.fixture(autouse=True)
