@@ -15,6 +15,7 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +78,24 @@ class LocalPods:
         self._pods = pods
         self._running: dict[str, LocalPod] = {}
         self._simulated: set[str] = set()
+        # The start of a pod is in whole seconds.
+        self._began = datetime.now(UTC).replace(microsecond=0)
 
     async def run(self, changed: asyncio.Event) -> None:
         """Starts and stops processes when pods start and end."""
         await self._pods.synced.wait()
         # Before anything else is awaited: a pod that starts from here on is this daemon's.
-        of_earlier = list(self._pods.objects.values())
+        found = list(self._pods.objects.values())
         await asyncio.to_thread(processes.end_local_pods, self.folder.path)
         self._clean()
         # The processes of an earlier daemon ended with it. Pods that it simulated stay simulated.
-        for pod in of_earlier:
+        for pod in found:
             claimed = pod["metadata"].get("annotations", {}).get(ANNOTATION) == LOCAL
             if claimed and pod["status"].get("phase") not in ENDED:
                 # Of a pending pod no process had started.
                 lost = pod["status"].get("phase") == "Running"
                 self._running[pod["metadata"]["uid"]] = LocalPod(self, pod, lost)
-            elif pod["status"].get("phase") == "Running":
+            elif pod["status"].get("phase") == "Running" and self._is_earlier(pod):
                 self._simulated.add(pod["metadata"]["uid"])
         while True:
             changed.clear()
@@ -120,6 +123,11 @@ class LocalPods:
                 self._simulated.add(uid)
             else:
                 self._running[uid] = LocalPod(self, pod)
+
+    def _is_earlier(self, pod: Object) -> bool:
+        """Whether a pod started before this daemon, which may see its first pods only after it listens."""
+        start = pod["status"].get("startTime")
+        return start is None or datetime.fromisoformat(start) < self._began
 
     def _runs(self, pod: Object) -> bool:
         return any(_is_local(pod, container) for container in pod["spec"]["containers"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,14 @@ from emulator.gcp_plugin.store import Store
 Object = dict[str, Any]
 
 
-def running(name: str) -> Object:
+def running(name: str, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> Object:
     container = {"name": "worker", "image": "example.com/worker:1"}
     metadata = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
-    return {"metadata": metadata, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [container]},
+        "status": {"phase": "Running", "startTime": f"{start:%FT%TZ}"},
+    }
 
 
 def claimed(folder: Path, before: Object, during_start: Callable[[View], None], monkeypatch: pytest.MonkeyPatch) -> str:
@@ -51,12 +56,23 @@ def claimed(folder: Path, before: Object, during_start: Callable[[View], None], 
     return asyncio.run(run())
 
 
-def test_a_pod_that_starts_while_a_daemon_starts_runs_and_an_earlier_one_stays_simulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def all_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
     monkeypatch.setattr(local_pods, "program_for", lambda image: object())  # noqa: ARG005 (as its own)
 
+
+def test_a_pod_that_starts_before_a_daemon_first_sees_pods_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster is there once its daemon listens, which may be before it has listed the pods."""
+    new = running("new", datetime.now(UTC))
+    assert claimed(tmp_path, new, lambda _: None, monkeypatch) == "/api/v1/namespaces/default/pods/new"
+
+
+def test_a_pod_that_starts_while_a_daemon_starts_runs_and_an_earlier_one_stays_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def during_start(pods: View) -> None:
         pods.objects["default", "new"] = running("new")
 

@@ -137,10 +137,10 @@ def test_first_up_succeeds_however_late_the_webhook_answers(delay: int, emulator
 RELEASE = "kubernetes:helm.sh/v3:Release"
 # Where an `up` is killed: the type that is being created, and what Helm says then.
 KILLS = [
-    pytest.param(RELEASE, "pending-install", marks=NIGHTLY, id="release half installed"),
+    pytest.param(RELEASE, "pending-install", id="release half installed"),
     pytest.param(RELEASE, "deployed", id="release installed and not recorded"),
     *(
-        pytest.param(point, None, marks=NIGHTLY, id=point)
+        pytest.param(point, None, id=point)
         for point in (
             "gcp:container:Cluster",
             RELEASE,
@@ -155,6 +155,7 @@ KILLS = [
 ]
 
 
+@NIGHTLY
 @pytest.mark.parametrize(("point", "release"), KILLS)
 def test_killed_up_recovers_with_nothing_twice_and_nothing_lost(
     point: str, release: str | None, emulator_with: Callable[..., Emulator]

@@ -83,6 +83,7 @@ def test_second_up_and_refresh_change_nothing(example: Emulator) -> None:
     settled(example)
 
 
+@pytest.mark.nightly
 def test_deleted_job_is_created_again_and_downloads_nothing(example: Emulator) -> None:
     (job,) = example.get("jobs", "-n", "model-cache")
     name = job["metadata"]["name"]

@@ -137,9 +137,8 @@ def grown() -> dict[str, Any]:
     }
 
 
+@pytest.mark.nightly
 def test_lower_priority_is_preempted_and_resumes_and_slices_grow_from_zero(example: Emulator) -> None:
-    if running(example, ONE[0]):  # not at night, when it has failed
-        finish(example, ONE[0])
     example.make("up", example.configure(EXAMPLE, **grown()))
     urgent = [f"high-priority-slice-{index}" for index in range(3)]
     eventually(lambda: run_fully(example, urgent), "the one of higher priority runs")

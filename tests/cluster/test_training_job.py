@@ -90,8 +90,9 @@ def test_both_pods_run_and_know_each_other(example: Emulator) -> None:
     settled(example)
 
 
+@pytest.mark.nightly
 def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) -> None:
-    uid, run = jobset(example)["metadata"]["uid"], name(example)
+    uid = jobset(example)["metadata"]["uid"]
     scale(example, 2)
     eventually(lambda: jobset(example)["spec"]["suspend"] is True, "the run is suspended")
     eventually(lambda: not pods(example), "its pods have ended")
@@ -99,10 +100,6 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
         condition for condition in workload(example)["status"]["conditions"] if condition["type"] == "Evicted"
     )
     assert evicted["reason"] == "Preempted"
-    bucket = example.outputs()["jobs"][0]["checkpoints"].removeprefix("gs://").partition("/")[0]
-    for step in (100, 120):
-        example.run("bucket", "put", bucket, f"{run}/step-{step:08d}-000001/COMPLETE")
-    example.run("bucket", "put", bucket, f"{run}/step-00000130-000001/rank-00000.npz")
     scale(example, 1)
     eventually(lambda: len(pods(example)) == 2, "both pods run again")
     assert jobset(example)["metadata"]["uid"] == uid
@@ -111,6 +108,10 @@ def test_serving_preempts_the_run_and_the_same_run_resumes(example: Emulator) ->
 
 def test_status_and_logs_show_pods_restarts_checkpoint_and_step(example: Emulator) -> None:
     run = name(example)
+    bucket = example.outputs()["jobs"][0]["checkpoints"].removeprefix("gs://").partition("/")[0]
+    for step in (100, 120):
+        example.run("bucket", "put", bucket, f"{run}/step-{step:08d}-000001/COMPLETE")
+    example.run("bucket", "put", bucket, f"{run}/step-00000130-000001/rank-00000.npz")
     assert f"llm/{run} 2 of 2 0 step-00000120-000001 120 Started" in words(example.make("status"))
     logs = example.run("gke-ai", "logs", "pretrain", "--stack", example.stack)
     assert f"JobSet llm/{run}: Started, 2 of 2 pods run, 0 restarts" in logs
