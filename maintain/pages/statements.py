@@ -45,7 +45,7 @@ DURATIONS: Mapping[str, Sequence[str]] = {
     "make setup": ("about half an hour",),
     "make up": ("ten to fifteen minutes", "less than a minute"),
     "make check": ("about two minutes",),
-    "make test": ("about 14 minutes",),
+    "make test": ("about 13 minutes",),
     "test_worked_cases.py": ("about 2 minutes",),
     "test_start.py": ("about half an hour",),
     "test_forecasts_and_outcomes.py": ("about half an hour",),
