@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
+
+Object = dict[str, Any]
 
 
 @contextmanager
@@ -17,3 +21,33 @@ def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
             yield f"127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
+
+
+@contextmanager
+def answering(answer: Callable[[str, str, str, Object], tuple[int, Object] | None]) -> Iterator[str]:
+    """Serves JSON. Yields host and port.
+
+    `answer` gets method, path, query and body, and gives status and body; None breaks the connection.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+            path, _, query = self.path.partition("?")
+            answered = answer(self.command, path, query, body)
+            if answered is None:
+                self.close_connection = True
+                return
+            text = json.dumps(answered[1]).encode()
+            self.send_response(answered[0])
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = _serve
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with listening(Handler) as address:
+        yield address

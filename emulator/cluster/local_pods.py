@@ -84,12 +84,10 @@ class LocalPods:
     async def run(self, changed: asyncio.Event) -> None:
         """Starts and stops processes when pods start and end."""
         await self._pods.synced.wait()
-        # Before anything else is awaited: a pod that starts from here on is this daemon's.
-        found = list(self._pods.objects.values())
         await asyncio.to_thread(processes.end_local_pods, self.folder.path)
         self._clean()
         # The processes of an earlier daemon ended with it. Pods that it simulated stay simulated.
-        for pod in found:
+        for pod in self._pods.objects.values():
             claimed = pod["metadata"].get("annotations", {}).get(ANNOTATION) == LOCAL
             if claimed and pod["status"].get("phase") not in ENDED:
                 # Of a pending pod no process had started.

@@ -74,6 +74,6 @@ def test_a_pod_that_starts_while_a_daemon_starts_runs_and_an_earlier_one_stays_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def during_start(pods: View) -> None:
-        pods.objects["default", "new"] = running("new")
+        pods.objects["default", "new"] = running("new", datetime.now(UTC))
 
     assert claimed(tmp_path, running("earlier"), during_start, monkeypatch) == "/api/v1/namespaces/default/pods/new"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from math import inf
 from typing import Any, TypeVar
 
 from gke_ai.forecast.clock import Clock
@@ -24,14 +23,14 @@ ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 
 @dataclass(frozen=True)
 class Queue:
-    """The Workloads of a timeline by stable name. Replicas of a server have the same name.
+    """The Workloads of a timeline with their stable names, and its pods, by uid.
 
-    `deleted` has the second at which the deletion of a pod began, by its uid.
+    Replicas of a server have the same name.
     """
 
     workloads: Mapping[str, tuple[str, History]]
     clock: Clock
-    deleted: Mapping[str, float] = field(default_factory=dict)
+    pods: Mapping[str, History]
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
@@ -79,10 +78,10 @@ class Queue:
     def _starts(self) -> Iterator[tuple[str, Start]]:
         for uid, (name, history) in self.workloads.items():
             queued, age = max(history.first, 0.0), _age(history)
-            pod = str(owner_of(history.last).get("uid"))
-            deleted = inf if history.gone is None else self.deleted.get(pod, inf)
+            pod = self.pods.get(str(owner_of(history.last).get("uid")))
+            deleted = pod.deleted if pod and history.gone is not None else None
             for at, version, earlier in _changes(history):
-                if at >= deleted:
+                if deleted is not None and at >= deleted:
                     break
                 if holds(version, "Admitted") and not (earlier and holds(earlier, "Admitted")):
                     now = self.clock.seconds(at)
@@ -122,12 +121,11 @@ class Queue:
 
 def queue(histories: Histories, clock: Clock) -> Queue:
     """Returns the Workloads of a timeline."""
-    watched = histories.get("Pod", {})
-    pods = {uid: history.last for uid, history in watched.items()}
-    deleted = {uid: at for uid, history in watched.items() if (at := history.deleted) is not None}
+    pods = histories.get("Pod", {})
+    latest = {uid: history.last for uid, history in pods.items()}
     workloads = histories.get("Workload", {}).items()
-    named = {uid: (WorkloadName.of_workload(history.last, pods), history) for uid, history in workloads}
-    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, deleted)
+    named = {uid: (WorkloadName.of_workload(history.last, latest), history) for uid, history in workloads}
+    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, pods)
 
 
 def flavor_of(workload: Object) -> str:

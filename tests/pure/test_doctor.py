@@ -6,9 +6,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
 from tests import repository
+from tests.local_server import listening
 
 RECORDED = Path(__file__).parent.parent / "recorded_answers" / "good.json"
 PROJECT = "my-project"
@@ -1058,11 +1058,8 @@ def google() -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             return
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.shutdown()
-    server.server_close()
+    with listening(Handler) as address:
+        yield f"http://{address}/v1"
 
 
 def test_requests_to_google_carry_the_credential(google: str) -> None:

@@ -8,10 +8,9 @@ import os
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +25,7 @@ from gke_ai.ops import down, queues, recover, status
 from gke_ai.ops.stack import Stack
 from gke_ai.registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 from gke_ai.terminal import Stop
+from tests.local_server import listening
 
 URN = "urn:pulumi:dev::gke-ai::"
 
@@ -619,12 +619,8 @@ class Busy(BaseHTTPRequestHandler):
 @pytest.fixture
 def busy() -> Iterator[str]:
     Busy.asked.clear()
-    with HTTPServer(("127.0.0.1", 0), Busy) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with listening(Busy) as address:
+        yield address
 
 
 def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says(busy: str) -> None:

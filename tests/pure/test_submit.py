@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from gke_ai.ops.submit.request import Options, Request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.published import Published, place
 from gke_ai.terminal import Stop
-from tests.local_server import listening
+from tests.local_server import answering
 from tests.repository import ROOT
 
 Object = dict[str, Any]
@@ -322,26 +320,7 @@ def kubeconfig(server: str) -> str:
 
 @contextmanager
 def serve(cluster: Cluster) -> Iterator[Member]:
-    class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size)) if size else {}
-            answer = cluster.answer(self.command, self.path.partition("?")[0], body)
-            if answer is None:
-                self.close_connection = True
-                return
-            text = json.dumps(answer[1]).encode()
-            self.send_response(answer[0])
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_GET = do_POST = _serve
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with listening(Handler) as address:
+    with answering(lambda method, path, _, body: cluster.answer(method, path, body)) as address:
         yield Member(client_of(kubeconfig(f"http://{address}"), 1), "team-a")
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,7 +17,7 @@ from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
-from tests.local_server import listening
+from tests.local_server import answering
 from tests.pure.test_submit import PUBLISHED, job, kubeconfig
 
 Object = dict[str, Any]
@@ -69,27 +67,7 @@ class Cluster:
 @contextmanager
 def serve(cluster: Cluster, folder: Path) -> Iterator[Path]:
     """Serves a cluster, and yields the kubeconfig of a member."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def _serve(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-            path, _, query = self.path.partition("?")
-            answer = cluster.answer(self.command, path, query, body)
-            if answer is None:
-                self.close_connection = True
-                return
-            text = json.dumps(answer[1]).encode()
-            self.send_response(answer[0])
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = _serve
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    with listening(Handler) as address:
+    with answering(cluster.answer) as address:
         file = folder / "kubeconfig"
         file.write_text(kubeconfig(f"http://{address}"))
         yield file
