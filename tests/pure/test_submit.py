@@ -285,8 +285,14 @@ def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> N
 # --- a connection that breaks -----------------------------------------------------------------------------------------
 
 
+QUOTA_CHANGES = "Operation cannot be fulfilled on resourcequotas"
+
+
 class Cluster:
-    """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
+    """An API server that keeps objects, and breaks the connection of some creations: before or after they happen.
+
+    It refuses others, because something else changes the quota at the same time.
+    """
 
     def __init__(self, breaks: list[str], quota: int = 9) -> None:
         self.quota = quota
@@ -302,6 +308,8 @@ class Cluster:
         lost = self.breaks.pop(0) if self.breaks else ""
         if lost == "before":
             return None
+        if lost == "quota changes":
+            return 409, {"message": QUOTA_CHANGES}
         if len(self.objects) == self.quota:
             return 403, {"message": "exceeded quota"}
         if name in self.objects:
@@ -333,7 +341,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("breaks", [[], ["before"], ["after"], ["before", "after"], ["after", "before", "before"]])
+@pytest.mark.parametrize(
+    "breaks",
+    [[], ["before"], ["after"], ["before", "after"], ["after", "before", "before"], ["quota changes", "before"]],
+)
 @pytest.mark.parametrize("quota", [1, 9], ids=["the last of its quota", "in its quota"])
 def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str], quota: int) -> None:
     cluster = Cluster(breaks, quota)
@@ -341,6 +352,12 @@ def test_a_connection_lost_on_the_way_leaves_one_run(breaks: list[str], quota: i
         assert user.create(marked(NAMED))["metadata"]["name"] == "mine"
         assert user.create(marked(NAMED))["metadata"]["name"] == "mine"  # the whole command again
     assert cluster.created == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_quota_that_changes_at_every_try_is_named() -> None:
+    with serve(Cluster(["quota changes"] * 4)) as user, pytest.raises(Stop, match=f"Job team-a/mine: {QUOTA_CHANGES}"):
+        user.create(marked(NAMED))
 
 
 @pytest.mark.usefixtures("quick")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # On each submitted object: the hash of its content, by which a repeated submission knows its own.
 SUBMITTED = "gke-ai/submitted"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-# Pauses between tries after a lost connection, in seconds.
+# Pauses between tries after a lost connection or a conflict, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 GONE_SECONDS = 60.0
 
@@ -108,6 +108,8 @@ class Member:
         """Creates an object once, also over a connection that breaks. Stops if the cluster refuses it.
 
         If no answer comes, the object may exist or not: the next try finds it by its name and the hash of its content.
+        A conflict about an object that isn't there means that the quota changed at the same time
+        (https://github.com/kubernetes/kubernetes/issues/67761).
         """
         headers = {"Accept": "application/json", "Content-Type": "application/json"}
         for pause in (*PAUSES, 0.0):
@@ -120,9 +122,11 @@ class Member:
                 if annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
                     return found
                 raise Stop(f"The {title(item)} exists already, with another content. Choose another name.")
-            if answer.code:
-                raise Stop(f"The cluster refuses the {title(item)}: {_message(answer)}")
+            if answer.code not in (0, 409):
+                break
             time.sleep(pause)
+        if answer.code:
+            raise Stop(f"The cluster refuses the {title(item)}: {_message(answer)}")
         raise Stop(
             f"The cluster does not answer ({answer.error}). The {title(item)} may exist: submit it again, and it is "
             "created only if it does not."
