@@ -121,7 +121,7 @@ def adopt_pending(deployment: dict[str, Any]) -> tuple[list[str], list[str], lis
             continue
         urn, identity = resource["urn"], planned_id(resource, resources)
         live = [at for at, known in enumerate(resources) if known["urn"] == urn and not known.get("delete")]
-        new = {**resource, "id": identity, "outputs": resource.get("outputs") or resource["inputs"]}
+        new = {**resource, "id": identity, "outputs": resource.get("outputs") or resource.get("inputs", {})}
         if not live and identity:
             resources.append(new)
             adopted.append(urn)

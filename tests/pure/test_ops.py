@@ -92,6 +92,14 @@ def test_release_and_grant_are_created_again_and_not_adopted() -> None:
     assert len(state["resources"]) == 1
 
 
+@pytest.mark.parametrize("kind", ["pulumi:pulumi:Stack", "gke-ai:index:KueueStack"])
+def test_pending_creation_without_inputs_is_created_again(kind: str) -> None:
+    """Pulumi writes no empty inputs, and a component has none."""
+    operation = pending(kind, "it", {})
+    del operation["resource"]["inputs"]
+    assert recover.adopt_pending(deployment(operation)) == ([], [f"{URN}{kind}::it"], [])
+
+
 def test_interrupted_update_does_not_make_a_second_resource() -> None:
     bucket = pending("gcp:storage/bucket:Bucket", "models", {"name": "models"}, "updating")
     state = deployment(bucket)
