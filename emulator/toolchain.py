@@ -234,7 +234,7 @@ TOOLS = (
         "kueue-simulation",
         KUBERNETES,
         "sigs.k8s.io/kueue",
-        {"kueue-v0.19.1-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
+        {"kueue-v0.19.2-simulation": "sigs.k8s.io/kueue/cmd/kueue"},
         seconds=40,
         edit=Edit(
             "sigs.k8s.io/kueue",

@@ -78,7 +78,7 @@ class KueueStack(Component):
     https://jobset.sigs.k8s.io/docs/installation/,
     https://www.kubeflow.org/docs/components/trainer/operator-guides/installation/,
     https://docs.ray.io/en/latest/cluster/kubernetes/getting-started/kuberay-operator-installation.html,
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobframework/setup.go (WaitForAPI)
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/setup.go (WaitForAPI)
     """
 
     version: pulumi.Output[str]
@@ -331,7 +331,7 @@ class KueueStack(Component):
 def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:
     """Raise RunError if a flavor with topology changes, in a preview too: Kueue would refuse the update midway.
 
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/resourceflavor_types.go
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/resourceflavor_types.go
     """
     before, after = ((inputs or {}).get("spec") or {} for inputs in (args.old_inputs, args.new_inputs))
     if "topologyName" not in before:

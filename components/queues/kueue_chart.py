@@ -15,7 +15,7 @@ from gke_ai.catalog.rdma import DEVICE_CLASS, RESOURCE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
 
 # One manager leads and all answer webhooks, so at least one must always run.
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/charts/kueue/templates/_helpers.tpl has the labels.
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/charts/kueue/templates/_helpers.tpl has the labels.
 SPREAD = {
     "podDisruptionBudget": {"enabled": True, "minAvailable": 1},
     "topologySpreadConstraints": [

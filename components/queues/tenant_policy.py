@@ -69,7 +69,7 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _OF_QUEUEING = r"([^/]*\.)?(kueue\.x-k8s\.io|jobset\.x-k8s\.io|jobset\.sigs\.k8s\.io)/"
 OF_QUEUEING = rf"^({_OF_QUEUEING}|([^/]*\.)?(devices|networking)\.gke\.io/)"
 # Of these, the labels and annotations that may be set, by kind. Kueue's webhooks run before the policy, and set some:
-# https://github.com/kubernetes-sigs/kueue/tree/v0.19.1/pkg/controller/jobs (pod/pod_webhook.go and
+# https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/controller/jobs (pod/pod_webhook.go and
 # deployment/deployment_webhook.go). tests/queueing_names.yaml has the reason for each other name.
 _LABELS = [
     QUEUE_LABEL,  # one of the tenant's queues, by a rule

@@ -21,7 +21,7 @@ FRAMEWORKS: Mapping[str, str] = MappingProxyType(
     }
 )
 # From this version on, Kueue limits by default how long pods take to be ready, and only the gate turns that off:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/features/kube_features.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/features/kube_features.go
 LIMIT_BY_DEFAULT, DEFAULT_LIMIT_SECONDS, NO_LIMIT = (0, 19), 1800.0, "DisableWaitForPodsReady"
 
 

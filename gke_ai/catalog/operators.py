@@ -42,7 +42,7 @@ class Operator:
     def frameworks(self) -> dict[str, str]:
         """Each kind's name in Kueue's configuration.
 
-        https://github.com/kubernetes-sigs/kueue/tree/v0.19.1/pkg/controller/jobs
+        https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/controller/jobs
         """
         return {kind: f"{self.group}/{kind.lower()}" for kind in self.kinds}
 

@@ -7,7 +7,7 @@ A NIC is a device of Dynamic Resource Allocation, and belongs to one pod at a ti
 - plug-in of NCCL: https://github.com/GoogleCloudPlatform/container-engine-accelerators/tree/master/gpudirect-rdma
 - A4X: examples/gke-a4x/gke-a4x.yaml of https://github.com/GoogleCloudPlatform/cluster-toolkit at 10470803
 - A4X Max: gke_ai/catalog/metal.py
-- count by Kueue: pkg/dra/claims.go of https://github.com/kubernetes-sigs/kueue/tree/v0.19.1 (refuses `allocationMode:
+- count by Kueue: pkg/dra/claims.go of https://github.com/kubernetes-sigs/kueue/tree/v0.19.2 (refuses `allocationMode:
   All`, Google's own example)
 
 Never run on Google Cloud.

@@ -34,7 +34,7 @@ TOPOLOGY_KINDS = ("required", "preferred")
 # Kueue's object with these levels. The hostname is its lowest one, so that Kueue assigns nodes and replaces them.
 TOPOLOGY = f"gce-{'-'.join(LEVELS)}"
 TOPOLOGY_LEVELS = tuple({"nodeLabel": label} for label in (*LEVELS.values(), HOSTNAME))
-# Annotations of a pod template: https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/topology_types.go
+# Annotations of a pod template: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/topology_types.go
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 GROUPS, GROUP_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"

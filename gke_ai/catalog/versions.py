@@ -7,7 +7,7 @@ PROJECT_VERSION = "0.4.0"
 
 # https://kueue.sigs.k8s.io/docs/installation/#install-by-helm
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
-KUEUE_VERSION = "0.19.1"
+KUEUE_VERSION = "0.19.2"
 # The released chart uses this image; the chart in the source repository uses a staging image.
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
 KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"

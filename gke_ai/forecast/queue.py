@@ -14,10 +14,10 @@ from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, holds
 
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobs/statefulset/statefulset_reconciler.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/statefulset/statefulset_reconciler.go
 ON_HOLD = "OnHold"
 # How a run has ended, by the reason of its Workload's condition Finished. Deleted and replaced runs have other reasons:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/kueue/v1beta2/workload_types.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go
 ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 
 

@@ -1,7 +1,7 @@
 """Cluster queues and cohorts that use more than their quota, such as after a quota is lowered.
 
 Counts as Kueue does, from cluster queues up through hierarchical cohorts, with lending and borrowing limits:
-https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/cache/scheduler/resource_node.go
+https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/resource_node.go
 """
 
 from __future__ import annotations

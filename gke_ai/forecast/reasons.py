@@ -1,7 +1,7 @@
 """Kueue's and the scheduler's reasons in plain words.
 
-Messages of Kueue: https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/scheduler/flavorassigner/flavorassigner.go
-and https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/scheduler/preemption/preemption.go
+Messages of Kueue: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go
+and https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/preemption/preemption.go
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ADMISSION_CHECKS = "AdmissionChecks"
 PENDING, INADMISSIBLE = "Pending", "Inadmissible"
 UNPROCESSED = "Kueue has not processed it"
 # What Kueue says of a workload that it considered after another one, in the same cycle:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/scheduler/scheduler.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/scheduler.go
 _OVERTAKEN = "Workload no longer fits after processing another workload"
 OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
 _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")

@@ -31,7 +31,7 @@ from gke_ai.kube.pods import ended
 from gke_ai.kube.queues import flavors_of
 
 # What Kueue compares to find equal workloads, besides containers:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/util/pod/pod.go, SpecShape
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/util/pod/pod.go, SpecShape
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
 STRICT = "StrictFIFO"
 

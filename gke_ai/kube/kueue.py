@@ -1,6 +1,6 @@
 """The Kueue of a cluster, in any namespace and with any name of its Deployment: what it is and what it can do.
 
-Defaults: https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/apis/config/v1beta2/defaults.go
+Defaults: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/config/v1beta2/defaults.go
 """
 
 from __future__ import annotations

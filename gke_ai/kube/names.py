@@ -18,7 +18,7 @@ LEADER_WORKER_SET_NAME = "leaderworkerset.sigs.k8s.io/name"
 # Kueue's annotations on Workloads of StatefulSets and LeaderWorkerSets.
 OWNER_KIND, OWNER_NAME = "kueue.x-k8s.io/job-owner-gvk", "kueue.x-k8s.io/job-owner-name"
 # Kueue's annotation on pods with the name of their Workload: a kind, a name and a hash. It names the run whose
-# controller makes a JobSet or a RayCluster: https://github.com/kubernetes-sigs/kueue/tree/v0.19.1/pkg/controller/jobframework
+# controller makes a JobSet or a RayCluster: https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/controller/jobframework
 WORKLOAD = "kueue.x-k8s.io/workload"
 _OF_OPERATORS = re.compile(rf"({'|'.join(map(str.lower, BY_KIND))})-(.+)-[0-9a-f]{{5}}")
 _SERVERS = {kind.lower() for kind in (*SERVERS, "LeaderWorkerSet")}

@@ -17,7 +17,7 @@ Spec = Mapping[str, Any]
 ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 _NOTHING = Fraction(0)
 # The pod that submits a RayJob, unless the job states one. Kueue counts it too:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobs/rayjob/rayjob_controller.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/rayjob/rayjob_controller.go
 SUBMITTER: Object = {
     "spec": {
         "containers": [

@@ -36,7 +36,7 @@ def uncounted_by_topology(workloads: Iterable[Mapping[str, Any]]) -> Iterator[tu
 def released_conditions(workload: Mapping[str, Any], reason: str, message: str, now: str) -> list[Mapping[str, Any]]:
     """The conditions of an evicted Workload without its quota, as Kueue's own job controllers write them.
 
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobframework/reconciler.go
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go
     """
     requeued = "True" if reason in ("Preempted", "NodeFailures") else "False"
     new = {

@@ -12,7 +12,7 @@ from typing import Any
 
 Object = dict[str, Any]
 # The field manager of PatchAdmissionStatus, and the fields of admissionStatusPatch:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/workload/workload.go
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/workload/workload.go
 MANAGER = "kueue-admission"
 _FIELDS = ("accumulatedPastExecutionTimeSeconds", "admission", "conditions", "requeueState", "resourceRequests")
 # Lists whose items are merged by a key, in Workloads. The items of any other list belong together.

@@ -198,7 +198,7 @@ class _Names:
 def _workload_name(owner: str, uid: str) -> str:
     """The name that Kueue gives the Workload of a StatefulSet, and by which it finds it again.
 
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.1/pkg/controller/jobframework/workload_names.go
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/workload_names.go
     """
     digest = hashlib.sha1("\n".join(("StatefulSet", "apps", owner, uid)).encode(), usedforsecurity=False).hexdigest()
     return f"{f'statefulset-{owner}'[:_WORKLOAD_PREFIX]}-{digest[:_WORKLOAD_DIGITS]}"
