@@ -26,13 +26,16 @@ METRICS_ROLE = f"{RELEASE}-metrics-reader"
 MANAGER_LABELS = {"control-plane": "controller-manager", "app.kubernetes.io/instance": RELEASE}
 METRICS_PORT = "metrics"
 INTERVAL = "30s"
+# How long pods that end may have what Kueue no longer counts, before an alert. By default they take half a minute.
+UNCOUNTED_MINUTES = 1
 
 
 class SystemMonitoring(Component):
     """Dashboards of the stack's queues, servers, accelerators and Jobs in Cloud Monitoring, and alerts.
 
     The alerts: a queue has waiting workloads and admits none, or Kueue sends no metrics; a queue's workloads are
-    preempted many times within an hour; a server has no ready replica. The queries are PromQL and may name metrics that
+    preempted many times within an hour; a server has no ready replica; a tenant has accelerators that Kueue does not
+    count. The queries are PromQL and may name metrics that
     do not exist yet: the first samples arrive minutes after the first `up`.
 
     Kueue serves its metrics over TLS to clients that Kubernetes allows to get `/metrics`. A service account has only
@@ -72,6 +75,7 @@ class SystemMonitoring(Component):
         jobsets: bool = False,
         accelerators: bool = False,
         tpus: bool = False,
+        tenants: Sequence[str] = (),
     ) -> None:
         """Create dashboards and alerts.
 
@@ -84,6 +88,7 @@ class SystemMonitoring(Component):
             jobsets: JobSets run in the cluster.
             accelerators: The cluster has accelerators.
             tpus: The cluster has TPUs.
+            tenants: Namespaces of tenants, whose accelerators Kueue counts.
         """
         super().__init__(name, opts)
         monitoring = args
@@ -96,6 +101,17 @@ class SystemMonitoring(Component):
         created = [self._dashboard(topic, charts) for topic, charts in charts_by_topic] if monitoring.dashboards else []
         if monitoring.alerts and queues:
             self._queue_alerts(monitoring)
+        if monitoring.alerts and queues and tenants:
+            self._alert(
+                "uncounted-accelerators",
+                f"{self._cluster}: a tenant has accelerators that Kueue does not count",
+                "ERROR",
+                [("More than Kueue counts", dashboards.uncounted(self._cluster, tenants), UNCOUNTED_MINUTES)],
+                "Pods of a tenant have more accelerators than its queues admitted: pods that end slowly, or pods that "
+                "no queue admitted. The quota of the namespace limits both. To see which pods:\n\n"
+                "    gke-ai status --stack STACK --namespace TENANT\n"
+                "    kubectl get pods,workloads -n TENANT",
+            )
         for server in servers if monitoring.alerts else []:
             self._alert(
                 f"{server.namespace}/{server.name}-down",

@@ -151,4 +151,5 @@ def create_monitoring(
         jobsets=bool(stack.jobsets),
         accelerators=stack.has_accelerators,
         tpus=needs.has_tpus(stack),
+        tenants=[space.section.name for space in stack.spaces],
     )

@@ -30,8 +30,11 @@ TRAINER_VALUES: dict[str, Any] = {
 }
 KUBERAY_VALUES: dict[str, Any] = {
     "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}"},
-    # Network policies of tenants let the API server reach a Ray head, and no pod of another namespace.
-    "useKubernetesProxy": True,
+    # Without the proxy, it asks Ray heads with no credential of its own and for 2 seconds at most. With it, a head that
+    # redirects the request would receive its token:
+    # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/controllers/ray/utils/util.go
+    "useKubernetesProxy": False,
+    "reconcileConcurrency": 20,  # heads that do not answer hold up the others less
     "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "512Mi"}},
 }
 

@@ -7,8 +7,10 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.nodes import ACCELERATORS
 from gke_ai.catalog.nvlink import CHANNELS, NODE_NICS
 from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.operators import KUBERAY, RAY_DASHBOARD_PORT, RAY_HEAD
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
@@ -60,7 +62,7 @@ OBJECTS = {
 COUNTS_JOBSETS = {"pulumi.com/waitFor": f"jsonpath={{.status.used['{COUNTED_JOBSETS}']}}"}
 # Accelerators of all pods of the namespace, in multiples of what its queues may use: as many again for pods that wait
 # in a queue and for pods that end, which Kueue no longer counts.
-ACCELERATORS = 2
+TIMES = 2
 READ = ["get", "list", "watch"]
 WRITE = [*READ, "create", "update", "patch", "delete"]
 # Private addresses: the VPC network, networks connected to it, and the node itself.
@@ -208,7 +210,11 @@ class Tenant(Component):
                 spec=spec,
                 opts=inside,
             )
-            for direction, spec in {**ingress(tenant.ingress_from, guarded), "egress": egress()}.items()
+            for direction, spec in {
+                **ingress(tenant.ingress_from, guarded),
+                **(ingress_of_kuberay() if {*KUBERAY.kinds} & {*further_kinds} else {}),
+                "egress": egress(),
+            }.items()
         ]
         accounts = {
             account: k8s.core.v1.ServiceAccount(
@@ -257,8 +263,11 @@ def quota_of(further_kinds: Sequence[str]) -> dict[str, str]:
 
 
 def quota_of_accelerators(accelerators: Mapping[str, int]) -> dict[str, str]:
-    """The quota of the namespace on accelerators. Kubernetes counts a pod from its creation until it is gone."""
-    total = {resource: ACCELERATORS * amount for resource, amount in accelerators.items()}
+    """The quota of the namespace on accelerators, a wall behind the policy: Kubernetes counts without Kueue.
+
+    It counts a pod from its creation until it is gone. A tenant without a queue has none.
+    """
+    total = dict.fromkeys(ACCELERATORS, 0) | {resource: TIMES * amount for resource, amount in accelerators.items()}
     nics, channels = total.pop(RESOURCE, 0), total.pop(CHANNELS, 0)
     # NICs and channels are no resources of a container: Kubernetes counts them by the claims.
     count = nics // (NODE_NICS if channels else NICS_PER_POD) + channels
@@ -372,6 +381,19 @@ def ingress_from(
 ) -> "k8s.networking.v1.NetworkPolicySpecArgsDict":
     """Allow the sources to connect to the selected pods."""
     return {"pod_selector": selector, "policy_types": ["Ingress"], "ingress": [{"from_": sources}]}
+
+
+def ingress_of_kuberay() -> "dict[str, k8s.networking.v1.NetworkPolicySpecArgsDict]":
+    """Allow KubeRay to ask the heads of Ray clusters about their jobs."""
+    kuberay: k8s.networking.v1.NetworkPolicyPeerArgsDict = {
+        "namespace_selector": {"match_labels": {NAMESPACE_NAME: KUBERAY.namespace}}
+    }
+    rule: k8s.networking.v1.NetworkPolicyIngressRuleArgsDict = {
+        "from_": [kuberay],
+        "ports": [{"protocol": "TCP", "port": RAY_DASHBOARD_PORT}],
+    }
+    heads: k8s.meta.v1.LabelSelectorArgsDict = {"match_labels": dict(RAY_HEAD)}
+    return {"ingress-kuberay": {"pod_selector": heads, "policy_types": ["Ingress"], "ingress": [rule]}}
 
 
 def egress() -> "k8s.networking.v1.NetworkPolicySpecArgsDict":

@@ -26,18 +26,23 @@ from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.versions import POD_MONITORING_API
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]
 KINDS = [
-    # Who deletes a pod may set another grace period.
+    # Who deletes a pod may set another grace period, and who deletes its owner may leave it.
     ("", "v1", "pods", [*WRITES, "DELETE"]),
     ("", "v1", "secrets", WRITES),
     ("", "v1", "configmaps", [*WRITES, "DELETE"]),
     ("", "v1", "services", WRITES),
-    ("batch", "v1", "jobs", WRITES),
-    ("apps", "v1", "deployments", WRITES),
-    ("jobset.x-k8s.io", "v1alpha2", "jobsets", WRITES),
+    ("", "v1", "persistentvolumeclaims", WRITES),
+    ("autoscaling", "v2", "horizontalpodautoscalers", WRITES),
+    ("policy", "v1", "poddisruptionbudgets", WRITES),
+    (*POD_MONITORING_API.split("/"), "podmonitorings", WRITES),
+    ("batch", "v1", "jobs", [*WRITES, "DELETE"]),
+    ("apps", "v1", "deployments", [*WRITES, "DELETE"]),
+    ("jobset.x-k8s.io", "v1alpha2", "jobsets", [*WRITES, "DELETE"]),
     # Kubernetes would give a pod a claim that someone else wrote for it. The scheduler updates claims, and nobody can
     # change their spec.
     ("resource.k8s.io", "*", "resourceclaims", ["CREATE"]),
@@ -45,15 +50,24 @@ KINDS = [
     (nvlink.DOMAIN_API.partition("/")[0], "*", nvlink.DOMAIN_KINDS, [*WRITES, "DELETE"]),
 ]
 FURTHER_KINDS = {
-    kind: (operator.group, operator.api.partition("/")[2], resource, WRITES)
+    kind: (operator.group, operator.api.partition("/")[2], resource, [*WRITES, "DELETE"])
     for operator in OPERATORS.values()
     for kind, resource in operator.kinds.items()
 }
 # Kinds without pods.
-_WITHOUT_PODS = ["Secret", "Service", "ConfigMap", "ResourceClaim", "ResourceClaimTemplate", nvlink.DOMAIN_KIND]
+_WITHOUT_PODS = [
+    *("Secret", "Service", "ConfigMap", "ResourceClaim", "ResourceClaimTemplate", nvlink.DOMAIN_KIND),
+    *("PersistentVolumeClaim", "HorizontalPodAutoscaler", "PodDisruptionBudget", "PodMonitoring"),
+]
 
 # Controllers have their own service accounts: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles
 CONTROLLERS = [*(f"system:serviceaccounts:{namespace}" for namespace in ("kube-system", KUEUE, JOBSET)), "system:nodes"]
+# Parts of the control plane, such as the scheduler and GKE's controller of load balancers, have reserved names:
+# https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-subjects
+_OF_CONTROL_PLANE = (
+    '["system:", "system:anonymous", "system:serviceaccount:"].map(start, '
+    "request.userInfo.username.startsWith(start)) == [true, false, false]"
+)
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 JOBSET_CONTROLLER = f"system:serviceaccounts:{JOBSET}"
 # https://kueue.sigs.k8s.io/docs/concepts/workload_priority_class/, https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
@@ -62,12 +76,14 @@ GATE = "kueue.x-k8s.io/admission"
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
-# Names of labels and annotations that Kueue and JobSet read or write, and those by which the injector of GPUDirect and
-# GKE give a pod devices and networks of its node: a team's pods may set none of these. The injector checks no path: any
+# Names of labels and annotations that Kueue, JobSet, Trainer and KubeRay read or write (a running RayCluster that loses
+# `ray.io/ft-enabled` fails its validation, and Kueue takes it for one that waits), and those by which the injector of
+# GPUDirect and GKE give a pod devices and networks of its node. A team sets few of them. The injector checks no path: any
 # device of the node would do.
 # https://github.com/GoogleCloudPlatform/container-engine-accelerators/blob/992db812/nri_device_injector/nri_device_injector.go
 _OF_QUEUEING = r"([^/]*\.)?(kueue\.x-k8s\.io|jobset\.x-k8s\.io|jobset\.sigs\.k8s\.io)/"
-OF_QUEUEING = rf"^({_OF_QUEUEING}|([^/]*\.)?(devices|networking)\.gke\.io/)"
+_OF_OPERATORS = "|".join(operator.group.replace(".", r"\.") for operator in OPERATORS.values())
+OF_QUEUEING = rf"^({_OF_QUEUEING}|([^/]*\.)?({_OF_OPERATORS}|(devices|networking)\.gke\.io)/)"
 # Of these, the labels and annotations that may be set, by kind. Kueue's webhooks run before the policy, and set some:
 # https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/controller/jobs (pod/pod_webhook.go and
 # deployment/deployment_webhook.go). tests/queueing_names.yaml has the reason for each other name.
@@ -130,8 +146,8 @@ FIELDS = {
         "scaleStrategy",  # KubeRay writes an empty one
     ],
 }
-# Kueue sets the first. A deletion in the foreground or of an owner alone sets the others.
-FINALIZERS = ["kueue.x-k8s.io/managed", "foregroundDeletion", "orphan"]
+# Kueue sets the first, a deletion in the foreground the second, and Kubernetes the third on claims of volumes.
+FINALIZERS = ["kueue.x-k8s.io/managed", "foregroundDeletion", "kubernetes.io/pvc-protection"]
 
 # Kinds of volumes: files of the node or of the cluster's objects, images, and claims. The kubelet mounts all others
 # over the node's network, which network policies don't cover. https://kubernetes.io/docs/concepts/storage/volumes/
@@ -153,18 +169,30 @@ SECRETS = [
 GRACE_SECONDS = 600
 # What Kubernetes sets where a pod has none.
 _DEFAULT_GRACE_SECONDS = 30
+# Largest spec of an object, and largest annotations. Kueue keeps about 16 times what a Job has, and by the namespace's
+# quota a team has 1,000 Jobs.
+MAX_CHARACTERS = 32768
 
 
 def from_controller(further_kinds: Sequence[str] = ()) -> str:
-    """Whether a request is of a controller."""
-    groups = [*CONTROLLERS, *dict.fromkeys(_accounts(kind) for kind in further_kinds)]
-    return f"request.userInfo.groups.exists(group, group in {json.dumps(groups)})"
+    """Whether a request is of a controller. That of a further kind acts on its own objects and their children."""
+    groups = f"request.userInfo.groups.exists(group, group in {json.dumps(CONTROLLERS)})"
+    kinds: dict[str, list[str]] = {}
+    for kind in further_kinds:
+        kinds.setdefault(_accounts(kind), []).append(kind)
+    own = [
+        f"{json.dumps(accounts)} in request.userInfo.groups && (request.kind.kind in {json.dumps(own)} || [object, "
+        "oldObject].exists(item, item != null && dyn(item).metadata.?ownerReferences.orValue([]).exists(owner, "
+        f"owner.kind in {json.dumps(own)})))"
+        for accounts, own in kinds.items()
+    ]
+    return " || ".join(f"({part})" for part in [groups, _OF_CONTROL_PLANE, *own])
 
 
 def conditions(further_kinds: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Updates by controllers always pass: a finalizer that they can't remove would keep an object forever."""
-    updates = f'request.operation == "CREATE" || !({from_controller(further_kinds)})'
-    return [{"name": "not-a-controllers-update", "expression": updates}]
+    """Changes by controllers always pass: a finalizer that they can't remove would keep an object forever."""
+    changes = f'request.operation == "CREATE" || !({from_controller(further_kinds)})'
+    return [{"name": "not-a-controllers-update", "expression": changes}]
 
 
 def _accounts(kind: str) -> str:
@@ -189,6 +217,7 @@ _OF_KINDS = {
     "further": json.dumps([*FURTHER_KINDS]),
     "of_ray": json.dumps([*KUBERAY.kinds]),
     "suspended": json.dumps(["Job", "JobSet", *FURTHER_KINDS]),
+    "queued": json.dumps(["Job", "JobSet", "Deployment", *FURTHER_KINDS]),
     "fields": json.dumps(FIELDS),
     "runtime": RUNTIME_KIND,
 }
@@ -248,7 +277,7 @@ def validations(
         "published": CONFIG_MAP,
         "of_platform": f'authorizer.group("networking.k8s.io").resource("networkpolicies").namespace("{tenant}")'
         '.check("update").allowed()',
-        "from_controller": from_controller(further_kinds),
+        "from_controller": f"({from_controller(further_kinds)})",
         **_OF_KINDS,
         "queue_label": QUEUE_LABEL,
         "queues_or_none": json.dumps(["", *queues]),
@@ -271,6 +300,7 @@ def validations(
         "picker_label": PICKER_LABEL,
         "default_grace_seconds": str(_DEFAULT_GRACE_SECONDS),
         "grace_seconds": str(grace_seconds),
+        "max_characters": str(MAX_CHARACTERS),
         "without_pods": json.dumps(_WITHOUT_PODS),
         "gpu": NVIDIA_GPU,
         "claim_templates": json.dumps(list(claim_templates)),

@@ -158,21 +158,21 @@ async def _trainer(container: Container) -> list[str]:
 # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/main.go
 _KUBERAY = (
     *("--burst", "--enable-leader-election", "--enable-metrics", "--feature-gates", "--log-stdout-encoder", "--qps"),
-    "--reconcile-concurrency",
+    *("--reconcile-concurrency", "--use-kubernetes-proxy"),
 )
 
 
 async def _kuberay(container: Container) -> list[str]:
-    """It asks Ray heads through the API server: a pod's address leads nowhere on this machine."""
+    """It asks Ray heads through the proxy of pods: a Service's name leads nowhere on this machine."""
     own = {
         "--kubeconfig": container.kubeconfig,
         "--leader-election-namespace": container.namespace,
         "--metrics-addr": container.sandbox.address(":8080"),
         "--health-probe-bind-address": container.sandbox.address(":8082"),
-        "--use-kubernetes-proxy": "true",
     }
     words = [f"{flag}={value}" for flag, value in own.items()]
-    return [processes.tool("kuberay-operator"), *words, *container.kept(*_KUBERAY)]
+    proxy = f"HTTP_PROXY=http://{container.folder.pod_proxy.read_text()}"
+    return ["/usr/bin/env", proxy, processes.tool("kuberay-operator"), *words, *container.kept(*_KUBERAY)]
 
 
 # -------------------------------------------------------------------------------------------------------------- metrics

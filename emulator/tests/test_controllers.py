@@ -184,13 +184,16 @@ def test_trainer_gets_certificates_from_the_folder_for_temporary_files(
     assert adapted["leaderElection"]["resourceNamespace"] == "llm"
 
 
-def test_kuberay_asks_ray_heads_through_the_api_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kuberay_asks_ray_heads_through_the_proxy_of_pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "tool", str)
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    Folder("c").path.mkdir()
+    Folder("c").pod_proxy.write_text("127.0.0.1:20000")
     arguments = ["--log-stdout-encoder", "json", "--use-kubernetes-proxy=false", "--feature-gates=A=true"]
     words = command(container(tmp_path, {"name": "c", "image": KUBERAY.image, "args": arguments}))
-    assert "--use-kubernetes-proxy=true" in words
+    assert words[:3] == ["/usr/bin/env", "HTTP_PROXY=http://127.0.0.1:20000", "kuberay-operator"]
     assert "--leader-election-namespace=llm" in words
-    assert words[-3:] == ["--log-stdout-encoder", "json", "--feature-gates=A=true"]
+    assert words[-4:] == ["--log-stdout-encoder", "json", "--use-kubernetes-proxy=false", "--feature-gates=A=true"]
 
 
 def test_the_adapter_queries_the_prometheus_of_its_url(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.namespaces import KUEUE
+from gke_ai.catalog.nodes import ACCELERATORS
 
 # Metric packages of a monitored Standard cluster. A list replaces GKE's defaults for new clusters, so it contains them.
 # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/configure-metrics
@@ -201,6 +203,21 @@ def preempted(cluster: str, an_hour: int) -> str:
     """Returns the query for queues with at least that many preempted workloads in an hour."""
     here = selector(cluster, reason="Preempted")
     return f"round(sum by (cluster_queue) (increase(kueue_evicted_workloads_total{here}[1h]))) >= {an_hour}"
+
+
+def uncounted(cluster: str, tenants: Sequence[str]) -> str:
+    """Returns the query for tenants whose containers request more accelerators than Kueue counts.
+
+    Kueue's own namespace is named, because a tenant can serve metrics of the same name. Its label of the queue's
+    namespace becomes `exported_namespace`: https://prometheus.io/docs/prometheus/latest/configuration/configuration/#scrape_config
+    """
+    names = "|".join(tenants)
+    has = f'{{monitored_resource="k8s_container", cluster_name="{cluster}", namespace_name=~"{names}"}}'
+    requested = f"sum by (namespace_name) (kubernetes_io:container_accelerator_request{has})"
+    here = selector(cluster, namespace=KUEUE, exported_namespace=names, resource="|".join(ACCELERATORS))
+    each = f"max by (exported_namespace, name, flavor, resource) (kueue_local_queue_resource_usage{here})"
+    of_tenant = f'label_replace({each}, "namespace_name", "$1", "exported_namespace", "(.*)")'
+    return f"{requested} > (sum by (namespace_name) ({of_tenant}) or 0 * {requested})"
 
 
 def down(cluster: str, server: MonitoredServer) -> str:

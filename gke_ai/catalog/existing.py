@@ -61,6 +61,8 @@ class Expected:
     """A workload that needs a JobSet that the stack does not install; empty if none does."""
     operators: Mapping[str, Operator] = field(default_factory=dict)
     """Controllers of further kinds, by the key that expects each."""
+    tenants: bool = False
+    """Whether it has tenants, whose pods may receive no credential of a controller."""
     namespaces: Sequence[Named] = ()
     flavors: Sequence[NamedFlavor] = ()
     local_queues: Sequence[NamedQueue] = ()

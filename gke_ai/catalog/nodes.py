@@ -48,6 +48,7 @@ ZONE = "topology.kubernetes.io/zone"
 REGION = "topology.kubernetes.io/region"
 
 NVIDIA_GPU = "nvidia.com/gpu"
+ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 GPU_TAINT = Taint(NVIDIA_GPU, "present", "NoSchedule")
 TPU_TAINT = Taint(GOOGLE_TPU, "present", "NoSchedule")
 # https://cloud.google.com/kubernetes-engine/docs/how-to/prepare-arm-workloads-for-deployment

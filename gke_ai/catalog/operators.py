@@ -94,3 +94,8 @@ STEP_LABEL, TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step", "train
 # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/controllers/ray/utils/constant.go
 RAY_CLUSTER_LABEL = "ray.io/cluster"
 RAY_OWNER_LABEL = "ray.io/originated-from-cr-name"
+# Labels of the head of a Ray cluster, and the port at which KubeRay asks it about jobs.
+RAY_HEAD = MappingProxyType({"ray.io/node-type": "head"})
+RAY_DASHBOARD_PORT = 8265
+# Flag and key of KubeRay's configuration by which it asks heads with its own credential.
+RAY_PROXY_FLAG, RAY_PROXY_KEY = "--use-kubernetes-proxy", "useKubernetesProxy"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog.existing import PRIORITIES_OF_THE_SYSTEM, Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
-from gke_ai.catalog.operators import OPERATORS
+from gke_ai.catalog.operators import OPERATORS, RAY_PROXY_FLAG, RAY_PROXY_KEY
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
@@ -30,6 +31,8 @@ class Content:
     """Whether it serves the version of JobSet's API that this program writes."""
     operators: Collection[str] = ()
     """Namespaces of the controllers of further kinds whose API it serves, where the controller has pods."""
+    proxying: Collection[str] = ()
+    """Those of controllers that ask pods with their own credential."""
     namespaces: Mapping[str, Labels] = field(default_factory=dict)
     """Labels of each namespace."""
     flavors: Mapping[str, Object] = field(default_factory=dict)
@@ -45,20 +48,35 @@ def read(api: ApiClient) -> Content:
         return {item["metadata"]["name"]: item for item in list_objects(api, path)}
 
     local_queues = list_objects(api, f"/apis/{KUEUE_API}/localqueues")
+    deployments = {
+        operator.namespace: list_objects(api, f"/apis/apps/v1/namespaces/{operator.namespace}/deployments")
+        for operator in OPERATORS.values()
+        if request(api, "GET", f"/apis/{operator.api}").code == 200
+    }
     return Content(
         installed(api),
         request(api, "GET", f"/apis/{JOBSET_API}").code == 200,
-        [
-            operator.namespace
-            for operator in OPERATORS.values()
-            if request(api, "GET", f"/apis/{operator.api}").code == 200
-            and list_objects(api, f"/apis/apps/v1/namespaces/{operator.namespace}/deployments")
-        ],
+        [namespace for namespace, found in deployments.items() if found],
+        [namespace for namespace, found in deployments.items() if any(_is_proxying(api, item) for item in found)],
         {name: item["metadata"].get("labels") or {} for name, item in named("/api/v1/namespaces").items()},
         named(f"/apis/{KUEUE_API}/resourceflavors"),
         {(queue["metadata"]["namespace"], queue["metadata"]["name"]): queue for queue in local_queues},
         named("/apis/scheduling.k8s.io/v1/priorityclasses"),
     )
+
+
+def _is_proxying(api: ApiClient, deployment: Object) -> bool:
+    """Whether KubeRay asks Ray heads with its own credential, by its flag or its file of configuration."""
+    containers = items(deployment, "spec", "template", "spec", "containers")
+    words = [str(word) for container in containers for word in items(container, "args")]
+    if any(word.startswith("--config") for word in words):
+        files = list_objects(api, f"/api/v1/namespaces/{deployment['metadata']['namespace']}/configmaps")
+        return any(
+            re.search(rf"^\s*{RAY_PROXY_KEY}:\s*true", str(text), re.M)
+            for file in files
+            for text in mapping(file, "data").values()
+        )
+    return any(word.partition("=")[0] == RAY_PROXY_FLAG and word.partition("=")[2] != "false" for word in words)
 
 
 def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
@@ -81,6 +99,13 @@ def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:
                 f"the cluster has no {operator.name} in the namespace {operator.namespace} that serves {operator.api}, "
                 "so nothing of its kinds would start",
                 "Install it there first, or write install: then this stack installs it",
+                path,
+            )
+        elif expected.tenants and operator.namespace in content.proxying:
+            yield Refusal(
+                f"{operator.name} of the cluster runs with {RAY_PROXY_FLAG}, so the head of any RayJob can obtain its "
+                "credential, which reads every Secret",
+                f"Remove the flag, and {RAY_PROXY_KEY} from its configuration. Or remove gke-ai:tenants",
                 path,
             )
     for namespace in expected.namespaces:

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.nodes import ACCELERATORS
 from gke_ai.catalog.operators import BY_KIND
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping, quantity, value
 
 Spec = Mapping[str, Any]
-ACCELERATORS = (NVIDIA_GPU, GOOGLE_TPU)
 _NOTHING = Fraction(0)
 # The pod that submits a RayJob, unless the job states one. Kueue counts it too:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/rayjob/rayjob_controller.go

@@ -27,6 +27,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
+from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA, uncounted
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops import blocks_picture
@@ -52,6 +53,7 @@ AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
+UNCOUNTED_COLUMNS = ("tenant", "accelerator", "on nodes", "Kueue counts", "quota of the namespace", "why")
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
 
@@ -77,6 +79,7 @@ class ClusterObjects:
     requests: Sequence[Object] = field(default_factory=list)
     claims: Sequence[Object] = field(default_factory=list)
     slices: Sequence[Object] = field(default_factory=list)
+    quotas: Sequence[Object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,17 @@ class Selection:
         """Returns the objects that are selected. Nodes and cluster queues have no namespace, so all of them are."""
         selected: dict[str, Any] = {}
         if self.namespace:
-            for name in ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs"):
+            for name in (
+                "pods",
+                "deployments",
+                "workloads",
+                "jobsets",
+                "autoscalers",
+                "gateways",
+                "routes",
+                "jobs",
+                "quotas",
+            ):
                 selected[name] = [
                     item for item in getattr(snapshot, name) if item["metadata"]["namespace"] == self.namespace
                 ]
@@ -162,6 +175,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         cold_starts=cold_starts(stack.recorded_outputs),
         claims=list_objects(api, f"/apis/{DEVICE_API}/resourceclaims") if claiming else [],
         slices=list_objects(api, f"/apis/{DEVICE_API}/resourceslices") if with_nics else [],
+        quotas=list_objects(api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}"),
         requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
         runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}),
     )
@@ -174,6 +188,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
         ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
+        ("Accelerators that Kueue does not count", UNCOUNTED_COLUMNS, uncounted_rows(selection, whole)),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
@@ -222,6 +237,13 @@ def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
     """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
     pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
     return requests_of(snapshot.requests, pools)
+
+
+def uncounted_rows(selection: Selection, whole: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per tenant and accelerator of which more is on nodes than Kueue counts."""
+    for found in uncounted(selection.of(whole).quotas, whole.pods, whole.workloads):
+        on_nodes = f"{found.on_nodes}, {found.ending} of them end" if found.ending else str(found.on_nodes)
+        yield found.namespace, found.resource, on_nodes, str(found.counted), found.bound or "none", found.cause
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

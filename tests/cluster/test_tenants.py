@@ -25,7 +25,7 @@ import yaml
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
-from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS
+from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
 from tests.cluster.test_flex_start import finish
@@ -102,6 +102,10 @@ PLACES = {
     "RayCluster": "apis/ray.io/v1/namespaces/{}/rayclusters",
     "RayService": "apis/ray.io/v1/namespaces/{}/rayservices",
     "TrainingRuntime": "apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainingruntimes",
+    "PersistentVolumeClaim": "api/v1/namespaces/{}/persistentvolumeclaims",
+    "HorizontalPodAutoscaler": "apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+    "PodDisruptionBudget": "apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    "PodMonitoring": "apis/monitoring.googleapis.com/v1/namespaces/{}/podmonitorings",
     "LocalQueue": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/localqueues",
     "Workload": "apis/kueue.x-k8s.io/v1beta2/namespaces/{}/workloads",
     "ClusterQueue": "apis/kueue.x-k8s.io/v1beta2/clusterqueues",
@@ -227,6 +231,42 @@ def affinity(how: str, operator: str) -> Object:
     term = {"matchExpressions": [{"key": "cloud.google.com/gke-accelerator", "operator": operator, **values}]}
     terms: Any = {"nodeSelectorTerms": [term]} if how == "required" else [{"weight": 1, "preference": term}]
     return {"nodeAffinity": {f"{how}DuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def neighbors(how: str, **where: Any) -> Object:
+    """Keeps pods with a label off the region of the pod."""
+    term = {"topologyKey": "topology.kubernetes.io/region", "labelSelector": {"matchLabels": {"app": "x"}}, **where}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return {how: required if how == "podAffinity" else {**required, **preferred(term)}}
+
+
+def preferred(term: Object) -> Object:
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+
+
+def kept(kind: str) -> Object:
+    """An object that nobody finishes."""
+    return {**UNFINISHED[kind], "kind": kind, "metadata": {"name": "kept", "finalizers": ["example.com/kept"]}}
+
+
+UNFINISHED: dict[str, Object] = {
+    "ConfigMap": {"apiVersion": "v1"},
+    "Secret": {"apiVersion": "v1"},
+    "Service": {"apiVersion": "v1", "spec": {"ports": [{"port": 80}]}},
+    "PersistentVolumeClaim": {
+        "apiVersion": "v1",
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    },
+    "HorizontalPodAutoscaler": {
+        "apiVersion": "autoscaling/v2",
+        "spec": {"maxReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
+    },
+    "PodDisruptionBudget": {"apiVersion": "policy/v1", "spec": {"minAvailable": 1}},
+    "PodMonitoring": {
+        "apiVersion": "monitoring.googleapis.com/v1",
+        "spec": {"selector": {}, "endpoints": [{"port": 80, "interval": "30s"}]},
+    },
+}
 
 
 def volume(**source: Any) -> Object:
@@ -392,6 +432,8 @@ NOT_HELD, OWNER = "Kueue does not hold it", "which only controllers may write"
 PRIORITY_NOT_ITS, BUCKET_NOT_ITS = "a priority class that team-a may not use", "a bucket that team-a may not use"
 FOREIGN, VOLUME_KIND = "which changes how Kueue counts it", "a volume of a kind that team-a may not use"
 TOO_LONG, FINALIZER = f"set terminationGracePeriodSeconds to {GRACE_SECONDS} or less", "has a finalizer"
+AT_ONCE, NEIGHBORS, LARGE = "would end before its node knows", "could keep pods of other teams off nodes", "is so large"
+LEAVES_PODS, FORGOTTEN, OF_CONTROLLER = "would leave its pods", "would be forgotten", "belongs to a controller"
 SECRET_TYPE, PICKER_RIGHTS = "a Secret of a type that teams may not create", "which only the platform may set"
 ELASTIC = {"kueue.x-k8s.io/elastic-job": "true"}
 ACCOUNT, NODE, CLAIMS = "a service account that workloads may not use", "sets nodeName", "claims devices"
@@ -440,6 +482,10 @@ def jobset_of(workload: Object, **metadata: Any) -> Object:
 
 
 ROUNDS = 10
+NEAR_OTHERS: Object = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
+LONG_NOTES = {"annotations": {"example.com/note": "x" * MAX_CHARACTERS}}
+LONG: Object = {"spec": {"template": {"spec": {"restartPolicy": "Never", **spec(None)}}}}
+LONG["spec"]["template"]["spec"]["containers"][0]["args"] = ["x" * MAX_CHARACTERS]
 OTHERS_OFF, NODE_POOL = "keeps other JobSets off nodes", "cloud.google.com/gke-nodepool"
 REFUSED: list[tuple[str, Object, str]] = [
     # Another's queue
@@ -498,6 +544,23 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a pod that takes a day to end", pod(spec(None, terminationGracePeriodSeconds=86400), None), TOO_LONG),
     ("a pod that nobody finishes", pod(spec(None), None, finalizers=["example.com/kept"]), FINALIZER),
     ("a Job whose pods nobody finishes", template_of(job(), finalizers=["example.com/kept"]), FINALIZER),
+    *((f"a {kind} that nobody finishes", kept(kind), FINALIZER) for kind in UNFINISHED),
+    ("a Job that leaves its pods", job(finalizers=["orphan"]), FINALIZER),
+    ("a pod that ends at once", pod(spec(None, terminationGracePeriodSeconds=0), None), AT_ONCE),
+    ("a server whose pods end at once", deployment(spec(terminationGracePeriodSeconds=0)), AT_ONCE),
+    *(
+        (f"a pod by its {how} to all namespaces", pod(spec(None, affinity=neighbors(how, **where)), None), NEIGHBORS)
+        for how in ("podAffinity", "podAntiAffinity")
+        for where in ({"namespaceSelector": {}}, {"namespaces": ["team-b"]})
+    ),
+    (
+        "a Job that would rather have no other team near",
+        job(spec(affinity={"podAntiAffinity": preferred(NEAR_OTHERS)})),
+        NEIGHBORS,
+    ),
+    ("a Job with a command of 33,000 characters", {**job(spec(None), None), **LONG}, LARGE),
+    ("a Secret with large annotations", {**plain("Secret", "x"), "metadata": {"name": "x", **LONG_NOTES}}, LARGE),
+    ("a Job with a name of Ray", job(annotations={"ray.io/ft-enabled": "true"}), FOREIGN),
     ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),
     ("the same without a queue", pod(queue=None, ownerReferences=owned_by("Job", "batch/v1", "training")), NO_QUEUE),
     (
@@ -587,7 +650,9 @@ def test_a_team_sets_only_the_allowed_names_of_kueue_and_jobset(kind: str, team_
         workload = with_metadata(kind, values)
         wanted = [name for place in (LABELS, ANNOTATIONS) for name in values if name not in place[kind]]
         answer = team_a.create(workload, try_only=True)
-        listed = answer.message.partition(" denied request: sets ")[2].partition(", which changes")[0].split(", ")
+        listed = (
+            answer.message.partition(" denied request: sets or removes ")[2].partition(", which changes")[0].split(", ")
+        )
         assert sorted(listed) == sorted(wanted * places(kind)), answer.message
 
 
@@ -615,7 +680,9 @@ def places(kind: str) -> int:
         job(labels={"kueue.x-k8s.io/max-exec-time-seconds": "600"}, annotations=DURATION),
         jobset(ON_SLICES, annotations={EXCLUSIVE: NODE_POOL, **DURATION}),
         template_of(job(), annotations=IN_GROUPS),
-        pod(spec(None), None, finalizers=["orphan"]),
+        pod(spec(None), None, finalizers=["foregroundDeletion"]),
+        pod(spec(None, affinity=neighbors("podAntiAffinity", namespaces=["team-a"])), None),
+        pod(spec(None, affinity=neighbors("podAntiAffinity")), None),
         job(spec(None, volumes=[{"name": "data", "emptyDir": {}}], terminationGracePeriodSeconds=GRACE_SECONDS), None),
         *(job(spec(None, volumes=[{"name": "data", **source}]), None) for source in FILES),
         plain("Secret", "x", type="kubernetes.io/dockerconfigjson", stringData={".dockerconfigjson": "{}"}),
@@ -715,6 +782,46 @@ def test_a_team_can_not_keep_a_pod_that_it_deletes(team_a: Credential) -> None:
     assert f"set the grace period to {GRACE_SECONDS} or less" in message
     assert team_a.ask("DELETE", f"{PLACES['Pod'].format('team-a')}/{name}?gracePeriodSeconds=86400").message == message
     assert "deletionTimestamp" not in team_a.read("Pod", name).content["metadata"]
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_let_the_cluster_forget_a_pod_that_runs(team_a: Credential) -> None:
+    (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
+    assert FORGOTTEN in team_a.delete("Pod", training["metadata"]["name"], gracePeriodSeconds=0).message
+
+
+@pytest.mark.usefixtures("at_work")
+@pytest.mark.parametrize(("kind", "name"), [("Job", "training"), ("JobSet", "slices"), ("Deployment", "server")])
+def test_a_team_can_not_delete_a_run_and_leave_its_pods(kind: str, name: str, team_a: Credential) -> None:
+    path = f"{PLACES[kind].format('team-a')}/{name}"
+    answers = [
+        team_a.ask("DELETE", path, {"propagationPolicy": "Orphan"}),
+        team_a.ask("DELETE", path, {"orphanDependents": True}),
+        team_a.ask("DELETE", f"{path}?propagationPolicy=Orphan"),
+        *([team_a.ask("DELETE", path)] if kind == "Job" else []),  # leaves them by default
+    ]
+    for answer in answers:
+        assert LEAVES_PODS in answer.message
+    for policy in ("Background", "Foreground"):
+        assert team_a.ask("DELETE", path, {"propagationPolicy": policy, "dryRun": ["All"]}).status == 200
+
+
+@pytest.mark.usefixtures("at_work")
+def test_a_team_can_not_change_what_a_controller_starts(team_a: Credential) -> None:
+    """JobSet starts its Jobs as they are, and Kueue counts the JobSet."""
+    created(team_a.create(jobset(spec(gpus=9), name="held")))
+    eventually(lambda: team_a.read("Job", "held-slice-0").status == 200, "the JobSet has its Job, which waits")
+    pods = {"template": {"spec": {"containers": spec()["containers"]}}}
+    for change in (
+        {"spec": {"parallelism": 2}},
+        {"spec": pods},
+        {"spec": {"suspend": False}},
+        {"metadata": {"labels": {QUEUE: OWN}}},
+        {"metadata": {"annotations": {"example.com/note": "x"}}},
+    ):
+        assert OF_CONTROLLER in team_a.change("Job", "held-slice-0", change).message, change
+    assert team_a.change("JobSet", "held", {"metadata": {"labels": {"mine": "yes"}}}).status == 200
+    team_a.delete("JobSet", "held")
 
 
 @pytest.mark.usefixtures("at_work")

@@ -335,6 +335,37 @@ def test_alert_fires_for_many_preemptions_but_not_other_evictions(build: Build, 
         assert series["metric"]["cluster_queue"] == "gpus"
 
 
+def counted(gpus: float, **labels: str) -> Series:
+    here = {"cluster": "ai", "namespace": "kueue-system", "exported_namespace": "team-a", "resource": "nvidia.com/gpu"}
+    values = {**here, "name": "training", "flavor": "gpus", **labels}
+    return Series("kueue_local_queue_resource_usage", values, [gpus] * 5)
+
+
+@pytest.mark.parametrize(
+    ("requested", "kueue", "fires"),
+    [
+        ([6.0] * 5, [counted(3)], True),
+        ([3.0] * 5, [counted(3)], False),
+        ([2.0] * 5, [counted(3)], False),
+        ([3.0] * 5, [], True),  # Kueue counts nothing of the tenant
+        ([6.0] * 5, [counted(3), counted(3, name="serving")], False),
+        ([6.0] * 5, [counted(3), counted(3, exported_namespace="team-b")], True),
+        ([6.0] * 5, [counted(3), counted(9, namespace="team-a")], True),  # what a tenant says of itself
+        ([3.0] * 4 + [6.0], [counted(3)], False),  # for less than a minute
+    ],
+)
+def test_alert_fires_for_accelerators_of_a_tenant_that_kueue_does_not_count(
+    requested: list[float | None], kueue: list[Series], fires: bool, build: Build, tmp_path: Path
+) -> None:
+    (condition,) = (
+        condition for name, condition in conditions(build(tenants=["team-a", "team-b"])).items() if "a tenant" in name
+    )
+    labels = {"monitored_resource": "k8s_container", "cluster_name": "ai", "namespace_name": "team-a"}
+    with running(tmp_path) as prometheus:
+        prometheus.take([Series("kubernetes_io:container_accelerator_request", labels, requested), *kueue])
+        assert prometheus.fires(condition) == fires
+
+
 @pytest.mark.parametrize(
     ("available", "fires"),
     [([2.0] * 9, False), ([1.0] * 9, False), ([1.0] * 3 + [0.0] * 6, True), ([1.0] * 6 + [0.0] * 3, False)],

@@ -14,7 +14,7 @@ import yaml
 from emulator.kubernetes_plugin.readiness import WaitFor
 from gke_ai.components import Tenant, WorkloadNamespace
 from gke_ai.components.queues.tenant import rules
-from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
+from gke_ai.components.queues.tenant_policy import FURTHER_KINDS, GRACE_SECONDS
 from gke_ai.settings import load
 from tests.mistakes import Configuration
 from tests.network_policies import Pod, allows
@@ -89,10 +89,10 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     constraints = spec["matchConstraints"]
     assert constraints["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}
     operations = {rule["resources"][0]: set(rule["operations"]) for rule in constraints["resourceRules"]}
-    # Deletions pass, but for the grace period of pods, and of what the stack publishes.
-    guarded = ("pods", "configmaps", "resourceclaimtemplates", "computedomains")
+    # Deletions pass, but for pods and what has pods, and what the stack publishes.
+    guarded = ("pods", "jobs", "jobsets", "deployments", "configmaps", "resourceclaimtemplates", "computedomains")
     deletions = [operations.pop(kind) for kind in guarded]
-    assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 4
+    assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 7
     assert operations.pop("resourceclaims") == {"CREATE"}  # the scheduler updates them
     assert all(others == {"CREATE", "UPDATE"} for others in operations.values())
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
@@ -198,6 +198,36 @@ def test_the_pods_of_a_tenant_request_up_to_twice_the_accelerators_of_its_queues
     assert quota["requests.nvidia.com/gpu"] == "6"
     own = build(Tenant, TENANT, accelerators={"nvidia.com/gpu": 3}, quota={"requests.nvidia.com/gpu": "4"})
     assert own.one("ResourceQuota").inputs["spec"]["hard"]["requests.nvidia.com/gpu"] == "4"
+
+
+def test_the_pods_of_a_tenant_without_a_queue_have_no_accelerators_even_without_the_policy(build: Build) -> None:
+    hard = build(Tenant, TENANT).one("ResourceQuota").inputs["spec"]["hard"]
+    assert (hard["requests.nvidia.com/gpu"], hard["requests.google.com/tpu"]) == ("0", "0")
+
+
+def test_every_kind_that_a_member_may_write_is_judged_by_the_policy(build: Build) -> None:
+    """Fields, finalizers and sizes; only the scale of a Deployment, and commands in pods, are not."""
+    written = {
+        str(resource)
+        for rule in rules(list(FURTHER_KINDS))
+        if {"create", "update", "patch"} & {*rule["verbs"]}  # type: ignore[misc]
+        for resource in rule["resources"]  # type: ignore[union-attr]
+    }
+    spec = build(Tenant, TENANT, further_kinds=list(FURTHER_KINDS)).one("ValidatingAdmissionPolicy").inputs["spec"]
+    judged = {name for rule in spec["matchConstraints"]["resourceRules"] for name in rule["resources"]}
+    assert written - judged == {"deployments/scale", "pods/exec", "pods/attach", "pods/portforward"}
+
+
+def test_kuberay_reaches_the_heads_of_ray_clusters_and_nothing_else(build: Build) -> None:
+    record = build(Tenant, TENANT, further_kinds=["RayJob", "RayCluster"])
+    policies = [dict(record.one("NetworkPolicy", name).inputs) for name in ("ingress", "ingress-kuberay")]
+    kuberay, head = Pod("kuberay-system", {}), {"ray.io/node-type": "head"}
+
+    def reached(labels: dict[str, str], port: int) -> bool:
+        return allows(policies, kuberay, Pod(TENANT["name"], labels), port)
+
+    assert (reached(head, 8265), reached(head, 8000), reached({"app": "any"}, 8265)) == (True, False, False)
+    assert not build(Tenant, TENANT).all("NetworkPolicy")[2:]
 
 
 def test_volumes_of_the_node_need_the_level_privileged(build: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,26 @@ def test_a_stack_without_the_keys_has_neither() -> None:
     (policy, *_) = record.all("ValidatingAdmissionPolicy")
     assert "kubeflow-system" not in str(policy.inputs)
     assert "trainjobs" not in str(record.all("Role")[0].inputs)
+
+
+def test_kuberay_asks_pods_without_a_credential() -> None:
+    """A head that redirects the request would receive it."""
+    values = releases(recorded(stated(ray="install")))[KUBERAY.release]["values"]
+    assert values["useKubernetesProxy"] is False
+
+
+def test_a_kuberay_that_asks_pods_with_its_credential_is_refused_beside_tenants() -> None:
+    queues: Object = {**stated()["queues"], "kueue": "existing", "jobset": "existing", "ray": "existing"}
+    expected = needs.of_cluster(load({**stated(), "cluster": EXISTING, "queues": queues}, PROJECT, True))
+    content = Content(jobset=True, operators=[KUBERAY.namespace], proxying=[KUBERAY.namespace])
+    found = [str(refusal) for refusal in refusals(expected, content) if "credential" in str(refusal)]
+    assert found == [
+        "gke-ai:queues.ray: KubeRay of the cluster runs with --use-kubernetes-proxy, so the head of any RayJob can "
+        "obtain its credential, which reads every Secret. Remove the flag, and useKubernetesProxy from its "
+        "configuration. Or remove gke-ai:tenants."
+    ]
+    without = replace(expected, tenants=False)
+    assert not [refusal for refusal in refusals(without, content) if "credential" in str(refusal)]
 
 
 @pytest.mark.parametrize("preview", [True, False], ids=["preview", "up"])

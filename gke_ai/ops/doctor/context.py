@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog import advisories
 from gke_ai.catalog import nodes as labels
+from gke_ai.catalog.nodes import ACCELERATORS
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import installed
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
-from gke_ai.kube.pods import ACCELERATORS
+from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA, uncounted
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 # What `status`, `runs` and `snapshot` list, as API group and resource.
 LISTED = (
-    *(("", "pods"), ("", "nodes"), ("apps", "deployments"), ("batch", "jobs")),
+    *(("", "pods"), ("", "nodes"), ("", "resourcequotas"), ("apps", "deployments"), ("batch", "jobs")),
     *(("kueue.x-k8s.io", "clusterqueues"), ("kueue.x-k8s.io", "workloads")),
     *(("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceslices")),
 )
@@ -52,6 +53,7 @@ class ClusterAlone:
         if found := installed(self.api):
             yield Finding(GOOD, f"Kueue {found.version} in {found.namespace} queues {', '.join(found.frameworks)}")
             yield from self.placed_by_topology()
+            yield from self.counted_by_kueue()
         yield from self.served("JobSet", JOBSET_API, "Multislice training is not possible")
         yield from self.nodes(str(version).removeprefix("v"))
 
@@ -94,6 +96,18 @@ class ClusterAlone:
                 WorkloadName.of_workload(workload, {}),
                 f"container {container} has limits and no requests, and Kueue placed it by topology. After a restart, "
                 "Kueue counts it as nothing, and places others on its node. State requests in its template",
+            )
+
+    def counted_by_kueue(self) -> Iterator[Finding]:
+        """Accelerators of tenants are those that their queues admitted."""
+        quotas = list_objects(self.api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}")
+        workloads = list_objects(self.api, f"/apis/{KUEUE_API}/workloads") if quotas else []
+        for found in uncounted(quotas, list_objects(self.api, "/api/v1/pods") if quotas else [], workloads):
+            yield Finding(
+                ADVICE,
+                f"tenant {found.namespace}",
+                f"{found.on_nodes} {found.resource} are in use, and Kueue counts {found.counted}: {found.cause}",
+                f"{self.kubectl} get pods,workloads -n {found.namespace}",
             )
 
     def nodes(self, control_plane: str) -> Iterator[Finding]:

@@ -9,10 +9,10 @@ from fractions import Fraction
 
 from gke_ai.catalog import features
 from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.nodes import ACCELERATORS, GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import holds, label
-from gke_ai.kube.pods import ACCELERATORS, amounts
+from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.stack import kubectl

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from gke_ai.catalog.machines import MACHINES
 from gke_ai.catalog.nodes import (
+    ACCELERATORS,
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_ACCELERATOR_COUNT,
@@ -21,7 +22,7 @@ from gke_ai.catalog.nodes import (
 )
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import ACCELERATORS, amounts
+from gke_ai.kube.pods import amounts
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, both, judged, on_nodes
 from gke_ai.ops.verify.nodes import NodeGroup, allocatable_of, groups, requests_on
 from gke_ai.settings.calibration import MEASURED

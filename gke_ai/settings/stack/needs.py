@@ -91,6 +91,7 @@ def of_cluster(stack: ResolvedStack) -> Expected:
         kueue=of_kueue(stack) if queues.kueue == "existing" and stack.settings.queues else None,
         jobset=next(iter(in_jobsets), "") if queues.jobset == "existing" else "",
         operators={queues.at(key): OPERATORS[key] for key, origin in queues.operators.items() if origin == "existing"},
+        tenants=bool(stack.spaces),
         namespaces=[Named(stack.cluster.at, name) for name in stack.cluster.existing_namespaces],
         flavors=[_named_flavor(stack, flavor) for flavor in stack.flavors if flavor.section.mode == "existing"],
         local_queues=[

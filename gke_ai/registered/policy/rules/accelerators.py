@@ -10,11 +10,11 @@ from typing import Any
 
 from gke_ai.catalog import nvlink
 from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from gke_ai.catalog.nodes import COMPUTE_CLASS, NodeShape
+from gke_ai.catalog.nodes import ACCELERATORS, COMPUTE_CLASS, NodeShape
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.rdma import DRIVER_LABEL
-from gke_ai.kube.pods import ACCELERATORS, amounts
+from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
 from gke_ai.registered.policy.base import of_resources, of_stacks

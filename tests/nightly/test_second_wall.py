@@ -1,0 +1,267 @@
+"""Only here: the quota of a tenant's namespace bounds every way past its queues, and refuses no honest run.
+
+The real Kueue, JobSet, Trainer and KubeRay run what a member submits. Then the admission policy is switched off, and
+attacks that it refuses are carried out: pods never have more accelerators than the quota, counted by the API server.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gke_ai.components.queues.tenant import TIMES
+from gke_ai.kube.uncounted import uncounted
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
+from tests.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, taken
+
+Object = dict[str, Any]
+pytestmark = pytest.mark.nightly
+
+# GPUs that the queue may use. The quota of the namespace is TIMES as many.
+GPUS = 3
+BOUND = TIMES * GPUS
+RUNS = 500
+# A simulated pod runs until this annotation ends it. With it in its template, it ends when it has started.
+ENDS = {"emulator.gke-ai/finish": "Succeeded"}
+# At most so many exist at a time, as a team has them: each kind has a quota of objects.
+AT_A_TIME = 60
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Emulator]:
+    """A deployed tenant with all controllers of runs."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def member(shared: Emulator) -> Credential:
+    """A member's client, once the quota of its namespace counts every kind."""
+    client = Credential(shared, "team-a")
+    for item in (train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE)):
+
+        def accepted(item: Object = item) -> bool:
+            return taken(lambda: client.create(item, try_only=True))
+
+        eventually(accepted, f"the cluster takes a {item['kind']}", seconds=120)
+    return client
+
+
+# ------------------------------------------------------------------------------------------------------- honest runs
+def ending(template: Object) -> None:
+    """Lets the pods of a template end when they have started."""
+    template.setdefault("metadata", {}).setdefault("annotations", {}).update(ENDS)
+
+
+def run_of(number: int, chance: random.Random) -> Object:
+    """A run of any kind: most are Jobs, some have no accelerators, and one in four has the high priority."""
+    name = f"run-{number}"
+    priority = {"priorityClassName": "high" if chance.random() < 0.25 else "low"}
+    body = spec(chance.choice([1, 1, 1, 2, 3]), **priority)
+    kind = chance.choices(
+        ["Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster", "plain"],
+        [55, 12, 8, 6, 5, 3, 2, 9],
+    )[0]
+    if kind == "plain":
+        item = job(spec(None), None, name)
+        ending(item["spec"]["template"])
+    elif kind == "Job":
+        pods = chance.choice([1, 1, 2, 3])
+        item = job(spec(1, **priority), QUEUE, name)
+        item["spec"] |= {"parallelism": pods, "completions": pods}
+        ending(item["spec"]["template"])
+    elif kind == "JobSet":
+        item = jobset(body, QUEUE, name)
+        ending(item["spec"]["replicatedJobs"][0]["template"]["spec"]["template"])
+    elif kind == "Pod":
+        item = pod(body | {"restartPolicy": "Never"}, QUEUE, name)
+        ending(item)
+    elif kind == "Deployment":
+        item = deployment(spec(1, **priority), QUEUE, name)
+        item["spec"]["replicas"] = chance.choice([1, 2])
+    elif kind == "TrainJob":
+        item = train_job(name, QUEUE, nodes=chance.choice([1, 2]))
+        patches = item["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        ending(patches[0]["template"]["spec"]["template"])
+    elif kind == "RayJob":
+        item = ray_job(name, QUEUE, submissionMode="HTTPMode")
+    else:
+        item = ray_cluster(name, QUEUE)
+    return item
+
+
+def has_ended(item: Object) -> bool:
+    """Whether a run has ended, or a server or a Ray cluster has been ready, which then is deleted."""
+    status = item.get("status", {})
+    conditions = {entry["type"] for entry in status.get("conditions") or [] if entry["status"] == "True"}
+    return bool(
+        conditions & {"Complete", "Completed", "Failed"}
+        or status.get("phase") in ("Succeeded", "Failed")
+        or status.get("jobStatus") == "SUCCEEDED"
+        or status.get("state") == "ready"
+        or (item["kind"] == "Deployment" and status.get("readyReplicas", 0) == item["spec"]["replicas"])
+    )
+
+
+KINDS = ("Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster")
+
+
+def refusals(member: Credential) -> Counter[str]:
+    """Objects whose pods the quota of accelerators refused, by kind."""
+    events = member.ask("GET", "api/v1/namespaces/team-a/events").content["items"]
+    return Counter(
+        event["involvedObject"]["kind"]
+        for event in events
+        if "exceeded quota" in event["message"] and "requests.nvidia.com/gpu" in event["message"]
+    )
+
+
+def test_honest_runs_of_all_kinds_are_never_refused(member: Credential, shared: Emulator) -> None:
+    chance = random.Random(1)
+    waiting = [run_of(number, chance) for number in range(RUNS)]
+    kinds = Counter(item["kind"] for item in waiting)
+    assert {*KINDS} <= kinds.keys()
+    alive: dict[tuple[str, str], Object] = {}
+    seen, highest = Counter[str](), 0
+
+    def step() -> bool:
+        nonlocal highest
+        while waiting and len(alive) < AT_A_TIME:
+            item = waiting.pop()
+            created(member.create(item))
+            alive[item["kind"], item["metadata"]["name"]] = item
+        for kind in KINDS:
+            for item in member.read(kind).content["items"]:
+                key = (kind, item["metadata"]["name"])
+                if key in alive and has_ended({**item, "kind": kind}):
+                    assert member.delete(*key).status == 200
+                    seen[kind] += 1
+                    del alive[key]
+        highest = max(highest, in_use(member))
+        return not waiting and not alive
+
+    eventually(step, f"{RUNS} runs have ended", seconds=1500)
+    assert seen == kinds
+    assert refusals(member) == Counter()
+    assert highest <= BOUND
+    print(f"{RUNS} runs, none refused, at most {highest} GPUs at a time: {dict(kinds)}")
+
+
+# ------------------------------------------------------------------------------------------------- without the policy
+@pytest.fixture(scope="module")
+def unguarded(member: Credential, shared: Emulator) -> Credential:
+    """The member, with the policy of its namespace switched off."""
+    shared.kubectl("delete", "validatingadmissionpolicybinding", "tenant-team-a")
+    opens = pod(spec(None, terminationGracePeriodSeconds=0), None, "attack")
+    eventually(lambda: member.create(opens, try_only=True).status == 201, "the policy is off", seconds=60)
+    return member
+
+
+@pytest.fixture
+def attacker(unguarded: Credential, shared: Emulator) -> Iterator[Credential]:
+    """The member before an attack, with nothing in its namespace."""
+    yield unguarded
+    for kind in ("rayjobs", "rayclusters", "jobsets", "jobs", "deployments", "pods"):
+        shared.kubectl("delete", kind, "--all", "-n", "team-a", "--wait=false")
+    shared.kubectl("delete", "pods", "--all", "-n", "team-a", "--force", "--grace-period=0")
+    eventually(lambda: not unguarded.read("Workload").content["items"], "nothing is left", seconds=120)
+
+
+def of_children(attacker: Credential) -> None:
+    """S3: a Job of a JobSet that waits gets more pods than Kueue counts."""
+    blocks = job(spec(GPUS), QUEUE, "blocks")
+    created(attacker.create(blocks))
+    eventually(lambda: in_use(attacker) == GPUS, "the queue is full", seconds=60)
+    for number in range(3):
+        created(attacker.create(jobset(spec(1), QUEUE, f"small-{number}")))
+        child = f"small-{number}-slice-0"
+        eventually(lambda child=child: attacker.read("Job", child).status == 200, "its Job waits", seconds=60)
+        assert attacker.change("Job", child, {"spec": {"parallelism": 9, "completions": 9}}).status == 200
+    attacker.delete("Job", "blocks")
+
+
+def of_orphans(attacker: Credential) -> None:
+    """S4: Jobs are deleted, and their pods stay."""
+    for number in range(4):
+        created(attacker.create(job(spec(GPUS), QUEUE, f"orphan-{number}")))
+        before = in_use(attacker)
+        if before < BOUND:
+            eventually(lambda before=before: in_use(attacker) > before, "its pods run", seconds=60)
+        attacker.delete("Job", f"orphan-{number}", propagationPolicy="Orphan")
+
+
+def of_ray_that_stays(attacker: Credential) -> None:
+    """S5: RayJobs end, and their Ray clusters stay."""
+    for number in range(4):
+        cluster = ray_cluster_spec(GPUS)
+        created(
+            attacker.create(
+                ray_job(f"stays-{number}", QUEUE, cluster, ttlSecondsAfterFinished=10**7, submissionMode="HTTPMode")
+            )
+        )
+    eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
+
+
+def of_ray_that_fails_its_validation(attacker: Credential) -> None:
+    """S5: a running RayCluster loses its annotation, so that Kueue takes it for one that waits."""
+    for number in range(3):
+        item = ray_cluster(f"fails-{number}", QUEUE, ray_cluster_spec(GPUS))
+        item["metadata"]["annotations"] = {"ray.io/ft-enabled": "true"}
+        created(attacker.create(item))
+    eventually(lambda: in_use(attacker) >= GPUS, "the first runs", seconds=120)
+    for number in range(3):
+        attacker.change("RayCluster", f"fails-{number}", {"metadata": {"annotations": {"ray.io/ft-enabled": None}}})
+
+
+def of_force(attacker: Credential) -> None:
+    """S10: pods are deleted at once. Their nodes would run them on, which simulated nodes do not."""
+    for number in range(4):
+        created(attacker.create(pod(spec(GPUS), QUEUE, f"force-{number}")))
+        eventually(lambda: in_use(attacker) >= GPUS, "it runs", seconds=60)
+        attacker.delete("Pod", f"force-{number}", gracePeriodSeconds=0)
+
+
+def of_pods_without_a_queue(attacker: Credential) -> None:
+    """The crudest way: pods that no queue holds."""
+    for number in range(3 * GPUS):
+        attacker.create(pod(spec(1), None, f"free-{number}"))
+    eventually(lambda: in_use(attacker) >= GPUS, "they run", seconds=60)
+
+
+ATTACKS = [
+    of_children,
+    of_orphans,
+    of_ray_that_stays,
+    of_ray_that_fails_its_validation,
+    of_force,
+    of_pods_without_a_queue,
+]
+ROUNDS = 20
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+def test_without_the_policy_no_attack_gains_more_than_the_quota_allows(
+    attack: Callable[[Credential], None], attacker: Credential, shared: Emulator
+) -> None:
+    attack(attacker)
+    highest, gain = 0, 0
+    for _ in range(ROUNDS):
+        pods, workloads = (attacker.read(kind).content["items"] for kind in ("Pod", "Workload"))
+        quotas = attacker.ask("GET", "api/v1/namespaces/team-a/resourcequotas").content["items"]
+        found = [*uncounted([quota for quota in quotas if quota["metadata"]["name"] == "tenant"], pods, workloads)]
+        highest = max(highest, in_use(attacker))
+        gain = max([gain, *(entry.on_nodes - entry.counted for entry in found)])
+        time.sleep(0.5)
+    print(f"{attack.__name__}: at most {highest} GPUs, {gain} beyond what Kueue counts; bound {BOUND}")
+    assert highest <= BOUND
+    if gain:
+        assert "Accelerators that Kueue does not count" in shared.make("status")

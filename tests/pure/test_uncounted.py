@@ -1,0 +1,76 @@
+"""Accelerators that tenants have on nodes, beside those that Kueue counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gke_ai.kube.uncounted import Uncounted, uncounted
+from gke_ai.ops.status import ClusterObjects, Selection, uncounted_rows
+
+Object = dict[str, Any]
+GPU = "nvidia.com/gpu"
+
+
+def quota(namespace: str = "team-a", bound: str = "6") -> Object:
+    return {"metadata": {"namespace": namespace, "name": "tenant"}, "spec": {"hard": {f"requests.{GPU}": bound}}}
+
+
+def pod(gpus: int = 1, node: str = "n", phase: str = "Running", **metadata: Any) -> Object:
+    container = {"resources": {"limits": {GPU: str(gpus)}}}
+    return {
+        "metadata": {"namespace": "team-a", **metadata},
+        "spec": {"containers": [container], **({"nodeName": node} if node else {})},
+        "status": {"phase": phase},
+    }
+
+
+def workload(gpus: int, finished: bool = False, namespace: str = "team-a") -> Object:
+    assignment = {"flavors": {GPU: "gpus", "cpu": "gpus"}, "resourceUsage": {GPU: str(gpus), "cpu": "500m"}}
+    condition = [{"type": "Finished", "status": "True"}] if finished else []
+    status = {"admission": {"podSetAssignments": [assignment]}, "conditions": condition}
+    return {"metadata": {"namespace": namespace, "name": "w"}, "status": status}
+
+
+ENDING = {"deletionTimestamp": "2026-11-28T09:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "workloads"),
+    [
+        ([], []),
+        ([pod(2), pod(1)], [workload(3)]),
+        ([pod(1, node="")], []),  # waits
+        ([pod(1, phase="Succeeded")], []),
+        ([pod(1)], [workload(4)]),  # admitted, and not all on nodes yet
+        ([pod(1, namespace="llm")], []),  # no tenant
+    ],
+)
+def test_a_tenant_with_what_its_queues_admitted_is_not_listed(pods: list[Object], workloads: list[Object]) -> None:
+    assert [*uncounted([quota()], pods, workloads)] == []
+
+
+@pytest.mark.parametrize(
+    ("pods", "workloads", "expected", "cause"),
+    [
+        ([pod(3)], [], (3, 0, 0), "no queue admitted"),
+        ([pod(3)], [workload(3, finished=True)], (3, 0, 0), "no queue admitted"),
+        ([pod(3)], [workload(3, namespace="team-b")], (3, 0, 0), "no queue admitted"),
+        ([pod(3), pod(3, **ENDING)], [workload(3)], (6, 3, 3), "pods that end"),
+        ([pod(4), pod(1, **ENDING)], [workload(3)], (5, 1, 3), "no queue admitted"),
+    ],
+)
+def test_what_kueue_does_not_count_is_listed_with_its_cause(
+    pods: list[Object], workloads: list[Object], expected: tuple[int, int, int], cause: str
+) -> None:
+    (found,) = uncounted([quota()], pods, workloads)
+    assert found == Uncounted("team-a", GPU, *expected, "6")
+    assert cause in found.cause
+
+
+def test_the_status_shows_it_beside_the_bound() -> None:
+    cluster = ClusterObjects(pods=[pod(3), pod(3, **ENDING)], workloads=[workload(3)], quotas=[quota()])
+    (row,) = uncounted_rows(Selection(), cluster)
+    assert row == ("team-a", GPU, "6, 3 of them end", "3", "6", "pods that end, as after a preemption or a deletion")
+    assert [*uncounted_rows(Selection(namespace="team-b"), cluster)] == []
