@@ -17,12 +17,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from emulator.cluster import egress, processes, scraping, termination
+from emulator.cluster import egress, liveness, processes, scraping, termination
 from emulator.cluster.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cluster.folder import Folder
 from emulator.cluster.pod_logs import log_name
@@ -210,7 +211,8 @@ class ContainerProcess:
             environment = processes.environment(self._folder.path, **self._environment())
             # Kueue's visibility server writes into the working directory.
             cwd = self.sandbox.root
-            await processes.keep_running(self._title, command, output, environment, cwd, lambda: self._grace)
+            probe = partial(liveness.failed, self._container) if self._program.managed else None
+            await processes.keep_running(self._title, command, output, environment, cwd, lambda: self._grace, probe)
         except asyncio.CancelledError:
             log.info("%s: stopped", self._title)
         except Exception:

@@ -18,8 +18,9 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from emulator.polling import poll_until
 
@@ -76,10 +77,11 @@ async def keep_running(
     env: dict[str, str],
     cwd: Path,
     stop_seconds: Callable[[], float] = lambda: STOP_SECONDS,
+    failed: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
     """Starts a program and restarts it whenever it ends, until canceled.
 
-    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds()` to end.
+    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds()` to end. Once `failed()` returns, it is ended.
     """
     backoff = 0.5
     while True:
@@ -95,14 +97,26 @@ async def keep_running(
                 cwd=cwd,
                 preexec_fn=end_with_parent,
             )
+        probing = asyncio.create_task(_end_once(failed, process, stop_seconds)) if failed else None
         try:
             code = await process.wait()
         finally:
+            if probing:
+                probing.cancel()
             if process.returncode is None:
                 await _stop(process, stop_seconds())
         log.warning("%s: ended with %s (see %s)", title, code, output)
         backoff = 0.5 if time.monotonic() - started > 60 else min(backoff * 2, MAX_BACKOFF_SECONDS)
         await asyncio.sleep(backoff)
+
+
+async def _end_once(
+    failed: Callable[[], Coroutine[Any, Any, None]],
+    process: asyncio.subprocess.Process,
+    stop_seconds: Callable[[], float],
+) -> None:
+    await failed()
+    await _stop(process, stop_seconds())
 
 
 async def _stop(process: asyncio.subprocess.Process, seconds: float) -> None:
