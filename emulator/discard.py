@@ -28,8 +28,9 @@ def main(arguments: list[str]) -> int:
     if paths.STATE.exists() and not any((paths.STATE / mark).exists() for mark in MARKS):
         print(f"{paths.STATE} is not the state of an emulator. Nothing was deleted.", file=sys.stderr)
         return 2
-    # An update that goes on after its engine was killed would create its cluster once more.
-    processes.end_commands(paths.STATE, paths.CACHE / "tools")
+    # An update that goes on after its engine was killed would create its cluster once more. A killed `when` leaves a
+    # state inside this one, with processes.
+    processes.end_state(paths.STATE, paths.CACHE / "tools")
     for folder in paths.CLUSTERS.glob("[!.]*"):
         cluster.delete(folder.name)
     shutil.rmtree(paths.STATE, ignore_errors=True)

@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 LIVE = sys.stderr.isatty() and not os.environ.get("CI")
 REDRAW_SECONDS = 0.5
 HEARTBEAT_SECONDS = 30  # between lines in a log without a terminal
+NOTICE_SECONDS = 3  # before a wait is mentioned
 LAST_LINES = 15
 
 
@@ -47,6 +49,26 @@ def roughly(seconds: float) -> str:
     """Formats an estimate: `under a minute`, `about 4 min`."""
     minutes = round(seconds / 60)
     return f"about {minutes} min" if minutes else "under a minute"
+
+
+@contextmanager
+def noticed(text: str) -> Iterator[None]:
+    """Prints a text if the block takes longer than a moment, and again while it goes on."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        pause = NOTICE_SECONDS
+        while not ended.wait(pause):
+            print(f"{text} ({duration(time.monotonic() - began)})", file=sys.stderr, flush=True)
+            pause = HEARTBEAT_SECONDS
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        ticker.join()
 
 
 class Progress:

@@ -15,6 +15,7 @@ from typing import Any
 from emulator import paths
 from emulator.cluster.records import ClusterRecord, read, write
 from emulator.folders import folder_name
+from emulator.progress import noticed
 
 
 class NoSuchCluster(Exception):
@@ -95,12 +96,16 @@ def names() -> list[str]:
 def locked(path: Path) -> Iterator[None]:
     """Locks a folder.
 
-    Other processes wait. The kernel releases the lock when the process ends.
+    Other processes wait, and say so. The kernel releases the lock when the process ends.
     """
     path.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with noticed(f"Waiting for another command, which creates, starts or deletes a cluster in {path}"):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -24,10 +24,12 @@ from emulator import paths, trust
 from emulator.cluster import control_plane, node_agents, processes, spare
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
+from emulator.cluster.diagnosis import lack_of_space, last_words
 from emulator.cluster.folder import Folder, NoSuchCluster, connected, locked, try_lock
 from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
 from emulator.cluster.records import ClusterRecord, Endpoint
 from emulator.polling import poll_until
+from emulator.progress import noticed
 
 HERE = Path(__file__).parent
 _COLLECTIONS = {
@@ -60,6 +62,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
             _start(folder)
         else:
             _discard(folder)
+            _refuse_full_disk(folder)
             if not _reuse(folder, record):
                 try:
                     _create(folder, record)
@@ -190,13 +193,21 @@ def _start(folder: Folder) -> None:
         control_plane.close(folder)
     ended = _forget_dead(folder)
     if ended or not _answers(folder):
+        _refuse_full_disk(folder)
         if "kube-apiserver" in ended:
             _refuse_taken_port(folder)
         control_plane.leave_taken_ports(folder, ended)
-        _kwokctl(folder, "start", "cluster")
-        _wait_until_ready(folder)
+        with noticed(f"Starting {', '.join(ended) or 'kube-apiserver'} of cluster {folder.name} again"):
+            _kwokctl(folder, "start", "cluster")
+            _wait_until_ready(folder)
     _start_daemon(folder)
     _wait_for_daemon(folder)
+
+
+def _refuse_full_disk(folder: Folder) -> None:
+    """Stops at once if etcd would end for lack of space: the API server would wait for it for minutes."""
+    if lack := lack_of_space(folder.control_plane.resolve()):
+        raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {lack}")
 
 
 def _refuse_taken_port(folder: Folder) -> None:
@@ -251,7 +262,8 @@ def _kwokctl(folder: Folder, *arguments: str) -> None:
             umask=0o077,
         )
     if ran.returncode != 0:
-        raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {_last_line(log)} (log: {log})")
+        _refuse_full_disk(folder)
+        raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {last_words(log)} (log: {log})")
 
 
 def _workdir(path: Path) -> dict[str, str]:
@@ -284,7 +296,7 @@ def _wait_until_ready(folder: Folder) -> None:
 
 def _wait_for_success(folder: Folder, path: str, component: str, timeout: float = 60) -> None:
     """Polls a path of the API server that succeeds only once `component` works."""
-    log = folder.control_plane / "logs" / f"{component}.log"
+    logs = folder.control_plane / "logs"
     next_look = time.monotonic() + 2
     with client(folder) as api:
 
@@ -294,12 +306,15 @@ def _wait_for_success(folder: Folder, path: str, component: str, timeout: float 
                 if api.get(path).is_success:
                     return True
             if time.monotonic() > next_look:
-                if _ended(folder, component):
-                    raise ClusterFailed(f"{component} of {folder.name} has ended: {_last_line(log)} (log: {log})")
+                for ended in (name for name in ("etcd", component) if _ended(folder, name)):
+                    _refuse_full_disk(folder)
+                    log = logs / f"{ended}.log"
+                    raise ClusterFailed(f"{ended} of {folder.name} has ended: {last_words(log)} (log: {log})")
                 next_look = time.monotonic() + 2
             return False
 
         if not poll_until(succeeds, timeout):
+            log = logs / f"{component}.log"
             raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (log: {log})")
 
 
@@ -341,7 +356,7 @@ def _is_unlocked(folder: Folder) -> bool:
 def _wait_for_daemon(folder: Folder, timeout: float = 20) -> None:
     if not poll_until(lambda: _accepts(folder.socket), timeout, pause=0.02):
         log = folder.log / "daemon.log"
-        raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {_last_line(log)} (log: {log})")
+        raise ClusterFailed(f"The daemon of cluster {folder.name} doesn't answer: {last_words(log)} (log: {log})")
 
 
 def _wait_for_gateway_classes(folder: Folder, timeout: float = 60) -> None:
@@ -356,7 +371,7 @@ def _wait_for_gateway_classes(folder: Folder, timeout: float = 60) -> None:
 
         if not poll_until(lambda: all(accepted(name) for name in CLASSES), timeout):
             log = folder.log / "daemon.log"
-            raise ClusterFailed(f"The GatewayClasses of {folder.name} don't exist: {_last_line(log)} (log: {log})")
+            raise ClusterFailed(f"The GatewayClasses of {folder.name} don't exist: {last_words(log)} (log: {log})")
 
 
 def _accepts(path: Path) -> bool:
@@ -365,8 +380,3 @@ def _accepts(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1] if lines else "its log is empty"

@@ -81,7 +81,7 @@ async def keep_running(
 ) -> None:
     """Starts a program and restarts it whenever it ends, until canceled.
 
-    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds()` to end. Once `failed()` returns, it is ended.
+    The backoff grows if it ends soon. After SIGTERM it has `stop_seconds()` to end. It ends once `failed()` returns.
     """
     backoff = 0.5
     while True:
@@ -167,18 +167,35 @@ def end_local_pods(folder: Path, container: str = "", timeout: float = 20) -> No
     _end_all(folder, marked, timeout)
 
 
-def end_commands(state: Path, programs: Path, timeout: float = 20) -> None:
-    """Ends what runs on a state by programs below a folder, except this process and those that started it."""
-    mark, own = f"GKE_AI_STATE={state}".encode(), {os.getpid(), *_parents(os.getpid())}
+def end_state(state: Path, programs: Path, timeout: float = 20) -> None:
+    """Ends what runs on a state and the states inside it, except this process and those that started it.
+
+    These are the processes of clusters, and those that run a program below a folder.
+    """
+    own = {os.getpid(), *_parents(os.getpid())}
+
+    def marks(pid: int) -> list[bytes]:
+        found = _marks_within(pid, MARK, os.path.realpath(state))
+        return found or (_marks_within(pid, "GKE_AI_STATE", str(state)) if _runs_below(pid, programs) else [])
+
+    def left() -> dict[int, list[bytes]]:
+        ids = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()} - own
+        return {pid: found for pid in ids if (found := marks(pid))}
 
     def none_left() -> bool:
-        ids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) not in own]
-        left = [pid for pid in ids if _has_mark(pid, [mark]) and _runs_below(pid, programs)]
-        for pid in left:
-            _kill(pid, [mark])
-        return not left
+        ids = left()
+        for pid, found in ids.items():
+            _kill(pid, found)
+        return not ids
 
-    poll_until(none_left, timeout, pause=0)
+    if not poll_until(none_left, timeout, pause=0):
+        raise TimeoutError(f"Processes {sorted(left())} of {state} don't end. End them by hand, then try again.")
+
+
+def _marks_within(pid: int, name: str, folder: str) -> list[bytes]:
+    """A process's variable of this name, if its value is the folder or inside it."""
+    mark = f"{name}={folder}".encode()
+    return [variable for variable in _environment_of(pid) if variable == mark or variable.startswith(mark + b"/")]
 
 
 def _runs_below(pid: int, programs: Path) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 import httpx
 
-from emulator import cluster, upgrade
+from emulator import cluster, paths, upgrade
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.api import Refused as RefusedByApiServer
+from emulator.cluster.diagnosis import lack_of_space
 from emulator.plugin import Refused
 from gke_ai.catalog.upgrades import BadUpgradeSettings
 
@@ -66,3 +68,7 @@ def _as_refusals() -> Iterator[None]:
         raise Refused(f"the emulator's cluster: {error}") from error
     except (TimeoutError, httpx.HTTPError) as error:
         raise Refused(f"the emulator's cluster doesn't answer correctly: {error}") from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise Refused(f"the emulator's cluster: {lack_of_space(paths.CLUSTERS) or error}") from error

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -136,7 +137,8 @@ def test_an_archive_is_fetched_once_and_says_so(
     assert subprocess.run([folder / PROGRAM], capture_output=True, text=True, check=True).stdout == "thing\n"
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"Set-up takes the tools from {place.partition('#')[0]} and keeps them in {cache}"
-    assert "Archive of the tools of 0 MB fetched, verified and unpacked in 0 s" in second
+    # A busy machine takes seconds.
+    assert re.fullmatch(r"  Archive of the tools of 0 MB fetched, verified and unpacked in \d+ s", second)
     assert archive.take() == folder
     assert capsys.readouterr().err == ""
     assert len(server.asked) == 1

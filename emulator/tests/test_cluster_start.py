@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from emulator import paths, trust
-from emulator.cluster import kwok
+from emulator import paths, progress, trust
+from emulator.cluster import control_plane, kwok
 from emulator.cluster.control_plane import COMPONENTS, id_file
-from emulator.cluster.folder import Folder
+from emulator.cluster.folder import Folder, locked, try_lock
 from emulator.cluster.kwok import ClusterFailed
 from emulator.cluster.records import ClusterRecord, Endpoint
 
@@ -52,3 +55,38 @@ def test_components_that_gave_up_before_the_api_server_was_ready_are_started_aga
         id_file(folder, component).write_text(str(2**22))  # no process has this id
     kwok._wait_until_ready(folder)
     assert started == [("start", "cluster")]
+
+
+def test_a_command_that_waits_for_another_one_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.1)
+    other = try_lock(tmp_path)
+    assert other is not None
+    threading.Timer(0.5, os.close, [other]).start()
+    with locked(tmp_path):
+        assert f"Waiting for another command, which creates, starts or deletes a cluster in {tmp_path}" in said(capsys)
+    with locked(tmp_path):
+        time.sleep(0.3)
+    assert said(capsys) == ""
+
+
+def test_a_cluster_that_starts_again_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "NOTICE_SECONDS", 0.1)
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path)
+    monkeypatch.setattr(kwok, "_kwokctl", lambda *_: time.sleep(0.5))
+    for done in ("_wait_until_ready", "_start_daemon", "_wait_for_daemon", "_refuse_taken_port"):
+        monkeypatch.setattr(kwok, done, lambda _: None)
+    for done in ("is_open", "leave_taken_ports"):
+        monkeypatch.setattr(control_plane, done, lambda *_: False)
+    monkeypatch.setattr(kwok, "_forget_dead", lambda _: ["etcd", "kube-apiserver"])
+    folder = Folder("ai")
+    folder.create()
+    kwok._start(folder)
+    assert said(capsys).startswith("Starting etcd, kube-apiserver of cluster ai again (")
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().err

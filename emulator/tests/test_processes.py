@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from emulator import discard, paths
 from emulator.cluster import processes
 
 CREDENTIALS = (
@@ -40,19 +41,40 @@ def test_a_port_on_which_a_program_listens_is_not_used(monkeypatch: pytest.Monke
             monkeypatch.undo()
 
 
-def test_a_discarded_state_has_no_command_left_but_the_shells_of_its_user(tmp_path: Path) -> None:
-    def start(state: Path, *command: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(command, env={**os.environ, "GKE_AI_STATE": str(state)}, start_new_session=True)
+def test_a_discarded_state_has_no_process_left_but_the_shells_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*command: str, **variables: Path) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **{name: str(value) for name, value in variables.items()}}
+        return subprocess.Popen(command, env=environment, start_new_session=True)
 
-    programs = Path(sys.executable).parent
-    sleeps = (sys.executable, "-c", "import time; time.sleep(60)")
-    command, other = start(tmp_path, *sleeps), start(tmp_path / "other", *sleeps)
-    shell = start(tmp_path, "sleep", "60")
+    state, beside, inside = tmp_path / "state", tmp_path / "state2", tmp_path / "state" / "rehearsal"
+    cluster = inside / "clusters" / "scratch"
+    cluster.mkdir(parents=True)
+    (state / "backend").mkdir()
+    for name, folder in (("STATE", state), ("CLUSTERS", state / "clusters"), ("CACHE", tmp_path / "cache")):
+        monkeypatch.setattr(paths, name, folder)
+    tools = paths.CACHE / "tools"
+    tools.mkdir(parents=True)
+    (tools / "program").symlink_to(sys.executable)
+    sleeps = ("-c", "import time; time.sleep(60)")
+    ended = [
+        start(str(tools / "program"), *sleeps, GKE_AI_STATE=state),
+        # A killed `when` leaves these: a state inside this one, of which nothing knows any more.
+        start(str(tools / "program"), *sleeps, GKE_AI_STATE=inside),
+        start(sys.executable, *sleeps, GKE_AI_CLUSTER=cluster),
+    ]
+    stay = [
+        start("sleep", "60", GKE_AI_STATE=state),
+        start(str(tools / "program"), *sleeps, GKE_AI_STATE=beside),
+        start(sys.executable, *sleeps, GKE_AI_CLUSTER=beside / "clusters" / "scratch"),
+    ]
     try:
-        processes.end_commands(tmp_path, programs)
-        assert command.wait(10) != 0
-        assert (other.poll(), shell.poll()) == (None, None)
+        assert discard.main([]) == 0
+        assert all(process.wait(10) != 0 for process in ended)
+        assert [process.poll() for process in stay] == [None] * len(stay)
+        assert not state.exists()
     finally:
-        for left in (command, other, shell):
+        for left in (*ended, *stay):
             left.kill()
             left.wait()

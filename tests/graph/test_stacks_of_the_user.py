@@ -35,9 +35,14 @@ def set_up(name: str) -> str:
     return text
 
 
+def config_of(text: str) -> dict[str, Any]:
+    """The configuration in a stack's file, which may have a salt alone."""
+    return (yaml.safe_load(text) or {}).get("config") or {}
+
+
 def check(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Applies every rule to a stack, and runs the program with it. Pulumi has decrypted its secrets."""
-    stated: dict[str, Any] = yaml.safe_load(text)["config"]
+    stated = config_of(text)
     secrets = tuple(key for key, value in stated.items() if isinstance(value, dict) and "secure" in value)
     config = {key: "secret" if key in secrets else value for key, value in stated.items()}
     record = run_program(config, preview=True, monkeypatch=monkeypatch, secret_keys=secrets)
@@ -57,5 +62,11 @@ def test_an_environment_that_is_set_up_as_the_readme_says_passes(name: str, monk
 @pytest.mark.parametrize("name", repository.STACKS)
 def test_an_environment_that_nobody_has_edited_is_the_one_that_tests_and_pages_use(name: str) -> None:
     text = (repository.ROOT / name).read_text()
-    is_edited = yaml.safe_load(text)["config"].get("gcp:project") != PROJECT
+    is_edited = config_of(text).get("gcp:project") != PROJECT
     assert is_edited or text == repository.source(name).read_text(), f"copy {name} to tests/environments"
+
+
+@pytest.mark.parametrize("text", ["encryptionsalt: v1:salt\n", "config:\n", ""])
+def test_a_stack_that_nobody_has_configured_passes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `pulumi stack init` leaves it."""
+    check(text, monkeypatch)

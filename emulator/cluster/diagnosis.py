@@ -1,0 +1,43 @@
+"""Why a control plane does not start: a full disk, or the last words of a component."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from emulator import paths
+
+# etcd reserves two files of 64 MB for its log, and its database and the logs of the components grow beside them.
+NEW_BYTES, STARTED_BYTES = 160_000_000, 32_000_000
+
+
+def lack_of_space(control_plane: Path) -> str:
+    """What is wrong with the disk of a control plane's folder, which may not exist yet; empty if etcd has room."""
+    needed = STARTED_BYTES if (control_plane / "etcd").exists() else NEW_BYTES
+    existing = next(path for path in (control_plane, *control_plane.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free >= needed:
+        return ""
+    return (
+        f"etcd has no room: the disk of {existing} has {megabytes(free)} free, and etcd needs {megabytes(needed)}. "
+        f"Delete files there (the largest: du -xah {paths.STATE} | sort -h | tail), or set GKE_AI_STATE to a folder "
+        "on another disk. Then run this again."
+    )
+
+
+def megabytes(size: int) -> str:
+    """Formats a size: `251 MB`."""
+    return f"{size / 1e6:.0f} MB"
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log. Of etcd's, whose lines are JSON, the message and the error."""
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    if not lines:
+        return "its log is empty"
+    try:
+        entry = json.loads(lines[-1])
+        return ": ".join(str(entry[key]) for key in ("msg", "error") if entry.get(key)) or lines[-1]
+    except (ValueError, AttributeError):
+        return lines[-1]

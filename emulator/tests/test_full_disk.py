@@ -1,0 +1,138 @@
+"""A cluster on a full disk says so at once, and names etcd, the free space and the remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from emulator import cluster, paths, trust
+from emulator.cluster import diagnosis, kwok, processes
+from emulator.cluster.api import answer, client
+from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
+from emulator.cluster.folder import Folder
+from emulator.cluster.records import ClusterRecord
+from emulator.polling import poll_until
+
+RECORD = ClusterRecord("full", "p", "us-central1", "autopilot", ["us-central1-a"], "1.36.1-gke.1")
+REFUSED = r"etcd has no room: the disk of .* has \d+ MB free, and etcd needs \d+ MB"
+SOON_SECONDS = 20
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(paths, "STATE", tmp_path)
+    monkeypatch.setattr(paths, "CLUSTERS", tmp_path / "clusters")
+    monkeypatch.setattr(trust, "renew", lambda: None)
+    return paths.CLUSTERS
+
+
+@pytest.mark.parametrize(("free", "is_new", "starts"), [(159, True, False), (31, False, False), (33, False, True)])
+def test_a_control_plane_that_exists_needs_less_room(
+    clusters: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_new: bool, starts: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 1_000_000))
+    if not is_new:
+        (clusters / "etcd").mkdir(parents=True)
+    lack = diagnosis.lack_of_space(clusters)
+    assert bool(lack) != starts
+    assert starts or f"has {free} MB free" in lack
+    assert starts or f"du -xah {paths.STATE}" in lack
+
+
+def test_a_component_that_ended_is_named_after_etcd_if_etcd_ended(
+    clusters: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server only says that its deadline was exceeded."""
+    folder = Folder("full")
+    for component in COMPONENTS:
+        id_file(folder, component).parent.mkdir(parents=True, exist_ok=True)
+        id_file(folder, component).write_text(str(2**22))  # no process has this id
+    log = folder.control_plane / "logs" / "etcd.log"
+    log.parent.mkdir()
+    log.write_text('{"level":"fatal","msg":"failed to create WAL","error":"write: no space left on device"}\n')
+    folder.write(RECORD, "127.0.0.1:1", ready=False)
+    monkeypatch.setattr(kwok, "client", lambda _: client_that_fails())
+    with pytest.raises(cluster.ClusterFailed, match=r"^etcd of full has ended: failed to create WAL: write: no space"):
+        kwok._wait_for_success(folder, "/readyz", "kube-apiserver")
+    assert clusters.exists()
+
+
+def client_that_fails() -> httpx.Client:
+    def refuses(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    return httpx.Client(transport=httpx.MockTransport(refuses), base_url="http://c")
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system in memory. Only root may mount it."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300m", "tmpfs", root], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("this user can't mount a file system")
+    monkeypatch.setattr(paths, "STATE", root)
+    monkeypatch.setattr(paths, "CLUSTERS", root / "clusters")
+    try:
+        yield root
+    finally:
+        (root / "filling").unlink(missing_ok=True)
+        processes.end(Folder(RECORD.name).path)
+        subprocess.run(["umount", "--lazy", root], check=True)
+
+
+def fill(root: Path, leave: int) -> Path:
+    """Fills a file system, except some bytes."""
+    file = root / "filling"
+    with file.open("wb") as to:
+        os.posix_fallocate(to.fileno(), 0, shutil.disk_usage(root).free - leave)
+    return file
+
+
+def refused_soon() -> None:
+    began = time.monotonic()
+    with pytest.raises(cluster.ClusterFailed, match=REFUSED):
+        cluster.create(RECORD.name, RECORD)
+    assert time.monotonic() - began < SOON_SECONDS
+
+
+@pytest.mark.parametrize("left", [0, 20_000_000])
+def test_no_cluster_is_created_on_a_full_disk(small: Path, left: int) -> None:
+    fill(small, left)
+    refused_soon()
+    assert processes.of(Folder(RECORD.name).path) == []
+
+
+@pytest.mark.cluster
+@pytest.mark.nightly
+def test_a_cluster_whose_disk_fills_up_continues_once_there_is_room(small: Path) -> None:
+    cluster.create(RECORD.name, RECORD)
+    folder = Folder(RECORD.name)
+    filling = fill(small, 0)
+    with client(folder) as api:
+        etcd = id_of(folder, "etcd")
+
+        def ends() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                item = {"metadata": {"generateName": "a-"}, "data": {"a": "x" * 900_000}}
+                api.post("/api/v1/namespaces/default/configmaps", json=item)
+            return etcd not in processes.of(folder.path)
+
+        assert poll_until(ends, 120), "etcd goes on although it can't write"
+    refused_soon()
+    filling.unlink()
+    cluster.create(RECORD.name, RECORD)
+    with client(folder) as api:
+        assert answer(api.get("/api/v1/namespaces/default"))["metadata"]["name"] == "default"
