@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.kube import clock
 from gke_ai.kube.objects import Object
 from gke_ai.terminal import Stop
 
@@ -128,6 +130,7 @@ def send(
     from kubernetes.client import ApiException
     from urllib3.exceptions import HTTPError, MaxRetryError
 
+    began = time.time()
     try:
         response = _dynamic(api).request(
             method,
@@ -139,6 +142,7 @@ def send(
             serialize=False,
             _request_timeout=seconds,
         )
+        clock.compare(api.configuration.host, response.headers.get("Date"), began)
         return Answer(response.status, response.data.decode(errors="replace"))
     except ApiException as error:
         return Answer(error.status or 0, error.body or "", "" if error.status else str(error.reason))

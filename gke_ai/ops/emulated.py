@@ -6,13 +6,16 @@ This module uses the emulator only through its commands.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -63,9 +66,18 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
         print(f"{broken} This command uses the configuration of the one before.", file=sys.stderr)
         chosen = copy
     answer = ready(chosen)
+    lock = lock_of(copy)
     if chosen == source:
-        write_copy(source, copy, answer["defaults"])
-        remembered.write_text(str(source.absolute()))
+        with suppress(BlockingIOError):  # a command that deploys uses the copy
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            write_copy(source, copy, answer["defaults"])
+            remembered.write_text(str(source.absolute()))
+    fcntl.flock(lock, fcntl.LOCK_SH if deploying else fcntl.LOCK_UN)
+    if deploying and chosen == source and read_configuration(copy) != content_of(source, copy, answer["defaults"]):
+        raise Stop(
+            f"{source} is not the configuration with which another command deploys or previews {name} now. "
+            "Nothing was changed. Wait until that command ends, or name another --stack."
+        )
     if deploying and (missing := answer["missing"]):
         problem, command = missing["what"], missing["command"]
         raise Stop(f"{problem}; nothing was changed.\nCreate it:  {command}\nThen run this again.")
@@ -85,8 +97,22 @@ def is_readable(file: Path) -> bool:
         return False
 
 
+@cache
+def lock_of(copy: Path) -> TextIO:
+    """Returns the lock of a copied configuration. Commands that deploy share it until they end."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    return copy.with_suffix(".lock").open("w")
+
+
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
-    """Copies a configuration. Adds the emulator's project, and the secrets that Pulumi encrypted in the last copy.
+    """Copies a configuration. A full disk leaves the copy as it is."""
+    new = copy.with_suffix(".new")
+    new.write_text(yaml.safe_dump(content_of(source, copy, defaults), sort_keys=False))
+    new.replace(copy)
+
+
+def content_of(source: Path, copy: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with the emulator's project, and the secrets that Pulumi encrypted in the last copy.
 
     Secrets of the source stay out: only its own secrets provider can decrypt them, and the emulator has dummy values.
     """
@@ -99,11 +125,7 @@ def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
         )
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
     config = {**defaults, **secrets, **{key: value for key, value in stated.items() if not is_secret(value)}}
-    content = {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {
-        "config": config
-    }
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_text(yaml.safe_dump(content, sort_keys=False))
+    return {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {"config": config}
 
 
 def is_secret(value: object) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -97,6 +100,62 @@ def test_project_of_the_configuration_precedes_that_of_the_emulator(tmp_path: Pa
 def test_missing_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(Stop, match="There is no configuration"):
         emulated.prepare("mine", tmp_path / "nowhere.yaml")
+
+
+# Another command on the same stack, which goes on until it is killed.
+DEPLOYS = """
+import json, sys, time
+from pathlib import Path
+from emulator import existing
+from gke_ai.ops import emulated
+emulated.emulator = lambda *_: json.dumps({"defaults": existing.DEFAULTS, "missing": None})
+emulated.prepare("mine", Path(sys.argv[1]), deploying=True)
+print("deploys", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def deploying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that deploys the stack `mine` with size 1."""
+    command = [sys.executable, "-c", DEPLOYS, str(write(tmp_path / "one.yaml", size=1))]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "deploys\n"
+        yield other
+        other.kill()
+
+
+def test_an_up_does_not_deploy_the_configuration_of_a_second_one_which_is_refused(
+    tmp_path: Path, deploying: subprocess.Popen[str]
+) -> None:
+    second = write(tmp_path / "two.yaml", size=2)
+    with pytest.raises(Stop, match=r"two\.yaml is not the configuration with which another command deploys"):
+        emulated.prepare("mine", second, deploying=True)
+    emulated.prepare("mine", second)  # such as a status, which reads the state alone
+    assert copied("mine")["size"] == 1
+    emulated.prepare("mine", tmp_path / "one.yaml", deploying=True)
+    emulated.prepare("mine", None, deploying=True)
+    deploying.kill()
+    deploying.wait()
+    emulated.prepare("mine", second, deploying=True)
+    assert copied("mine")["size"] == 2
+
+
+def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk: it has the secrets that Pulumi encrypted."""
+    source = write(tmp_path / "mine.yaml", size=1)
+    emulated.prepare("mine", source)
+    write_text = Path.write_text
+
+    def full(path: Path, text: str, *_: object) -> int:
+        write_text(path, text[: len(text) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        emulated.prepare("mine", source)
+    assert copied("mine")["size"] == 1
 
 
 BROKEN = "config: {a: [1"

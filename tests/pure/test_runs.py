@@ -273,7 +273,7 @@ class Api:
     def __init__(self, **texts: str) -> None:
         self.texts = texts
 
-    configuration = None
+    configuration = SimpleNamespace(host="https://c")
 
     def select_header_accept(self, _: list[str]) -> str:
         return "text/plain"
@@ -286,7 +286,7 @@ class Api:
         text = self.texts.get(path.split("/")[-2])
         if text is None:
             raise ApiException(404)
-        return SimpleNamespace(status=200, response=SimpleNamespace(status=200, data=text.encode()))
+        return SimpleNamespace(status=200, response=SimpleNamespace(status=200, data=text.encode(), headers={}))
 
 
 @pytest.mark.usefixtures("newest")
