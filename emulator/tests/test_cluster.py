@@ -246,6 +246,17 @@ def test_a_daemon_that_died_is_restarted_and_starts_kueue_whose_pod_is_ready_bef
     await_webhook(api)
 
 
+@pytest.mark.nightly
+def test_a_kueue_that_hangs_is_restarted_by_the_liveness_probe_of_its_chart(api: httpx.Client) -> None:
+    folder = Folder(STANDARD.name).path
+    await_webhook(api)
+    hangs = next(pid for pid in processes.of(folder) if processes.command(pid)[0].endswith(b"/kueue"))
+    os.kill(hangs, signal.SIGSTOP)
+    eventually(lambda: hangs not in processes.of(folder), 300)
+    eventually(lambda: commands() == ALL_RUN_ONCE | {"kueue": 1})
+    await_webhook(api)
+
+
 def test_quota_blocks_the_fourth_server_and_preempts_the_job(api: httpx.Client, queue: str) -> None:
     queued = {"labels": {"kueue.x-k8s.io/queue-name": queue}}
 
