@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emulator import capacity, cluster, delay, existing, program
+from emulator import capacity, cluster, delay, existing, paths, program
+from emulator.cluster.diagnosis import COMMAND_BYTES, lack_of_space
 from emulator.cluster.records import Damaged
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 
@@ -27,6 +28,8 @@ def main() -> None:
     )
     parser.add_argument("config", type=Path, help="the configuration: Pulumi.dev.yaml")
     config = parser.parse_args().config
+    if lack := lack_of_space(paths.STATE, "The emulator", COMMAND_BYTES):
+        sys.exit(lack)
     try:
         content = next(iter(read_file(config, Reader.PULUMI)), None) or {}
         for read in (capacity.unavailable, delay.delays, program.named):

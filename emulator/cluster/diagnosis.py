@@ -10,17 +10,22 @@ from emulator import paths
 
 # etcd reserves two files of 64 MB for its log, and its database and the logs of the components grow beside them.
 NEW_BYTES, STARTED_BYTES = 160_000_000, 32_000_000
+COMMAND_BYTES = 1_000_000  # for copies of configurations, and records
 
 
-def lack_of_space(control_plane: Path) -> str:
+def lack_for_etcd(control_plane: Path) -> str:
     """What is wrong with the disk of a control plane's folder, which may not exist yet; empty if etcd has room."""
-    needed = STARTED_BYTES if (control_plane / "etcd").exists() else NEW_BYTES
-    existing = next(path for path in (control_plane, *control_plane.parents) if path.exists())
+    return lack_of_space(control_plane, "etcd", STARTED_BYTES if (control_plane / "etcd").exists() else NEW_BYTES)
+
+
+def lack_of_space(folder: Path, who: str, needed: int) -> str:
+    """What is wrong with the disk of a folder, which may not exist yet; empty if there is room."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free >= needed:
         return ""
     return (
-        f"etcd has no room: the disk of {existing} has {megabytes(free)} free, and etcd needs {megabytes(needed)}. "
+        f"{who} has no room: the disk of {existing} has {megabytes(free)} free, and {who} needs {megabytes(needed)}. "
         f"Delete files there (the largest: du -xah {paths.STATE} | sort -h | tail), or set GKE_AI_STATE to a folder "
         "on another disk. Then run this again."
     )

@@ -24,7 +24,7 @@ from emulator import paths, trust
 from emulator.cluster import control_plane, node_agents, processes, spare
 from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
-from emulator.cluster.diagnosis import lack_of_space, last_words
+from emulator.cluster.diagnosis import lack_for_etcd, last_words
 from emulator.cluster.folder import Folder, NoSuchCluster, connected, locked, try_lock
 from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
 from emulator.cluster.records import ClusterRecord, Endpoint
@@ -206,7 +206,7 @@ def _start(folder: Folder) -> None:
 
 def _refuse_full_disk(folder: Folder) -> None:
     """Stops at once if etcd would end for lack of space: the API server would wait for it for minutes."""
-    if lack := lack_of_space(folder.control_plane.resolve()):
+    if lack := lack_for_etcd(folder.control_plane.resolve()):
         raise ClusterFailed(f"The emulator's cluster {folder.name} doesn't start: {lack}")
 
 

@@ -12,7 +12,7 @@ import httpx
 from emulator import cluster, paths, upgrade
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.api import Refused as RefusedByApiServer
-from emulator.cluster.diagnosis import lack_of_space
+from emulator.cluster.diagnosis import lack_for_etcd
 from emulator.plugin import Refused
 from gke_ai.catalog.upgrades import BadUpgradeSettings
 
@@ -71,4 +71,4 @@ def _as_refusals() -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise Refused(f"the emulator's cluster: {lack_of_space(paths.CLUSTERS) or error}") from error
+        raise Refused(f"the emulator's cluster: {lack_for_etcd(paths.CLUSTERS) or error}") from error

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from emulator import cluster, paths, trust
+from emulator import cluster, paths, ready, trust
 from emulator.cluster import diagnosis, kwok, processes
 from emulator.cluster.api import answer, client
 from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
@@ -42,7 +42,7 @@ def test_a_control_plane_that_exists_needs_less_room(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free * 1_000_000))
     if not is_new:
         (clusters / "etcd").mkdir(parents=True)
-    lack = diagnosis.lack_of_space(clusters)
+    lack = diagnosis.lack_for_etcd(clusters)
     assert bool(lack) != starts
     assert starts or f"has {free} MB free" in lack
     assert starts or f"du -xah {paths.STATE}" in lack
@@ -106,6 +106,17 @@ def refused_soon() -> None:
     with pytest.raises(cluster.ClusterFailed, match=REFUSED):
         cluster.create(RECORD.name, RECORD)
     assert time.monotonic() - began < SOON_SECONDS
+
+
+def test_a_command_on_a_full_disk_says_so(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tmp_path / "Pulumi.dev.yaml"
+    config.write_text("config: {}\n")
+    monkeypatch.setattr("sys.argv", ["ready", str(config)])
+    fill(small, 0)
+    with pytest.raises(SystemExit, match=r"The emulator has no room: the disk of .* has 0 MB free"):
+        ready.main()
+    (small / "filling").unlink()
+    ready.main()
 
 
 @pytest.mark.parametrize("left", [0, 20_000_000])
