@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -348,11 +349,11 @@ def test_a_change_that_is_refused_half_way_has_the_result_of_its_part(
 
 
 TWO_SIGNALS = """
-import os, signal, subprocess
+import os, signal, subprocess, sys
 from gke_ai.forecast.rehearse.command import stop_at_signals
 stop_at_signals()
 try:
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), int(sys.argv[1]))
 finally:
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -360,10 +361,18 @@ finally:
 """
 
 
-def test_a_second_ctrl_c_does_not_stop_the_cleaning_up() -> None:
-    done = subprocess.run([sys.executable, "-c", TWO_SIGNALS], cwd=ROOT, capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_second_ctrl_c_does_not_stop_the_cleaning_up(first: signal.Signals) -> None:
+    command = [sys.executable, "-c", TWO_SIGNALS, str(int(first))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "cleaned up\n"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "The rehearsal was stopped.")
+
+
+def test_a_rehearsal_under_nohup_outlives_its_terminal() -> None:
+    program = TWO_SIGNALS.partition("try:")[0] + "os.kill(os.getpid(), signal.SIGHUP); print('goes on')"
+    command = ["nohup", sys.executable, "-c", program]
+    assert subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "goes on\n"
 
 
 def test_the_same_configuration_is_no_change(tmp_path: Path) -> None:
