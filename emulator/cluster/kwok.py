@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -56,7 +58,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
         ClusterFailed: The cluster doesn't start. The message names the log file.
     """
     folder = Folder(name)
-    with locked(paths.CLUSTERS):
+    with locked(paths.CLUSTERS), _full_disk_named(folder):
         if folder.ready:
             folder.write(record, folder.host, ready=True)
             _start(folder)
@@ -79,7 +81,7 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
 def start(name: str) -> None:
     """Starts the cluster's components and daemon that aren't running, after a reboot or a crash."""
     folder = Folder(name)
-    with locked(paths.CLUSTERS):
+    with locked(paths.CLUSTERS), _full_disk_named(folder):
         if not folder.ready:
             raise NoSuchCluster(name)
         _start(folder)
@@ -202,6 +204,17 @@ def _start(folder: Folder) -> None:
             _wait_until_ready(folder)
     _start_daemon(folder)
     _wait_for_daemon(folder)
+
+
+@contextlib.contextmanager
+def _full_disk_named(folder: Folder) -> Iterator[None]:
+    """Turns the failure to write a file into that of the cluster."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            _refuse_full_disk(folder)
+        raise
 
 
 def _refuse_full_disk(folder: Folder) -> None:

@@ -116,7 +116,7 @@ def show(options: Options) -> None:
 def stop_at_signals(work: str = "rehearsal") -> None:
     """Lets the first Ctrl-C or SIGTERM, or the end of the terminal, stop the rehearsal, or other work.
 
-    Later ones don't stop the cleaning up. With nohup, the work outlives the terminal.
+    Later ones don't stop the cleaning up. Work that ignores the end of its terminal goes on.
     """
     of_terminal = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
     numbers = (signal.SIGTERM, signal.SIGINT, *of_terminal)
