@@ -34,7 +34,7 @@ def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return paths.CLUSTERS
 
 
-@pytest.mark.parametrize(("free", "is_new", "starts"), [(159, True, False), (31, False, False), (33, False, True)])
+@pytest.mark.parametrize(("free", "is_new", "starts"), [(159, True, False), (15, False, False), (17, False, True)])
 def test_a_control_plane_that_exists_needs_less_room(
     clusters: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_new: bool, starts: bool
 ) -> None:
