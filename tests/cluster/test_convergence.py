@@ -16,6 +16,7 @@ from tests.cluster.conftest import fresh
 from tests.cluster.emulator import (
     ROOT,
     Emulator,
+    begin_up,
     eventually,
     killed_at_random,
     killed_up,
@@ -187,6 +188,26 @@ def test_up_killed_while_it_replaces_a_pool_recovers(emulator_with: Callable[...
     config = emulator.configure(EMPTY, **stack | {"gpuPools": [replaced]})
     killed_up(emulator, config, "gcp:container:NodePool")
     recovered(emulator, config)
+
+
+@NIGHTLY
+def test_of_two_ups_at_once_the_second_is_refused_and_the_first_deploys_its_own_configuration(
+    emulator: Emulator,
+) -> None:
+    first = emulator.configure(EMPTY, cluster={"labels": {"team": "first"}})
+    second = emulator.state / "second.yaml"
+    second.write_text(first.read_text().replace("team: first", "team: second"))
+    up = begin_up(emulator, first)
+    eventually(
+        lambda: (emulator.state / "config" / "test.source").exists(), "the first up has chosen its configuration"
+    )
+    refused = emulator.make("up", second, fails=True)
+    assert "second.yaml is not the configuration with which another command deploys or previews test now." in refused
+    output = up.communicate()[0]
+    assert up.returncode == 0, output
+    (cluster,) = (item for item in emulator.exported()["resources"] if item["type"].endswith(":Cluster"))
+    assert cluster["inputs"]["resourceLabels"]["team"] == "first"
+    emulator.make("up", second)
 
 
 # The moments of the random kills; GKE_AI_KILL_SEED repeats those of an earlier run.
