@@ -120,7 +120,8 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         program = str(Path(info.program_directory, info.entry_point))
         python = python_of(info)
         env = environment_of(python) | {
-            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            # As small as that of the official host.
+            "PULUMI_CONFIG": json.dumps(dict(request.config), ensure_ascii=False, separators=(",", ":")),
             "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
         }
         command = [*interpreter(python), "-u", runner, *arguments, program, *request.args]

@@ -18,6 +18,7 @@ from typing import Any
 from emulator import capacity, cluster, delay, existing, paths, program
 from emulator.cluster.diagnosis import COMMAND_BYTES, lack_of_space
 from emulator.cluster.records import Damaged
+from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
 
 
@@ -40,7 +41,8 @@ def main() -> None:
         sys.exit(f"{config} {invalid}")
     except (cluster.ClusterFailed, cluster.MissingTool, Damaged) as error:
         sys.exit(str(error))
-    print(json.dumps(answer(content.get("config") or {})))
+    keys = section_files.read(content.get("config") or {}, section_files.folder_of(config)).values
+    print(json.dumps(answer(keys)))
 
 
 def answer(config: Mapping[str, Any]) -> dict[str, Any]:

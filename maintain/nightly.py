@@ -46,7 +46,12 @@ PARTS: Mapping[str, Part] = {
             *nightly("rdma_class", "topology", "trainer_and_ray", "verify", "vllm_autoscaling"),
         )
     ),
-    "emulator": Part(tuple(f"emulator/tests/test_{name}.py" for name in ("cluster", "full_disk", "spare", "upgrade"))),
+    "emulator": Part(
+        (
+            *nightly("large_stack"),
+            *(f"emulator/tests/test_{name}.py" for name in ("cluster", "full_disk", "spare", "upgrade")),
+        )
+    ),
     "simulation": Part((*nightly("simulation_theory", "start"), *cluster("simulation"))),
     "tutorials": Part((*cluster("any_folder", "tutorials", "package"), *nightly("bench")), "worksteal"),
 }

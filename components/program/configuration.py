@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pulumi
 
 from gke_ai import settings
+from gke_ai.catalog.section_files import FOLDER
 from gke_ai.settings import BadConfiguration, Problem, ResolvedStack, cold_start, model_memory, tight_models, warnings
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, StackSecret
 
@@ -37,6 +39,7 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
             token_given=secrets.token is not None,
             api_key_given=secrets.api_key is not None,
             region=google.get("region") or "",
+            folder=Path(os.environ.get(FOLDER, "")),
             token_problems=[
                 *problems(settings.token_problems, HF_TOKEN),
                 *problems(settings.api_key_problems, API_KEY),

@@ -138,6 +138,10 @@ def target(stack: str, config: Path | None, emulator: bool, context: str = "", d
     if emulator:
         enter_emulator(name)
     if not on_emulator():
+        if deploying and (file := Stack(name, config).file).exists():
+            from gke_ai.ops.configuration_file import read_sections
+
+            read_sections(file, deploying)
         return Stack(name, config)
     from gke_ai.ops.emulated import prepare
 

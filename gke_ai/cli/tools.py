@@ -46,6 +46,8 @@ def needed(verb: str, options: Mapping[str, str]) -> list[str]:
         return [*CLUSTER, *own]
     file = Path(options.get("GKE_AI_CONFIG") or f"Pulumi.{options.get('GKE_AI_STACK') or 'dev'}.yaml")
     stated = file.read_text() if file.is_file() else ""
+    sections = [file.parent / name for name in re.findall(r"[\w./-]+\.ya?ml\b", stated)]
+    stated = "\n".join([stated, *(section.read_text() for section in sections if section.is_file())])
     upgraded = options.get("GKE_AI_UPGRADE", "").split(",") if verb == "rehearse" else []
     own = (own if verb == "rehearse" else []) or of_release(stated)
     if "kueue" in upgraded and not own:

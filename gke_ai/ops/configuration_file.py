@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gke_ai import settings
+from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
+from gke_ai.catalog.section_files import folder_of as folder_of
 from gke_ai.ops.stack import ROOT
 from gke_ai.registered import prices
-from gke_ai.settings import ResolvedStack, calibration
+from gke_ai.settings import Problem, ResolvedStack, calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN
@@ -31,6 +35,31 @@ def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, 
     return content
 
 
+def read_keys(path: Path) -> dict[str, Any]:
+    """Returns the keys of a configuration file as they are written: a section in a file has the key `file`."""
+    return dict(read_configuration(path).get("config") or {})
+
+
+def read_sections(path: Path, deploying: bool = False) -> dict[str, Any]:
+    """Returns the keys of a configuration file with the sections that are in files. Stops if one cannot be read.
+
+    With `deploying`, stops if Pulumi cannot pass the file to the program.
+    """
+    keys = read_keys(path)
+    sections = section_files.read(keys, folder_of(path))
+    if mistakes := [*sections.mistakes, *(section_files.oversize(keys) if deploying else [])]:
+        raise Stop("\n".join(f"{path.name}: {Problem(*mistake)}" for mistake in mistakes))
+    return sections.values
+
+
+def write_keys(target: Path, keys: Mapping[str, Any], source: Path, head: Mapping[str, Any] | None = None) -> Path:
+    """Writes keys of `source` to a configuration file, after `head`, and copies the files that they name."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(yaml.safe_dump({**(head or {}), "config": dict(keys)}, sort_keys=False))
+    section_files.copy(keys, folder_of(source), target)
+    return target
+
+
 def read_documents(path: Path, reader: Reader) -> list[Any]:
     """Returns the documents of a file. Stops if it is too large, or not YAML."""
     try:
@@ -39,10 +68,10 @@ def read_documents(path: Path, reader: Reader) -> list[Any]:
         raise Stop(f"{path} {invalid}") from None
 
 
-def resolve(config: Mapping[str, Any]) -> ResolvedStack:
+def resolve(config: Mapping[str, Any], folder: Path = Path()) -> ResolvedStack:
     """Returns the stack that the keys of a configuration describe. Raises BadConfiguration with every mistake.
 
-    A missing token is none: the stack may get it later.
+    `folder` has the files of its sections. A missing token is none: the stack may get it later.
     """
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     return settings.load(
@@ -53,7 +82,9 @@ def resolve(config: Mapping[str, Any]) -> ResolvedStack:
         token_problems=[
             *settings.token_problems(*_secret(values, HF_TOKEN.key), os.environ.get(HF_TOKEN.variable)),
             *settings.api_key_problems(*_secret(values, API_KEY.key), os.environ.get(API_KEY.variable)),
+            *(Problem(*mistake) for mistake in section_files.oversize(config)),
         ],
+        folder=folder,
     )
 
 
@@ -67,7 +98,7 @@ def _secret(values: Mapping[str, Any], key: str) -> tuple[str | None, bool]:
 
 def calibration_file(path: Path) -> Path | None:
     """Returns the file of figures that a configuration file names, if any."""
-    file = (read_configuration(path).get("config") or {}).get(CALIBRATION)
+    file = read_keys(path).get(CALIBRATION)
     return ROOT / file if isinstance(file, str) else None
 
 

@@ -6,7 +6,6 @@ https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.console import PlainConsole
 from gke_ai.kube.client import APPLY, request
+from gke_ai.ops.configuration_file import read_sections
 from gke_ai.ops.down import jobset_release
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -45,12 +45,8 @@ def crds(stack: Stack, chart: str | None = None) -> None:
 
 def wanted(stack: Stack) -> str:
     """Returns JobSet's version from the configuration, else the pinned version."""
-    done = stack.pulumi("config", "--json", configured=True, quiet=True)
-    if done.returncode:
-        raise Stop(done.stderr.strip())
-    queues = json.loads(done.stdout).get("gke-ai:queues", {})
-    stated: str | None = (queues.get("objectValue") or {}).get("jobsetVersion")
-    return stated or JOBSET_VERSION
+    queues = read_sections(stack.file).get("gke-ai:queues")
+    return str((queues if isinstance(queues, dict) else {}).get("jobsetVersion") or JOBSET_VERSION)
 
 
 def of_chart(chart: str, version: str) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from gke_ai.catalog import section_files
 from gke_ai.catalog.versions import JOBSET_CHART
 from gke_ai.emulation import on_emulator
 from gke_ai.ops import crds, down, network_pools, status
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_keys
 from gke_ai.ops.emulated import copies, emulator
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
@@ -43,8 +44,7 @@ def ensure(stack: Stack) -> None:
 
 def mandatory(stack: Stack) -> bool:
     """Whether a violation of the policy pack stops a deployment of the stack."""
-    config = read_configuration(stack.file).get("config") or {}
-    return bool(config.get("gke-ai:policies", "advisory") != "advisory")
+    return bool(read_keys(stack.file).get("gke-ai:policies", "advisory") != "advisory")
 
 
 def up(stack: Stack, confirmed: bool = True, ask: Callable[[str], bool] = lambda _: False) -> None:
@@ -129,6 +129,7 @@ def delete(stack: Stack) -> None:
     if not on_emulator():
         return
     stack.pulumi("stack", "rm", "--yes", "--preserve-config", quiet=True)
+    section_files.copy({}, copies(), copies() / f"Pulumi.{stack.name}.yaml")
     for name in (f"Pulumi.{stack.name}.yaml", f"{stack.name}.source"):
         (copies() / name).unlink(missing_ok=True)
     print(f"{stack.name} is deleted.")

@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
 
-import yaml
-
+from gke_ai.catalog import section_files
 from gke_ai.emulation import RUN
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import folder_of, read_configuration, read_keys, read_sections, write_keys
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
 
@@ -59,7 +58,7 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
         raise Stop(f"There is no configuration {source}. Set one: --config examples/mixed-training-inference.yaml")
     chosen = source if source.exists() else copy
     try:
-        read_configuration(chosen)
+        read_sections(chosen, deploying)
     except Stop as broken:
         if deploying or chosen == copy or not is_readable(copy):
             raise
@@ -73,7 +72,7 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
             write_copy(source, copy, answer["defaults"])
             remembered.write_text(str(source.absolute()))
     fcntl.flock(lock, fcntl.LOCK_SH if deploying else fcntl.LOCK_UN)
-    if deploying and chosen == source and read_configuration(copy) != content_of(source, copy, answer["defaults"]):
+    if deploying and chosen == source and not is_copy(source, copy, answer["defaults"]):
         raise Stop(
             f"{source} is not the configuration with which another command deploys or previews {name} now. "
             "Nothing was changed. Wait until that command ends, or name another --stack."
@@ -105,10 +104,15 @@ def lock_of(copy: Path) -> TextIO:
 
 
 def write_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> None:
-    """Copies a configuration. A full disk leaves the copy as it is."""
-    new = copy.with_suffix(".new")
-    new.write_text(yaml.safe_dump(content_of(source, copy, defaults), sort_keys=False))
-    new.replace(copy)
+    """Copies a configuration and the files of its sections. A full disk leaves the copy as it is."""
+    content = content_of(source, copy, defaults)
+    write_keys(copy.with_suffix(".new"), content.pop("config"), source, content).replace(copy)
+
+
+def is_copy(source: Path, copy: Path, defaults: Mapping[str, Any]) -> bool:
+    """Whether the copy of a configuration and of the files of its sections is up to date."""
+    sections, copied = (section_files.texts(read_keys(file), folder_of(file)) for file in (source, copy))
+    return sections == copied and read_configuration(copy) == content_of(source, copy, defaults)
 
 
 def content_of(source: Path, copy: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +120,6 @@ def content_of(source: Path, copy: Path, defaults: Mapping[str, Any]) -> dict[st
 
     Secrets of the source stay out: only its own secrets provider can decrypt them, and the emulator has dummy values.
     """
-    stated = read_configuration(source).get("config") or {}
     earlier = read_configuration(copy) if is_readable(copy) else {}
     if copy.exists() and not earlier:
         print(
@@ -124,7 +127,7 @@ def content_of(source: Path, copy: Path, defaults: Mapping[str, Any]) -> dict[st
             file=sys.stderr,
         )
     secrets = {key: value for key, value in (earlier.get("config") or {}).items() if is_secret(value)}
-    config = {**defaults, **secrets, **{key: value for key, value in stated.items() if not is_secret(value)}}
+    config = {**defaults, **secrets, **{key: value for key, value in read_keys(source).items() if not is_secret(value)}}
     return {key: earlier[key] for key in ("encryptionsalt", "secretsprovider") if key in earlier} | {"config": config}
 
 

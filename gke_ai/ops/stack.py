@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from gke_ai.catalog.section_files import FOLDER, folder_of
 from gke_ai.emulation import COMMAND, INSTALLED, PACKAGES, on_emulator
 from gke_ai.kube.client import client_of, client_of_context
 from gke_ai.registered.types import NAMESPACE, PROVIDER, STACK
@@ -79,6 +80,7 @@ class Stack:
     def command(self, *arguments: str, configured: bool = False, quiet: bool = False) -> list[str]:
         """Returns the command `pulumi ARGUMENTS` for this stack, as `pulumi` runs it."""
         command = ["pulumi", *arguments, "--stack", self.name]
+        os.environ[FOLDER] = str(folder_of(self.file))  # for the program, which Pulumi starts
         if quiet or not sys.stdout.isatty():
             command.append("--non-interactive")  # no redrawing display in a log
         if configured and self.config_file:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
+from gke_ai.catalog import section_files
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
@@ -27,6 +29,7 @@ def load(
     region: str = "",
     token_problems: Iterable[Problem] = (),
     api_key_given: bool = True,
+    folder: Path = Path(),
 ) -> ResolvedStack:
     """Parses, resolves and checks the configuration of a stack.
 
@@ -40,13 +43,17 @@ def load(
         token_problems: Problems of the token and of the API key, by `token` and `api_key` in
             `gke_ai.settings.rules`.
         api_key_given: Whether an API key of the gateway is set.
+        folder: The folder of the files that sections name. Default: the current one, which is the program's project.
     """
     wrong_project = list(project_problems(project))
     # Without a valid project, check names with a substitute.
     project_id = "project-id" if wrong_project else project
     secrets = {secret.key for secret in SECRETS}
-    sections = {key: with_project(value, project_id) for key, value in values.items() if key not in secrets}
+    stated = section_files.read({key: value for key, value in values.items() if key not in secrets}, folder)
+    sections = {key: with_project(value, project_id) for key, value in stated.values.items()}
     settings, unresolved, problems = read(sections)
+    problems += [Problem(*mistake) for mistake in stated.mistakes]
+    unresolved = replace(unresolved, paths=unresolved.paths | {path for path, *_ in stated.mistakes})
     measured, bad_calibration = _calibrated(settings)
     stack = ResolvedStack(settings, measured, unresolved)
     problems += wrong_project
@@ -59,7 +66,8 @@ def load(
     problems += check(stack)
     if problems:
         order = [f"{PREFIX}{field.alias}" for field in Settings.model_fields.values()]
-        raise BadConfiguration(sorted(problems, key=lambda problem: _section_index(problem.path, order)))
+        problems.sort(key=lambda problem: _section_index(problem.path, order))
+        raise BadConfiguration([replace(problem, path=stated.located(problem.path)) for problem in problems])
     return stack
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gke_ai.catalog.section_files import FILE, WITHOUT_FILE
 from gke_ai.settings.model import Settings
-from gke_ai.settings.reading import PREFIX
+from gke_ai.settings.reading import PREFIX, section_types
 from gke_ai.settings.secrets import SECRETS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -22,6 +23,14 @@ def schema() -> dict[str, Any]:
     """
     sections = plain(Settings.model_json_schema(by_alias=True))
     keys = {f"{PREFIX}{key}": value for key, value in sections["properties"].items()}
+    file = {"type": "string", "pattern": FILE}
+    files = {"type": "array", "items": file, "minItems": 1, "uniqueItems": True}
+    for section in Settings.model_fields.values():
+        if section_types(section.annotation) and section.alias != WITHOUT_FILE:
+            form = keys[f"{PREFIX}{section.alias}"]
+            names = {"file": file, **({"files": files} if form.get("type") == "array" else {})}
+            in_file = {"properties": names, "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
+            keys[f"{PREFIX}{section.alias}"] = {"anyOf": [form, {"type": "object", **in_file}]}
     for secret in SECRETS:
         key = f"{PREFIX}{secret.key}"
         keys[key] = {

@@ -22,13 +22,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import yaml
-
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.console import new_console
 from gke_ai.emulation import on_emulator
 from gke_ai.ops import deploy, smoke
-from gke_ai.ops.configuration_file import read_configuration, read_prices
+from gke_ai.ops.configuration_file import read_keys, read_prices, read_sections, write_keys
 from gke_ai.ops.emulated import prepare
 from gke_ai.ops.recover import recover
 from gke_ai.ops.stack import ROOT, Stack
@@ -319,19 +317,19 @@ def delete(stack: Stack, interrupted: bool) -> bool:
 
 def written_configuration(options: Options) -> Path:
     """Writes the configuration of a trial: the system's, in the user's project, with nothing protected or kept."""
-    config = dict(read_configuration(options.config).get("config") or {})
+    config, sections = read_keys(options.config), read_sections(options.config)
     if options.project:
         config["gcp:project"] = options.project
     elif not on_emulator() and "gcp:project" not in config:
         raise Stop("A trial on Google Cloud needs a project: --project my-project. Nothing was deployed.")
-    cluster = config.get("gke-ai:cluster")
+    cluster = sections.get("gke-ai:cluster")
     if isinstance(cluster, dict):
         config["gke-ai:cluster"] = {key: item for key, item in cluster.items() if key != "protect"}
-    if isinstance(buckets := config.get("gke-ai:buckets"), Sequence):
+    if isinstance(buckets := sections.get("gke-ai:buckets"), Sequence):
         config["gke-ai:buckets"] = [{**bucket, "protect": False, "onDestroy": "delete"} for bucket in buckets]
     file = folder() / options.stack / f"Pulumi.{options.stack}.yaml"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"config": config}, sort_keys=False))
+    write_keys(file, config, options.config)
+    read_sections(file, deploying=True)
     return file
 
 

@@ -8,8 +8,11 @@ TEAMS = 50
 POOLS, WORKLOADS = 2, 10  # per team; each team has one queue
 
 
-def sections(teams: int) -> dict[str, Any]:
-    """The `gke-ai:` sections of a stack with this number of teams: 50 have 100 pools, 50 queues and 500 workloads."""
+def sections(teams: int, each: int = 4) -> dict[str, Any]:
+    """The `gke-ai:` sections of a stack with this number of teams: 50 have 100 pools, 50 queues and 500 workloads.
+
+    `each` is the number of servers, and of runs, of a team.
+    """
     configuration: dict[str, list[Any]] = {
         key: [] for key in ("gpuPools", "tpuPools", "flavors", "clusterQueues", "localQueues", "serving", "training")
     }
@@ -28,9 +31,9 @@ def sections(teams: int) -> dict[str, Any]:
 
         under = {"namespace": team, "queue": "lq", "pool": gpu, "resources": {"cpu": "4", "memory": "30Gi"}}
         model = {"model": "google/gemma-2-9b-it", "gpus": 2, "priorityClass": "serving"}
-        configuration["serving"] += [{"name": f"server-{index}", **model, **under} for index in range(4)]
+        configuration["serving"] += [{"name": f"server-{index}", **model, **under} for index in range(each)]
         volume = {"bucket": "models-{project}", "sidecarMemoryLimit": "4Gi"}
-        configuration["training"] += [{"name": f"run-{index}", "volume": volume, **under} for index in range(4)]
+        configuration["training"] += [{"name": f"run-{index}", "volume": volume, **under} for index in range(each)]
         job = {"namespace": team, "pool": tpu, "command": ["true"]}
         batch += [{"name": f"batch-{index}", **job} for index in range(2)]
     queues = {key: configuration.pop(key) for key in ("flavors", "clusterQueues", "localQueues")}

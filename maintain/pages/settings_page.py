@@ -272,6 +272,25 @@ openssl rand -hex 32 | pulumi config set --secret {prefix}gatewayApiKey
 The first command asks for the token. Without the key, the program reads the environment variable. It refuses a secret
 that is not encrypted. If the token is in Secret Manager, set `{prefix}hfTokenSecret` instead of `{prefix}hfToken`.
 
+## Sections in files
+
+A section, except `{prefix}waivers`, can be in a file of its own. A list can be in several files, which are joined in
+this order. Each team then owns and reviews its file:
+
+```yaml
+config:
+  {prefix}queues: {{file: queues.yaml}}
+  {prefix}serving: {{files: [research/serving.yaml, search/serving.yaml]}}
+```
+
+- A file has what would be below the key: `- name: gemma` and so on. Errors name it: `search/serving.yaml: [3].gpus`.
+- Paths are relative to the folder of the configuration, and must not lead out of it. With `pulumi up --config-file`,
+  they are relative to the folder of `Pulumi.yaml`, or to the one in the variable `GKE_AI_CONFIG_FOLDER`.
+- Secrets stay in the configuration.
+- Pulumi passes the configuration to the program in one environment variable, which Linux limits to 131,072 bytes:
+  about 400 servers and runs. Files do not count. `gke-ai` refuses to preview or deploy a larger configuration, and
+  names its size. `pulumi up` ends with `argument list too long`.
+
 ## Keys in an editor
 
 Editors with a YAML language server complete and check the keys with the JSON Schema in

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,12 +99,10 @@ def test_a_flavor_gets_a_topology_and_one_without_other_nodes() -> None:
 
 @pytest.mark.parametrize(("queues", "version"), [({}, JOBSET_VERSION), ({"jobsetVersion": "0.11.1"}, "0.11.1")])
 def test_crd_is_that_of_the_version_that_the_next_update_installs(
-    queues: dict[str, str], version: str, monkeypatch: pytest.MonkeyPatch
+    queues: dict[str, str], version: str, tmp_path: Path
 ) -> None:
-    content = json.dumps({"gke-ai:queues": {"value": json.dumps(queues), "objectValue": queues}})
-    done = subprocess.CompletedProcess([], 0, content, "")
-    monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: done)
-    assert crds.wanted(Stack("dev")) == version
+    (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps({"config": {"gke-ai:queues": queues}}))
+    assert crds.wanted(Stack("dev", tmp_path / "Pulumi.dev.yaml")) == version
 
 
 def test_unreadable_chart_is_reported_with_helms_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

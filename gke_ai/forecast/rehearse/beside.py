@@ -14,7 +14,7 @@ from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of, request
 from gke_ai.kube.objects import Object
-from gke_ai.ops.configuration_file import read_configuration, resolve
+from gke_ai.ops.configuration_file import folder_of, read_keys, resolve
 from gke_ai.settings import BadConfiguration, ResolvedStack
 from gke_ai.settings.stack import needs
 from gke_ai.terminal import Stop
@@ -32,9 +32,8 @@ def others(config: Path, snapshot: Snapshot | None) -> ResolvedStack | None:
 
     Stops if only a snapshot says what that is. A configuration that is refused is reported by its deployment.
     """
-    stated = read_configuration(config).get("config") or {}
     try:
-        stack = resolve({"gcp:project": "project-id", **stated})
+        stack = resolve({"gcp:project": "project-id", **read_keys(config)}, folder_of(config))
     except BadConfiguration:
         return None
     expected = needs.of_cluster(stack)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from gke_ai.catalog.section_files import names
 from gke_ai.forecast.rehearse.git import checkout
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_keys, read_sections
 from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
 
@@ -16,7 +16,7 @@ def changed(stack: str, config: Path | None) -> Path:
     path = config or ROOT / f"Pulumi.{stack}.yaml"
     if not path.is_file():
         raise Stop(f"There is no configuration {path}. Name the changed one: --config changed.yaml")
-    read_configuration(path)
+    read_sections(path, deploying=True)
     return path
 
 
@@ -30,19 +30,21 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
             raise Stop(
                 f"There is no base configuration {stated}. Name the one that is deployed: --base Pulumi.{stack}.yaml"
             )
-        read_configuration(stated)
+        read_sections(stated)
         return stated
     name = f"Pulumi.{stack}.yaml"
     own = ROOT / name
     if config != own and own.is_file():
         return own  # --config changed.yaml: the file in the working tree is what is deployed
+    path = folder / "base.yaml"
+    folder.mkdir(parents=True, exist_ok=True)
     with checkout(ROOT) as around:
-        texts = [around.text(commit, name) for commit in around.merge_bases()] if around else []
-    if (text := next(filter(None, texts), None)) is not None:
-        path = folder / "base.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        return path
+        for commit in around.merge_bases() if around else []:
+            if around and (text := around.text(commit, name)):
+                path.write_text(text)
+                for section in names(read_keys(path)):
+                    around.export(commit, section, folder)
+                return path
     raise Stop(
         f"Git has no {name} at the point where this branch left main. Name the deployed configuration: --base FILE"
     )
@@ -50,6 +52,6 @@ def base(stack: str, stated: Path | None, config: Path, folder: Path) -> Path:
 
 def differing_keys(before: Path, after: Path) -> list[str]:
     """Returns the keys of the configurations that differ, without their namespace."""
-    sides: list[dict[str, Any]] = [read_configuration(path).get("config") or {} for path in (before, after)]
+    sides = [read_sections(path) for path in (before, after)]
     keys = sorted({*sides[0], *sides[1]})
     return [key.rpartition(":")[2] for key in keys if sides[0].get(key) != sides[1].get(key)]

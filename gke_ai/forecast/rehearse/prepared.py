@@ -15,7 +15,7 @@ from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.watching import Recorder
-from gke_ai.ops.configuration_file import read_calibration
+from gke_ai.ops.configuration_file import read_calibration, read_sections
 from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
 
@@ -61,7 +61,7 @@ def key(stack: str, config: Path, setup: Mapping[str, Any] | None = None) -> str
     measured = read_calibration(config).model_dump_json(include={"nodes", "durations"})
     program = ROOT / "__main__.py"  # a folder of manifests has none
     own, others = program.read_text() if program.is_file() else "", json.dumps(setup or {}, sort_keys=True)
-    digest = hashlib.sha256(f"{stack}\n{config.read_text()}{measured}{others}{own}".encode())
+    digest = hashlib.sha256(f"{stack}\n{read_sections(config)}{measured}{others}{own}".encode())
     for source in SOURCES:
         path = PACKAGES / source
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

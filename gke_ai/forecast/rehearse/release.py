@@ -13,7 +13,7 @@ from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_sections
 from gke_ai.terminal import Stop
 
 GATES, QUEUES, VERSION = "featureGates", "gke-ai:queues", "kueueVersion"
@@ -21,7 +21,7 @@ GATES, QUEUES, VERSION = "featureGates", "gke-ai:queues", "kueueVersion"
 
 def queues_of(config: Path) -> Mapping[str, Any]:
     """Returns the section with the queues of a configuration; empty without one."""
-    stated = (read_configuration(config).get("config") or {}).get(QUEUES)
+    stated = read_sections(config).get(QUEUES)
     return stated if isinstance(stated, dict) else {}
 
 

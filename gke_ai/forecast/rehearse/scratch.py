@@ -17,10 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import yaml
-
 from gke_ai.emulation import RUN
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_keys, write_keys
 from gke_ai.ops.emulated import is_secret
 from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
@@ -68,12 +66,8 @@ class Scratch:
 
         Pulumi would ask the secrets provider and the environments that other keys of a file name.
         """
-        stated = read_configuration(source).get("config") or {}
-        kept = {key: value for key, value in stated.items() if not is_secret(value)} | dict(more or {})
-        copy = self.state / "rehearsed" / f"{name}.yaml"
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(yaml.safe_dump({"config": kept}, sort_keys=False))
-        return copy
+        kept = {key: value for key, value in read_keys(source).items() if not is_secret(value)} | dict(more or {})
+        return write_keys(self.state / "rehearsed" / f"{name}.yaml", kept, source)
 
     def prepare(self, name: str, source: Path, more: Mapping[str, object] | None = None) -> Path:
         """Writes a copy of a configuration, with `more` keys, and creates what it expects to exist."""

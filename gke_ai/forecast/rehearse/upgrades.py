@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from gke_ai.catalog.kueue import nearest
 from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
@@ -18,7 +13,7 @@ from gke_ai.forecast.rehearse.release import QUEUES, queues_of
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.standstill import RELEASES, Standstill
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_keys, read_sections, write_keys
 from gke_ai.terminal import Stop
 
 FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
@@ -74,11 +69,9 @@ class Upgrade:
         """Returns the configurations before and after the upgrade. They are written to `folder`."""
         if self.pool:
             return config, config
-        before = read_configuration(config)
-        queues = before.get("config", {}).get(QUEUES)
-        if not isinstance(queues, dict):
+        if not isinstance(queues := read_sections(config).get(QUEUES), dict):
             raise Stop(f"{config.name} has no {QUEUES}, so the stack has no Kueue to upgrade.")
-        after = copy.deepcopy(before)
+        before, after = dict(queues), dict(queues)
         for name in self.releases:
             release, earlier = RELEASES[name], self._earlier(name)
             stated = str(queues.get(release.key, release.pinned))
@@ -87,9 +80,10 @@ class Upgrade:
                     f"{config.name} has {release.key} {stated}. The emulator does not have this release. "
                     f"To rehearse from {earlier}, remove the key in a copy of the file: --config FILE."
                 )
-            queues[release.key] = earlier
-            after["config"][QUEUES].pop(release.key, None)
-        return _written(folder / "before.yaml", before), _written(folder / "after.yaml", after)
+            before[release.key] = earlier
+            after.pop(release.key, None)
+        first = write_keys(folder / "before.yaml", {**read_keys(config), QUEUES: before}, config)
+        return first, write_keys(folder / "after.yaml", {**read_keys(config), QUEUES: after}, config)
 
     def start(self, emulator: Scratch, stack: str, config: Path, compression: float) -> Update:
         """Begins the upgrade of a scratch emulator, to a configuration."""
@@ -113,11 +107,6 @@ def parse(text: str) -> Upgrade | None:
     if not set(releases) <= RELEASES.keys():
         raise ValueError(f"{text} is no upgrade. {FORMS}.")
     return Upgrade(tuple(name for name in RELEASES if name in releases))
-
-
-def _written(path: Path, content: Mapping[str, Any]) -> Path:
-    path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
-    return path
 
 
 class _PoolUpdate(Update):

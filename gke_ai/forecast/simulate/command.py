@@ -32,7 +32,7 @@ from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.blocks import BlockNode, block_nodes
-from gke_ai.ops.configuration_file import read_configuration, read_prices
+from gke_ai.ops.configuration_file import folder_of, read_keys, read_prices
 from gke_ai.ops.emulated import state
 from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
@@ -217,12 +217,12 @@ def queues_of(file: Path) -> Queues:
     """Returns the queues of a configuration. Stops if it is invalid, or has none."""
     if not file.is_file():
         raise Stop(f"There is no configuration {file}. Name one: --config examples/mixed-training-inference.yaml")
-    config = read_configuration(file).get("config") or {}
+    config = read_keys(file)
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")
     try:
         # Tokens have no effect on queues.
-        queues = Queues(settings.load(values, project, token_given=True, region=region))
+        queues = Queues(settings.load(values, project, region=region, folder=folder_of(file)))
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
     if not queues.by_local:

@@ -14,7 +14,7 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import label
-from gke_ai.ops.configuration_file import read_configuration
+from gke_ai.ops.configuration_file import read_configuration, read_sections
 from gke_ai.ops.run_file import SECTIONS, run_of
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
@@ -92,7 +92,7 @@ def _queue(path: Path, run: Manifest) -> str:
 def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snapshot: Snapshot) -> Manifest:
     """The Workload of a run as it stands in the configuration. Its pool and its priority are those of the stack."""
     file = stack.file
-    config = read_configuration(file).get("config") or {}
+    config = read_sections(file)
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     pools = values.get("tpuPools") or []
     section, item = run_of(path, content, {pool.get("name") for pool in pools if isinstance(pool, dict)})

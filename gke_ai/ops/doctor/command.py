@@ -10,13 +10,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from gke_ai.console import new_console
-from gke_ai.ops.configuration_file import read_configuration, resolve
+from gke_ai.ops.configuration_file import folder_of, read_keys, resolve
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
 from gke_ai.ops.doctor.images import ImageChecks
@@ -96,10 +95,10 @@ def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
     """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
         raise Stop(f"There is no configuration {file}. Set one: --config examples/mixed-training-inference.yaml")
-    config: dict[str, Any] = read_configuration(file).get("config") or {}
+    config = read_keys(file)
     project = str(config.get("gcp:project") or "")
     try:
-        resolved = resolve(config)
+        resolved = resolve(config, folder_of(file))
     except BadConfiguration as bad:
         raise Stop(str(bad)) from None
     token_given, key_given = (

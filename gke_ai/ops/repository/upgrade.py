@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gke_ai.ops.configuration_file import read_configuration, resolve
+from gke_ai.ops.configuration_file import read_keys, resolve
 from gke_ai.ops.repository.template import RECORD, Record, digest, files, stacks_of
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop, printable
@@ -58,7 +58,7 @@ def mistakes(folder: Path, stacks: Iterable[str]) -> Iterator[str]:
     for stack in stacks:
         name = f"Pulumi.{stack}.yaml"
         try:
-            resolve(read_configuration(folder / name).get("config") or {})
+            resolve(read_keys(folder / name), folder)
         except BadConfiguration as bad:
             yield from (f"{name}: {problem}" for problem in bad.problems)
         except Stop as stop:
