@@ -23,6 +23,7 @@ _COPIED = ".sections"
 # Bytes of one environment variable, with its name and its end: MAX_ARG_STRLEN in
 # https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/binfmts.h
 LIMIT = 131_072
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,6 @@ def oversize(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     cause = f"the configuration has {size:,} bytes, and Pulumi passes at most {LIMIT:,} in one environment variable"
     remedy = f"Move this section to a file: {key}: {{file: {key.removeprefix(PREFIX)}.yaml}}"
     return [(key, f"{cause}. The program would not start", remedy)]
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _files(key: str, value: object) -> list[str] | None:

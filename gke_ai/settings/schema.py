@@ -25,12 +25,14 @@ def schema() -> dict[str, Any]:
     keys = {f"{PREFIX}{key}": value for key, value in sections["properties"].items()}
     file = {"type": "string", "pattern": FILE}
     files = {"type": "array", "items": file, "minItems": 1, "uniqueItems": True}
+    # Not `anyOf`, whose errors name no key.
+    is_in_file = {"type": "object", "anyOf": [{"required": ["file"]}, {"required": ["files"]}]}
     for section in Settings.model_fields.values():
         if section_types(section.annotation) and section.alias != WITHOUT_FILE:
             form = keys[f"{PREFIX}{section.alias}"]
             names = {"file": file, **({"files": files} if form.get("type") == "array" else {})}
-            in_file = {"properties": names, "minProperties": 1, "maxProperties": 1, "additionalProperties": False}
-            keys[f"{PREFIX}{section.alias}"] = {"anyOf": [form, {"type": "object", **in_file}]}
+            in_file = {"properties": names, "maxProperties": 1, "additionalProperties": False}
+            keys[f"{PREFIX}{section.alias}"] = {"if": is_in_file, "then": in_file, "else": form}
     for secret in SECRETS:
         key = f"{PREFIX}{secret.key}"
         keys[key] = {
