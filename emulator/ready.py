@@ -41,8 +41,9 @@ def main() -> None:
         sys.exit(f"{config} {invalid}")
     except (cluster.ClusterFailed, cluster.MissingTool, Damaged) as error:
         sys.exit(str(error))
-    keys = section_files.read(content.get("config") or {}, section_files.folder_of(config)).values
-    print(json.dumps(answer(keys)))
+    keys = content.get("config") if isinstance(content, dict) else None
+    stated = section_files.read(keys if isinstance(keys, dict) else {}, section_files.folder_of(config))
+    print(json.dumps(answer(stated.values)))
 
 
 def answer(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, 
 
 def read_keys(path: Path) -> dict[str, Any]:
     """Returns the keys of a configuration file as they are written: a section in a file has the key `file`."""
-    return dict(read_configuration(path).get("config") or {})
+    return config if isinstance(config := read_configuration(path).get("config"), dict) else {}
 
 
 def read_sections(path: Path, deploying: bool = False) -> dict[str, Any]:

@@ -72,6 +72,12 @@ def test_a_configuration_in_files_is_the_same_as_in_one(tmp_path: Path) -> None:
     assert settings.load(values, "my-project", folder=tmp_path).settings == settings.load(good(), "my-project").settings
 
 
+def test_a_configuration_without_keys_has_no_sections(tmp_path: Path) -> None:
+    for text in ("config: [1]", "config: text", "config:", "{}"):
+        (tmp_path / "Pulumi.dev.yaml").write_text(text)
+        assert read_sections(tmp_path / "Pulumi.dev.yaml") == {}
+
+
 def test_files_of_teams_are_joined_in_their_order(tmp_path: Path) -> None:
     for team in ("a", "b"):
         (tmp_path / "teams" / team).mkdir(parents=True)
