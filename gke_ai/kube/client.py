@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.kube import clock
 from gke_ai.kube.objects import Object
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -194,12 +195,34 @@ def request(
     answer = send(api, method, path, query, body, {"Accept": "application/json", "Content-Type": content_type})
     if not answer.code:
         raise Stop(f"The cluster does not answer ({answer.error}): {api.configuration.host}")
+    content = parsed(answer.body)
+    if answer.code >= 400:
+        return Answer(answer.code, mapping(content), str(value(content, "message") or answer.body))
+    if not _is_readable(content):
+        raise Stop(
+            f"{api.configuration.host} answers {method} {path} with no object of Kubernetes. Nothing else can be read "
+            "from it. Check the server in the kubeconfig, and any proxy before it."
+        )
+    return Answer(answer.code, content)
+
+
+def parsed(text: object) -> object:
+    """Returns the JSON of an answer; None if it is none."""
     try:
-        content = json.loads(answer.body)
-    except ValueError:
-        content = {}
-    refused = answer.code >= 400
-    return Answer(answer.code, content, str(content.get("message", answer.body)) if refused else "")
+        return json.loads(str(text))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_readable(content: object) -> bool:
+    """Whether JSON is an object, or a list of objects, each with metadata."""
+    listed = value(content, "items") or []
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("metadata", {}), dict)
+        and isinstance(listed, list)
+        and all(isinstance(value(item, "metadata"), dict) for item in listed)
+    )
 
 
 def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:
@@ -213,8 +236,7 @@ def objects_of(answer: Answer, path: str) -> list[Object]:
         return []
     if answer.code != 200:
         raise Stop(f"The cluster refuses to list {path}: {answer.reason}")
-    objects: list[Object] = answer.body["items"]
-    return objects
+    return items(answer.body, "items")
 
 
 def follow(

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gke_ai.kube.values import mapping
+
 Object = Mapping[str, Any]
 
 
@@ -22,12 +24,12 @@ def holds(item: Object, condition_type: str) -> bool:
 
 def label(item: Object, key: str) -> str:
     """Returns the value of a label, or an empty text."""
-    return str((item["metadata"].get("labels") or {}).get(key, ""))
+    return str(mapping(item, "metadata", "labels").get(key, ""))
 
 
 def annotation(item: Object, key: str) -> str:
     """Returns the value of an annotation, or an empty text."""
-    return str((item["metadata"].get("annotations") or {}).get(key, ""))
+    return str(mapping(item, "metadata", "annotations").get(key, ""))
 
 
 @dataclass(frozen=True)

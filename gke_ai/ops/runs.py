@@ -12,7 +12,7 @@ from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates, wanted_pods
-from gke_ai.kube.values import value
+from gke_ai.kube.values import items, value
 from gke_ai.ops import checkpoints
 from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
@@ -213,7 +213,7 @@ def further(stack: Stack, api: ApiClient) -> dict[str, list[Object]]:
     """Returns the objects of further kinds. Without the kind, or without the right to list it, there are none."""
     paths = {kind: stack.collection(base, plural) for kind, (base, plural) in FURTHER.items()}
     answers = {kind: request(api, "GET", path) for kind, path in paths.items()}
-    return {kind: answer.body["items"] for kind, answer in answers.items() if answer.code == 200}
+    return {kind: items(answer.body, "items") for kind, answer in answers.items() if answer.code == 200}
 
 
 def find(stack: Stack, runs: Sequence[Run], name: str) -> Run:

@@ -6,14 +6,16 @@ that the tenant's local queues name, with the most that they may use in place of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from gke_ai.catalog import documents
 from gke_ai.catalog.gpudirect import GPUDIRECT
-from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.quantities import format_quantity, parse_quantity
 from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
@@ -42,6 +44,56 @@ KEYS: Mapping[type[Section], frozenset[str]] = {
 SECTIONS = ("cluster", "buckets", "gpuPools", "tpuPools", "computeClasses", "queues", "tenants")
 
 
+class _Named(BaseModel):
+    name: str
+
+
+class _Flavor(_Named):
+    pools: list[str] = []
+    accelerator: str | None = None
+
+
+class _Quota(BaseModel):
+    flavor: str
+    quota: dict[str, Annotated[str, AfterValidator(parse_quantity)]]
+
+
+class _ClusterQueue(_Named):
+    flavors: list[_Quota]
+
+
+class _LocalQueue(_Named):
+    namespace: str
+    clusterQueue: str
+
+
+class _Queues(BaseModel):
+    flavors: list[_Flavor]
+    clusterQueues: list[_ClusterQueue]
+    localQueues: list[_LocalQueue]
+    priorityClasses: list[_Named]
+
+
+class _Tenant(_Named):
+    priorityClasses: list[str] = []
+
+
+class _Sections(BaseModel):
+    gpuPools: list[_Named]
+    tpuPools: list[_Named]
+    queues: _Queues
+    tenants: list[_Tenant] = Field(min_length=1, max_length=1)
+
+
+class _Content(BaseModel):
+    """What is read before the rules have checked it. They check the rest."""
+
+    version: str
+    project: str
+    sections: _Sections
+    nodes: list[dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class Published:
     """What a stack has published to a tenant."""
@@ -55,14 +107,21 @@ class Published:
 
     @classmethod
     def parse(cls, text: str) -> Published:
-        """Parses the text that `publish` returned."""
-        content = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        measured = Calibration.model_validate({"nodes": content["nodes"]})
-        return cls(content["sections"], measured, content["project"], content["version"])
+        """Parses the text that `publish` returned, or a stranger. Raises InvalidDocument."""
+        (content,) = documents.read(text, documents.Reader.PULUMI) or [None]
+        try:
+            checked = _Content.model_validate(content)
+            measured = Calibration.model_validate({"nodes": checked.nodes})
+        except ValidationError as error:
+            where = ".".join(map(str, error.errors()[0]["loc"]))
+            raise documents.InvalidDocument(
+                f"has another form than this version reads{where and f': {where}'}."
+            ) from None
+        return cls(content["sections"], measured, checked.project, checked.version)
 
 
 def publish(stack: ResolvedStack, space: Space, project: str) -> str:
-    """Returns what the stack publishes to a tenant, as YAML."""
+    """Returns what the stack publishes to a tenant, as JSON, which every version reads as the same texts."""
     tenant, queues = space.section, stack.queues
     local = [queue for queue in queues.local_queues if queue.namespace == tenant.name]
     used = {queue.cluster_queue for queue in local}
@@ -102,7 +161,7 @@ def publish(stack: ResolvedStack, space: Space, project: str) -> str:
     }
     nodes = [figures.model_dump(mode="json", by_alias=True, exclude_unset=True) for figures in stack.measured.nodes]
     content = {"version": PROJECT_VERSION, "project": project, "sections": sections, "nodes": nodes}
-    return yaml.safe_dump(content, sort_keys=False)
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _listed(section: Section, kind: type[Section]) -> dict[str, Any]:

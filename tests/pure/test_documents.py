@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,9 @@ from gke_ai.ops.stack import Stack
 from gke_ai.ops.verify.command import named_file
 from gke_ai.registered import prices
 from gke_ai.settings import calibration
+from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
+from tests.repository import ROOT, tracked
 
 # Nested merges: 10 ** 11 pairs of 775 bytes.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
@@ -267,3 +270,28 @@ def test_what_the_program_writes_is_read_back() -> None:
     text = yaml.safe_dump(value)
     assert read(text, Reader.PULUMI) == [value]
     assert read(text, Reader.KUBECTL) == [{**value, "c": [1, 2.5, True, None, "0777", "1:30", False]}]
+
+
+# ------------------------------------------------------------------------------------------------------- one reader
+# Where PyYAML loads: tables of this project, output of Helm for pinned charts, and kubeconfigs, whose commands are run.
+LOADED = {
+    *("gke_ai/catalog/documents.py", "gke_ai/catalog/tables.py", "gke_ai/forecast/rehearse/plain.py"),
+    *("gke_ai/ops/crds.py", "gke_ai/kube/client.py", "components/cluster_client.py"),
+}
+
+
+def test_texts_of_strangers_have_one_reader() -> None:
+    loads = re.compile(r"\byaml\.\w*(load|compose|parse|Loader)\w*")
+    files = [file for folder in ("gke_ai", "components") for file in tracked(f"{folder}/**/*.py")]
+    assert {str(file.relative_to(ROOT)) for file in files if loads.search(file.read_text())} == LOADED
+
+
+@pytest.mark.parametrize(
+    "text", ["1e5", "0o17", "y", "on", "~", "2026-01-01", "1_000", "12:30", ".5e1", "a\u2028b", "ä"]
+)
+def test_what_a_stack_publishes_is_read_as_the_same_texts(text: str) -> None:
+    queues = {"flavors": [], "clusterQueues": [], "localQueues": [], "priorityClasses": [{"name": text}]}
+    sections = {"gpuPools": [], "tpuPools": [], "queues": queues, "tenants": [{"name": text}]}
+    content = {"version": "0.4.0", "project": text, "sections": sections, "nodes": []}
+    published = Published.parse(json.dumps(content, ensure_ascii=False))
+    assert (published.sections, published.project) == (sections, text)

@@ -616,7 +616,7 @@ class Busy(BaseHTTPRequestHandler):
         self.send_response(429 if is_busy else 200)
         if is_busy:
             self.send_header("Retry-After", "0")
-        content = b'{"items": [{}]}'
+        content = b'{"items": [{"metadata": {}}]}'
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
@@ -633,7 +633,7 @@ def busy() -> Iterator[str]:
 
 def test_a_request_to_a_busy_cluster_is_sent_again_when_the_cluster_says(busy: str) -> None:
     api = client_of(kubeconfig(busy, b"", {}).replace("https:", "http:"), 1)
-    assert list_objects(api, "/api/v1/nodes") == [{}]
+    assert list_objects(api, "/api/v1/nodes") == [{"metadata": {}}]
     assert Busy.asked == ["/api/v1/nodes"] * 3
 
 

@@ -314,9 +314,9 @@ class Cluster:
             return 403, {"message": "exceeded quota"}
         if name in self.objects:
             return 409, {"message": "already exists"}
-        self.objects[name] = body
+        self.objects[name] = {**body, "metadata": {**body["metadata"], "uid": f"uid-{self.created}"}}
         self.created += 1
-        return None if lost == "after" else (201, body)
+        return None if lost == "after" else (201, self.objects[name])
 
 
 def kubeconfig(server: str) -> str:

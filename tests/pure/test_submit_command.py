@@ -17,6 +17,7 @@ from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
+from gke_ai.terminal import Stop
 from tests.local_server import answering
 from tests.pure.test_submit import PUBLISHED, job, kubeconfig
 
@@ -274,3 +275,86 @@ def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp
         manifest = submit(file, "--manifest", str(file), "--workdir", str(folder))
         assert (manifest.exit_code, "has no effect on a manifest" in manifest.output) == (2, True)
     assert cluster.created == []
+
+
+# --------------------------------------------------------------------------------------------- answers of another shape
+BOMB = "\n".join(
+    [
+        "a0: &a0 {x: 1}",
+        *(f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}" for level in range(1, 40)),
+    ]
+)
+SHAPES: list[Any] = [
+    [],
+    None,
+    "text",
+    7,
+    {"items": None},
+    {"metadata": None},
+    {"metadata": []},
+    {"items": [None]},
+    {"items": {}},
+]
+
+
+@pytest.mark.parametrize("text", [BOMB, "[]", "null", "", "a: [", "{sections: []}", "x" * 10, "!!python/name:os.x y"])
+def test_what_is_published_by_a_stranger_is_not_read(text: str, tmp_path: Path) -> None:
+    cluster = Cluster()
+    path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
+    cluster.objects[path]["metadata"]["annotations"] = {ANNOTATION: text}
+    with serve(cluster, tmp_path) as file:
+        done = submit(file, *of(ON_L4))
+    assert done.exit_code == 0, done.output
+    assert "Not checked: fit on the machine" in done.output
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        (("sections", "queues"), None),
+        (("sections", "tenants"), []),
+        (("sections", "tenants"), [[]]),
+        (("sections", "queues", "localQueues"), [{"name": []}]),
+        (
+            ("sections", "queues", "clusterQueues"),
+            [{"name": "cq", "flavors": [{"flavor": "l4", "quota": {"cpu": "x"}}]}],
+        ),
+        (("sections", "gpuPools"), {"name": "gpus"}),
+        (("nodes",), [None]),
+        (("version",), {}),
+    ],
+)
+def test_what_is_published_in_another_shape_is_named(path: tuple[str, ...], wrong: Any, tmp_path: Path) -> None:
+    content = yaml.safe_load(TEXT)
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = wrong
+    cluster = Cluster()
+    own = cluster.objects[f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"]
+    own["metadata"]["annotations"] = {ANNOTATION: yaml.safe_dump(content)}
+    with serve(cluster, tmp_path) as file:
+        done = submit(file, *of(ON_L4))
+    assert done.exit_code == 0, done.output
+    assert (
+        f"ConfigMap {CONFIG_MAP} of namespace team-a has another form than this version reads: {path[0]}" in done.output
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("part", ["configmaps", "jobsets", "localqueues", "selfsubjectaccessreviews"])
+def test_an_answer_of_another_shape_is_an_error_in_words(part: str, shape: Any, tmp_path: Path) -> None:
+    """For every request about one thing, whatever its status."""
+
+    class Strange(Cluster):
+        code = 200
+
+        def answer(self, method: str, path: str, query: str, body: Object) -> tuple[int, Object] | None:
+            return (self.code, shape) if f"/{part}" in path else super().answer(method, path, query, body)
+
+    for code in (200, 201, 403, 500):
+        cluster = Strange()
+        cluster.code = code
+        with serve(cluster, tmp_path) as file:
+            done = submit(file, *of({**OPTIONS, "--queue": "other" if part == "localqueues" else "lq"}))
+        assert isinstance(done.exception, Stop | SystemExit | None), (code, done.exception)

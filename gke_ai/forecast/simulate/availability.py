@@ -15,10 +15,10 @@ from functools import cache, cached_property
 from itertools import count
 from pathlib import Path
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from gke_ai.catalog.tables import read_table
 from gke_ai.settings.calibration import SpotHistory
 
 FILE = Path(__file__).with_name("capacity.yaml")
@@ -88,7 +88,7 @@ class CapacityFigures(_Section):
 @cache
 def read_figures(file: Path = FILE) -> CapacityFigures:
     """Reads the figures of the model."""
-    return CapacityFigures.model_validate(yaml.safe_load(file.read_text()))
+    return CapacityFigures.model_validate(read_table(file))
 
 
 class Capacity:

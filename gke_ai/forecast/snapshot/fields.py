@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
-
+from gke_ai.catalog.tables import read_table
 from gke_ai.kube.objects import Object
 
 SELECTED = "(selected)"
@@ -58,7 +57,7 @@ def kinds() -> Mapping[str, Kind]:
 
 @cache
 def _table() -> Object:
-    content: Object = yaml.safe_load(Path(__file__).with_name("fields.yaml").read_text())
+    content: Object = read_table(Path(__file__).with_name("fields.yaml"))
     return content
 
 

@@ -15,6 +15,7 @@ from gke_ai.kube.kueue import installed
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA, uncounted
+from gke_ai.kube.values import items, mapping
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
@@ -69,7 +70,7 @@ class ClusterAlone:
             if answer.code >= 400:
                 yield Finding(UNCHECKED, "rights", answer.reason)
                 return
-            allowed = answer.body["status"].get("allowed")
+            allowed = mapping(answer.body, "status").get("allowed")
             text = f"you may not list {resource} of all namespaces, which status, runs and snapshot read"
             # An administrator runs it, and then binds the role to the user.
             grant = f"gke-ai snapshot --role | {self.kubectl} apply -f -"
@@ -79,7 +80,7 @@ class ClusterAlone:
         """A controller is installed, and serves the version of its API that `gke-ai` reads."""
         group, _, wanted = api.partition("/")
         answer = request(self.api, "GET", f"/apis/{group}")
-        versions = [each["version"] for each in (answer.body or {}).get("versions", [])]
+        versions = [str(item.get("version")) for item in items(answer.body, "versions")]
         if answer.code == 404:
             yield Finding(ADVICE, name, f"it is not installed: {effect}")
         elif wanted in versions:

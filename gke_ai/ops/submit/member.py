@@ -8,10 +8,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import Answer, request, send
+from gke_ai.kube.client import Answer, parsed, request, send
 from gke_ai.kube.objects import ApiObject, Object, annotation
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.runs import PARTS
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
@@ -61,7 +63,10 @@ class Member:
     def published(self, answer: Answer) -> Published | str:
         """Returns what the stack published here, for the answer with its ConfigMap, or why it is not known."""
         if answer.code == 200 and (text := annotation(answer.body, ANNOTATION)):
-            return Published.parse(text)
+            try:
+                return Published.parse(text)
+            except InvalidDocument as invalid:
+                return f"ConfigMap {CONFIG_MAP} of namespace {self.namespace} {invalid}"
         return f"namespace {self.namespace} has no ConfigMap {CONFIG_MAP}" if answer.code == 404 else answer.reason
 
     def may_create(self, item: Object) -> str:
@@ -75,7 +80,7 @@ class Member:
             "spec": {"resourceAttributes": attributes},
         }
         answer = request(self.api, "POST", REVIEWS, body=body)
-        if answer.code >= 400 or answer.body["status"].get("allowed"):
+        if answer.code >= 400 or mapping(answer.body, "status").get("allowed"):
             return ""
         return (
             f"you may not create {plural} in namespace {self.namespace}. Ask the platform team to add you to the "
@@ -88,14 +93,15 @@ class Member:
         if self.get(f"{path}/{queue}").code != 404:
             return ""
         listed = self.get(path)
-        names = [item["metadata"]["name"] for item in listed.body.get("items", [])] if listed.code == 200 else []
+        names = (
+            [str(item["metadata"].get("name")) for item in items(listed.body, "items")] if listed.code == 200 else []
+        )
         return f"namespace {self.namespace} has no local queue {queue}. It has {', '.join(names) or 'none'}"
 
     def existing(self, item: Object) -> Object | None:
         """Returns the object with this name, or None."""
         answer = self.get(path_of(item))
-        found: Object | None = answer.body if answer.code == 200 else None
-        return found
+        return _whole(answer.body, item) if answer.code == 200 else None
 
     def refusal(self, item: Object) -> str:
         """Returns why the cluster would refuse an object; empty if it would create it. Nothing is created."""
@@ -115,8 +121,7 @@ class Member:
         for pause in (*PAUSES, 0.0):
             answer = send(self.api, "POST", collection(item), {"fieldValidation": "Strict"}, item, headers)
             if answer.code == 201:
-                created: Object = json.loads(answer.body)
-                return created
+                return _whole(parsed(answer.body), item)
             # A quota that is used up refuses an object that exists before its name is looked up.
             if answer.code in (403, 409) and (found := self.existing(item)) is not None:
                 if annotation(found, SUBMITTED) == annotation(item, SUBMITTED):
@@ -156,13 +161,19 @@ class Member:
             time.sleep(0.5)
 
 
+def _whole(body: object, item: Object) -> Object:
+    """The object in an answer of the cluster. Stops if it is another one, or none."""
+    metadata, stated = mapping(body, "metadata"), item["metadata"]
+    known = (metadata.get("name"), metadata.get("namespace")) == (stated["name"], stated["namespace"])
+    if not isinstance(body, dict) or not known or not metadata.get("uid"):
+        raise Stop(f"The cluster answers with another object than the {title(item)}, which may exist. Try it again.")
+    return body
+
+
 def title(item: Object) -> str:
     """The kind, namespace and name of an object."""
     return ApiObject(item).title
 
 
 def _message(answer: Answer) -> str:
-    try:
-        return str(json.loads(answer.body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.reason
+    return str(value(parsed(answer.body), "message") or answer.reason)

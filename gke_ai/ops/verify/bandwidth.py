@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.bandwidth import FLOORS
+from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.operators import TORCH_IMAGE
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.rdma import SETTINGS
@@ -170,7 +171,10 @@ def place_of(api: ApiClient, test: Measurement) -> tuple[str, str, Published]:
 def places(api: ApiClient, pool: str) -> Iterator[tuple[str, str, Published]]:
     """Yields the local queues of tenants with a flavor on a pool."""
     for item in list_objects(api, "/api/v1/configmaps", fieldSelector=f"metadata.name={CONFIG_MAP}"):
-        published = Published.parse(annotation(item, ANNOTATION))
+        try:
+            published = Published.parse(annotation(item, ANNOTATION))
+        except InvalidDocument:
+            continue  # any namespace may have a ConfigMap of this name
         queues = published.sections["queues"]
         flavors = {flavor["name"] for flavor in queues["flavors"] if pool in flavor.get("pools", [])}
         leading = {
