@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gke_ai.catalog import credentials
 from gke_ai.kube.pods import requests
 from gke_ai.manifests.runs import objects_of, place_of
-from gke_ai.ops.submit.ignored import Rules, read_rules
+from gke_ai.ops.submit import workdir
+from gke_ai.ops.submit.ignored import read_rules
 from gke_ai.ops.submit.member import SUBMITTED
 from gke_ai.ops.submit.request import Options, Request
 from gke_ai.ops.submit.workdir import LABEL, MAX_BYTES, PATH, Code, pack
 from gke_ai.settings.published import place
+from tests.repository import ROOT
 from tests.unpacked import names, unpack
 
 Files = dict[str, str | bytes]
@@ -181,19 +185,72 @@ def _below(name: str, folders: Any) -> bool:
         ("run-[0-9]", "run-7", True),
         ("run-[!0-9]", "run-7", False),
         ("run-[!0-9]", "run-x", True),
-        ("[z-a]", "z", False),
+        ("[z-a]", "a", False),
         (r"\#x", "#x", True),
         ("# x", "# x", False),
         ("a.b", "axb", False),
         ("x   ", "x", True),
         ("(a|b)+", "a", False),
-        ("[", "[", True),
+        ("[", "[", False),
+        (r"x\ ", "x ", True),
+        ("x/", "x", False),
+        ("./x", "x", False),
+        (r"[\]]", "]", True),
+        ("[[:digit:]]", "7", True),
+        ("[[:upper:]]", "u", False),
+        ("out/**", "out", False),
+        ("a**b", "axxb", True),
     ],
 )
 def test_patterns_are_read_as_git_reads_them(pattern: str, name: str, matches: bool, tmp_path: Path) -> None:
     (tmp_path / ".gcloudignore").write_text(f"{pattern}\n")
-    rules: Rules = read_rules(tmp_path)
-    assert rules.leave_out(name, False) is matches
+    rules, leaves_out = read_rules(tmp_path), False
+    *folders, last = name.split("/")
+    for inner in folders:
+        leaves_out, below = rules.leave_out(inner, True)
+        if below is None:
+            break
+        rules = below
+    else:
+        leaves_out, _ = rules.leave_out(last, False)
+    assert leaves_out is matches
+    git = [
+        "git",
+        "-c",
+        f"core.excludesFile={tmp_path / '.gcloudignore'}",
+        "check-ignore",
+        "--no-index",
+        "--quiet",
+        name,
+    ]
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    assert (subprocess.run(git, cwd=tmp_path, check=False).returncode == 0) is matches
+
+
+# What BuildKit sends for a .dockerignore: github.com/tonistiigi/fsutil a72de9dcf763 with moby/patternmatcher 0.6.1.
+TREE = ("a/b/x.py", "a/x.py", "data/keep.txt", "data/raw/keep.txt", "data/raw/x", "src/a/x", "src/data/x", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ("data\n!data/keep.txt", "a/b/x.py a/x.py data/keep.txt src/a/x src/data/x train.py"),
+        ("data/\n!**/keep.txt", "a/b/x.py a/x.py data/keep.txt data/raw/keep.txt src/a/x src/data/x train.py"),
+        ("*\n!src", "src/a/x src/data/x"),
+        ("*\n!src\n**/data", "src/a/x"),
+        ("**\n!a/*/x.py", "a/b/x.py"),
+        ("a\n!a", " ".join(TREE)),
+        ("!a\na", " ".join(name for name in TREE if not name.startswith("a/"))),
+        ("*/x.py\n!a", " ".join(name for name in TREE if name != "a/x.py")),
+        ("  /a/../src/  \n", " ".join(name for name in TREE if not name.startswith("src/"))),
+        ("tr[!b]in.py\n[^t]*", "train.py"),
+        ("data/**\n!data/raw\ndata/raw/x", "a/b/x.py a/x.py data/raw/keep.txt src/a/x src/data/x train.py"),
+    ],
+)
+def test_patterns_are_read_as_docker_reads_them(lines: str, kept: str, tmp_path: Path) -> None:
+    code = pack(folder(tmp_path / "code", {**dict.fromkeys(TREE, "x"), ".dockerignore": lines}))
+    target = unpacked(code, tmp_path / "pod")
+    assert " ".join(name for name in names(target) if (target / name).is_file()) == kept
 
 
 @pytest.mark.parametrize("pattern", ["*a" * 25 + "b", "**/a/" * 25 + "b", "?*" * 25 + "b", "[a]*" * 25 + "b"])
@@ -209,28 +266,158 @@ def test_a_pattern_with_a_mark_keeps_a_hidden_file(tmp_path: Path) -> None:
     assert names(unpacked(code, tmp_path / "pod"))[:2] == [".config", ".config/x"]
 
 
+NEVER: Files = {
+    ".env": "A=b",
+    ".env.local": "A=b",
+    ".git/config": "",
+    ".netrc": "",
+    "own/.aws/credentials": "",
+    ".kube/config": "",
+    ".config/gcloud/x.db": "",
+    ".ssh/known_hosts": "",
+    ".docker/config.json": "{}",
+    ".npmrc": "",
+    ".bash_history": "",
+}
+
+
+@pytest.mark.parametrize("file", [".gcloudignore", ".dockerignore", ".gitignore"])
+@pytest.mark.parametrize("lines", ["!.*", "!.*\n!**/.*\n!.*/**", "!.env\n!.git\n!.env/\n!.config\n!.config/gcloud"])
+def test_no_pattern_brings_credentials_along_and_what_is_hidden_is_named(file: str, lines: str, tmp_path: Path) -> None:
+    code = pack(folder(tmp_path / "code", {**PROGRAM, **NEVER, ".config/app": "x", file: lines}))
+    brought = names(unpacked(code, tmp_path / "pod"))
+    assert [name for name in brought if name in NEVER] == []
+    assert ".config/app" in brought
+    assert "Hidden and brought along: .config" in code.summary
+
+
+@pytest.mark.parametrize("lines", ["!*", "!**", "!?*", "!**/*", "*\n!*", "![.]*", "*\n!own\n!train.py"])
+@pytest.mark.parametrize("file", [".dockerignore", ".gitignore"])
+def test_a_wildcard_keeps_nothing_hidden(file: str, lines: str, tmp_path: Path) -> None:
+    hidden: Files = {".secret": "", "own/.cache/x": "", ".venv/lib/x.py": "", "own/__pycache__/x.pyc": ""}
+    code = pack(folder(tmp_path / "code", {**PROGRAM, **hidden, file: lines}))
+    brought = names(unpacked(code, tmp_path / "pod"))
+    assert "train.py" in brought
+    assert [name for name in brought if "/." in f"/{name}" or "pycache" in name] == []
+    assert "Hidden" not in code.summary
+
+
+@pytest.mark.parametrize("name", [".a\nThe run is submitted.", ".\x1b[2J", ".\udcff"])
+def test_a_name_cannot_write_to_the_terminal(name: str, tmp_path: Path) -> None:
+    path = folder(tmp_path / "code", PROGRAM)
+    (path / name).write_text("")
+    summary = pack(path).summary
+    assert summary.isprintable()
+    assert repr(name) in summary
+    folder(path, {".gitignore": "!.*"})
+    code = pack(path)
+    assert all(text.isprintable() for text in (code.summary, *code.problems))
+
+
+@pytest.mark.parametrize("file", [".gcloudignore", ".dockerignore", ".gitignore"])
+@pytest.mark.parametrize("text", ["a\n" * 200_000, "*a\n" * 2_000, "**/" * 3_000 + "x", "x" * 2**20])
+def test_an_endless_file_of_patterns_is_refused(text: str, file: str, tmp_path: Path) -> None:
+    (problem,) = pack(folder(tmp_path / "code", {**PROGRAM, file: text})).problems
+    assert f"{file} has more than" in problem
+    assert problem.endswith("Reading the folder could take hours. Shorten it.")
+
+
+def test_an_endless_file_that_another_includes_is_refused(tmp_path: Path) -> None:
+    files: Files = {".gcloudignore": "#!include:.gitignore\n", ".gitignore": "a\n" * 200_000}
+    (problem,) = pack(folder(tmp_path / "code", {**PROGRAM, **files})).problems
+    assert ".gitignore has more than 128 KiB" in problem
+
+
+def test_a_folder_of_too_many_folders_is_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path / "code", {})
+    for index in range(10_001):
+        (path / f"{index}").mkdir(parents=True)
+    (problem,) = pack(path).problems
+    assert "has more than 10,000 files and folders" in problem
+    assert "largest files" not in problem
+
+
+def test_a_folder_with_too_many_names_for_its_patterns_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workdir, "MAX_COMPARISONS", 20)
+    path = folder(tmp_path / "code", {**{f"{index}.bin": "" for index in range(10)}, ".gitignore": "*.bin\n*.pt\n"})
+    (problem,) = pack(path).problems
+    assert "has more than 10 files and folders to compare with 2 patterns" in problem
+
+
 # Written in two parts, so that no scanner takes this file for a leak.
-TOKENS = {
-    "token.txt": "hf_" + "a" * 34,
-    "key.pem": "-----BEGIN RSA " + "PRIVATE KEY-----\n",
-    "account.json": '{"private_key": "-----BEGIN ' + 'PRIVATE KEY-----\\nMII"}',
-    "google.py": 'KEY = "AIza' + "x" * 35 + '"',
-    "github.yaml": "token: ghp_" + "x" * 36,
+JWT = ".".join(("ey" + "JhbGciOiJSUzI1NiJ9", "ey" + "JzdWIiOiJ4IiwieCI6MX0", "x" * 40))
+TOKENS: dict[str, tuple[str, str | bytes]] = {
+    "token.txt": ("a Hugging Face token", "hf_" + "a" * 34),
+    "key.pem": ("a private key", "-----BEGIN RSA " + "PRIVATE KEY-----\n"),
+    "pgp.asc": ("a private key", "-----BEGIN PGP " + "PRIVATE KEY BLOCK-----\n"),
+    "account.json": ("a private key", '{"private_key": "-----BEGIN ' + 'PRIVATE KEY-----\\nMII"}'),
+    "base64.yaml": ("a private key", "key: LS0tLS1CRUdJTiBSU0EgUFJ" + "JVkFURSBLRVktLS0tLQo="),
+    "google.py": ("a Google API key", 'KEY = "AIza' + "x" * 35 + '"'),
+    "adc.json": ("a Google OAuth token", '{"refresh_token": "1//' + "x" * 60 + '"}'),
+    "github.yaml": ("a GitHub token", "token: ghp_" + "x" * 36),
+    "oauth.yaml": ("a GitHub token", "token: gho_" + "x" * 36),
+    "server.yaml": ("a GitHub token", "token: ghs_" + "x" * 36),
+    "fine.yaml": ("a GitHub token", "github_pat_" + "1" * 22 + "_" + "x" * 59),
+    "gitlab.py": ("a GitLab token", "glpat-" + "x" * 20),
+    "aws.ini": ("an AWS access key", "aws_access_key_id = AKIA" + "Q" * 16),
+    "session.sh": ("an AWS access key", "export AWS_ACCESS_KEY_ID=ASIA" + "Q" * 16),
+    "secret.ini": ("an AWS access key", "aws_secret_access_key = " + "aB3/" * 10),
+    "slack.py": ("a Slack token", "xoxb-" + "1" * 12 + "-" + "x" * 24),
+    "openai.py": ("an OpenAI key", "sk-" + "x" * 48),
+    "project.py": ("an OpenAI key", "sk-proj-" + "x_-" * 30),
+    "claude.py": ("an Anthropic key", "sk-ant-" + "api03-" + "x" * 80),
+    "npm.txt": ("an npm token", "npm_" + "x" * 36),
+    "pypi.ini": ("a PyPI token", "password = pypi-" + "AgEIcHlwaS5vcmc" + "x" * 60),
+    "wandb.env": ("a Weights & Biases key", "WANDB_API" + "_KEY=" + "0a" * 20),
+    "wandb.py": ("a Weights & Biases key", 'os.environ["WANDB_API' + '_KEY"] = "' + "0a" * 20 + '"'),
+    "netrc": ("a password of a netrc file", "machine api.wandb.ai\n  login user\n  password " + "0a" * 20),
+    "docker.json": ("a password of a registry", '{"auths": {"r.io": {"auth": "' + "dXNlcjpwYXNzd29yZA==" + '"}}}'),
+    "kubeconfig": ("a token of a kubeconfig or another JWT", f"    token: {JWT}"),
+    "client.yaml": ("a key of a kubeconfig", "client-key-data: " + "aB3/" * 40),
+    "utf-16.env": ("a Hugging Face token", ("hf_" + "a" * 34).encode("utf-16")),
 }
 
 
 @pytest.mark.parametrize("name", TOKENS)
 def test_a_file_with_a_credential_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    path = folder(tmp_path / "code", {**PROGRAM, name: TOKENS[name]})
+    title, content = TOKENS[name]
+    path = folder(tmp_path / "code", {**PROGRAM, name: content})
     (problem,) = pack(path).problems
-    assert problem.startswith(f"--workdir: {name} has a private key or a token")
-    assert TOKENS[name] not in problem
+    assert problem.startswith(f"--workdir: {name} has {title}, and every member can read a ConfigMap.")
+    assert str(content) not in problem
     folder(path, {".gcloudignore": name})
     assert pack(path).problems == []
 
 
-def test_what_only_looks_like_a_token_is_no_credential(tmp_path: Path) -> None:
-    assert pack(folder(tmp_path, {"train.py": "from x import hf_tokenizer_fast, hf_hub_download"})).problems == []
+def test_the_page_lists_the_credentials_that_are_found() -> None:
+    page = " ".join((ROOT / "docs" / "for-people-who-train.md").read_text().split())
+    assert [title for title in dict.fromkeys(form.title for form in credentials.forms()) if title not in page] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["eyJaaaaaaaaaaa-", "sk-", "machine x login y ", "-----BEGIN", '"auth": "aA', "gl-xoxa-,"]
+)
+def test_a_file_of_a_stranger_is_searched_in_bounded_time(text: str) -> None:
+    """By squares of the length, each would take hours."""
+    start = time.monotonic()
+    assert credentials.find(text * (2**21 // len(text)) + "PRIVATE KEY password .eyJ") == ""
+    assert time.monotonic() - start < 20
+
+
+LOOKALIKES = (
+    "from x import hf_tokenizer_fast, hf_hub_download",
+    'task-0123456789abcdef0123456789abcdef = sk-learn; "auth": "required"; password = input()',
+    "https://github.com/o/r/commit/" + "0a" * 20,
+    ".sk-estimator-doc-link:hover { } .sk-toggleable__control { }",
+    "AKIAfoo, pypi-publish, npm_config_cache, xoxo-, glpat-, eyJhbGciOiJub25lIn0, WANDB_API_KEY=$KEY",
+)
+
+
+@pytest.mark.parametrize("text", LOOKALIKES)
+def test_what_only_looks_like_a_token_is_no_credential(text: str, tmp_path: Path) -> None:
+    assert pack(folder(tmp_path, {"train.py": text})).problems == []
 
 
 @pytest.mark.parametrize(

@@ -1,119 +1,199 @@
-"""Which files of a folder stay at home: hidden ones, bytecode, and what its file of patterns names."""
+"""Which files of a folder stay at home: hidden ones, bytecode, credentials, and what its file of patterns names."""
 
 from __future__ import annotations
 
-import fnmatch
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-# The first that exists counts, with whether a pattern without a slash matches in every folder.
+from gke_ai.terminal import Stop
+
+# The first that exists counts.
 # https://docs.cloud.google.com/sdk/gcloud/reference/topic/gcloudignore, https://docs.docker.com/build/concepts/context/
-FILES = {".gcloudignore": True, ".dockerignore": False, ".gitignore": True}
-# Tools (.git, .venv) and secrets (.env, .netrc) are hidden; bytecode differs after each start. `!NAME` keeps one.
-DEFAULTS = (".*", "__pycache__")
+DOCKER = ".dockerignore"
+FILES = (".gcloudignore", DOCKER, ".gitignore")
 INCLUDE = "#!include:"
+# Far above those of a folder of code. A pattern is compared with every name.
+MAX_BYTES, MAX_PATTERNS, MAX_CHARACTERS = 128 * 1024, 1_000, 1_000
+# Tools and settings are hidden; bytecode differs after each start. `!NAME` keeps one.
+_HIDDEN = r"\.|__pycache__\Z"
+# Names that have credentials. No pattern keeps them: the file of patterns may be a stranger's.
+_NEVER = re.compile(
+    r"\.(git|env|env\..*|envrc|ssh|gnupg|aws|azure|boto|docker|dockercfg|kube|pulumi|terraform|terraform\.d|netrc|pgpass"
+    r"|npmrc|yarnrc|yarnrc\.yml|pypirc|git-credentials|vault-token|s3cfg|\w+_history|huggingface|kaggle"
+    r"|cache/huggingface|config/(gcloud|gh|git|containers|pip|rclone|doctl|wandb))",
+    re.IGNORECASE,
+)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or a folder stays at home unless a pattern keeps it."""
+    return re.match(_HIDDEN, name) is not None
 
 
 @dataclass(frozen=True)
 class _Rule:
     names: Sequence[re.Pattern[str] | None]
-    """What the names in a path match, from its first one. None stands for any folders."""
+    """What the names in a path match, from its first one. None stands for any folders, and no two follow each other."""
     keeps: bool
     only_folders: bool
 
-    def matches(self, path: str) -> bool:
-        """Whether the whole path matches. Follows all ways at once: a pattern of a stranger must not take years."""
-        places = self._open({0})
-        for name in path.split("/"):
-            places = self._open({place for at in places for place in self._after(at, name)})
-        return len(self.names) in places
+    def opened(self, place: int) -> Set[int]:
+        """A place in `names`, with the next one if no folder is needed here."""
+        return {place, place + 1} if place < len(self.names) and self.names[place] is None else {place}
 
-    def _after(self, at: int, name: str) -> Iterator[int]:
-        if at < len(self.names):
-            pattern = self.names[at]
-            if pattern is None:
-                yield at
-            elif pattern.match(name):
-                yield at + 1
+    def after(self, places: Set[int], name: str, over_any: bool = True) -> Set[int]:
+        """The places after a further name. All ways at once: a pattern of a stranger must not take years.
 
-    def _open(self, places: set[int]) -> set[int]:
-        """These places, and those that follow where no folder is needed."""
-        opened = set(places)
+        Args:
+            places: Those before it.
+            name: The name of a file or a folder.
+            over_any: Whether it may be one of any folders.
+        """
+        reached = set[int]()
         for place in places:
-            while place < len(self.names) and self.names[place] is None:
-                place += 1
-                opened.add(place)
-        return opened
+            if place < len(self.names):
+                pattern = self.names[place]
+                if over_any if pattern is None else pattern.match(name):
+                    reached |= self.opened(place if pattern is None else place + 1)
+        return reached
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Patterns as git reads them. The last one that matches decides."""
+    """Patterns in a folder, as git or Docker reads them. The last one that matches decides."""
 
-    rules: Sequence[_Rule]
+    rules: Sequence[tuple[_Rule, Set[int], bool]]
+    """With the places that the path of the folder reaches, and whether the pattern matches it: Docker's then match what
+    is in it."""
+    of_docker: bool
+    folder: str = ""
+    """Name of the folder; empty for the first one."""
 
-    def leave_out(self, name: str, is_folder: bool) -> bool:
-        """Whether a file or a folder is left out, a folder with all in it. `name` is its path below the folder."""
-        matching = (
-            rule for rule in reversed(self.rules) if (is_folder or not rule.only_folders) and rule.matches(name)
-        )
-        rule = next(matching, None)
-        return rule is not None and not rule.keeps
+    def leave_out(self, name: str, is_folder: bool) -> tuple[bool, Rules | None]:
+        """Whether a file or a folder is left out, and the rules in it; None if nothing in it is kept."""
+        if _NEVER.fullmatch(name) or _NEVER.fullmatch(f"{self.folder}/{name}"):
+            return True, None
+        hidden = left_out = is_hidden(name)
+        below = list[tuple[_Rule, Set[int], bool]]()
+        for rule, places, inherited in self.rules:
+            reached = rule.after(places, name)
+            matches = len(rule.names) in reached and (is_folder or not rule.only_folders)
+            if self.of_docker and rule.keeps != left_out:
+                matches = (
+                    False  # it would change nothing here, and Docker does not look at it for what is in the folder
+                )
+            if matches or (inherited and not (hidden and rule.keeps)):
+                left_out = not rule.keeps
+            if is_folder:
+                below.append((rule, reached, self.of_docker and (matches or inherited)))
+        if left_out and is_folder and self.of_docker:
+            # What is kept in a hidden folder is kept by its whole name.
+            below = [
+                (rule, rule.after(places, name, over_any=False), False) if hidden and rule.keeps else after
+                for (rule, places, _), after in zip(self.rules, below, strict=True)
+            ]
+            is_folder = any(rule.keeps and any(place < len(rule.names) for place in at) for rule, at, _ in below)
+        elif left_out:
+            is_folder = False  # git keeps nothing in it
+        return left_out, Rules(below, self.of_docker, name) if is_folder else None
 
 
 def read_rules(folder: Path) -> Rules:
-    """Returns the rules of a folder."""
-    rules = [rule for line in DEFAULTS for rule in _parsed(line, True)]
+    """Returns the rules of a folder. Stops if its file is larger than any file for a folder of code."""
     file = file_of(folder)
-    if file.is_file():
-        rules += [rule for line in _lines(file) for rule in _parsed(line, FILES[file.name])]
-    return Rules(rules)
+    of_docker = file.name == DOCKER
+    lines = list(_lines(file)) if file.is_file() else []
+    rules = [rule for line in lines for rule in _parsed(line, of_docker)]
+    if len(rules) > MAX_PATTERNS or any(len(line) > MAX_CHARACTERS for line in lines):
+        raise _too_large(file, f"{MAX_PATTERNS:,} patterns, or a line of more than {MAX_CHARACTERS:,} characters")
+    return Rules([(rule, rule.opened(0), False) for rule in rules], of_docker)
 
 
 def file_of(folder: Path) -> Path:
     """The file of patterns that counts, or would count."""
-    return next((folder / name for name in FILES if (folder / name).is_file()), folder / next(iter(FILES)))
+    return next((folder / name for name in FILES if (folder / name).is_file()), folder / FILES[0])
+
+
+def _too_large(file: Path, most: str) -> Stop:
+    return Stop(f"--workdir: {file} has more than {most}. Reading the folder could take hours. Shorten it.")
 
 
 def _lines(file: Path) -> Iterator[str]:
     """Yields the lines of a file, and of those that it includes."""
-    for line in file.read_text(errors="replace").splitlines():
+    for line in _text(file).split("\n"):
         included = line.removeprefix(INCLUDE).strip()
         if line.startswith(INCLUDE) and included in FILES and (file.parent / included).is_file():
-            yield from (file.parent / included).read_text(errors="replace").splitlines()
+            yield from _text(file.parent / included).split("\n")
         else:
             yield line
 
 
-def _parsed(line: str, everywhere: bool) -> Iterator[_Rule]:
-    """Yields the rule of a line: https://git-scm.com/docs/gitignore#_pattern_format"""
-    line = line.rstrip()
-    if not line or line.startswith("#"):
+def _text(file: Path) -> str:
+    with file.open("rb") as opened:
+        content = opened.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise _too_large(file, f"{MAX_BYTES // 1024} KiB")
+    return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def _parsed(line: str, of_docker: bool) -> Iterator[_Rule]:
+    """Yields the rule of a line.
+
+    Sources: https://git-scm.com/docs/gitignore#_pattern_format, https://github.com/moby/patternmatcher/tree/v0.6.1.
+    """
+    if line.startswith("#"):
         return
+    line = line.strip() if of_docker else re.sub(r"(?<!\\) +$", "", line)
     keeps = line.startswith("!")
-    text = line.removeprefix("!").removeprefix("./")
-    only_folders, text = text.endswith("/"), text.rstrip("/")
-    names = [*(["**"] if everywhere and "/" not in text else []), *text.lstrip("/").split("/")]
+    text = line[keeps:]
+    if of_docker:
+        text = posixpath.normpath(text.strip() or ".").lstrip("/")
+    only_folders, text = text.endswith("/"), text.removesuffix("/")
+    if not text or (of_docker and text == "."):
+        return
+    everywhere = not of_docker and "/" not in text
+    names = [*(["**"] if everywhere else []), *text.removeprefix("/").split("/")]
     if names[-1] == "**":
         names.append("*")  # what is in a folder, and not the folder itself
-    yield _Rule([None if name == "**" else _translated(name) for name in names], keeps, only_folders)
+    patterns = [
+        None if name == "**" else _translated(name, of_docker, keeps)
+        for name, before in zip(names, ["", *names], strict=False)
+        if (name, before) != ("**", "**")
+    ]
+    yield _Rule(patterns, keeps, only_folders)
 
 
-# Parts of the name of a file or a folder in a pattern, the longest first.
-_PARTS = re.compile(r"\[[!^]?\]?[^\]]*\]|\\.|.", re.DOTALL)
+# Parts of the name of a file or a folder in a pattern, and of a set of characters in it, the longest first.
+_PARTS = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|\\.|[^\]\\])*\]|\\.|\*+|.", re.DOTALL)
+_CHARACTERS = re.compile(r"\[:\w+:\]|\\.|.", re.DOTALL)
+_SETS = {"[:alnum:]": "a-zA-Z0-9", "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:lower:]": "a-z", "[:upper:]": "A-Z"}
 
 
-def _translated(name: str) -> re.Pattern[str]:
-    """A part of a pattern between slashes, as a regular expression that fails in bounded time: `fnmatch` makes such."""
+def _translated(name: str, of_docker: bool, keeps: bool) -> re.Pattern[str]:
+    """A part of a pattern between slashes, as a regular expression that fails in bounded time."""
+    runs = [""]  # between stars
+    for part in _PARTS.findall(name):
+        if part.startswith("*"):
+            runs.append("")
+        elif part.startswith("[") and len(part) > 1:
+            runs[-1] += _set(part[1:-1], of_docker)
+        else:
+            runs[-1] += {"?": ".", "[": "(?!)"}.get(part) or re.escape(part[-1])
+    first, *others = runs
+    text = first + "".join(f"(?>.*?{run})" for run in others[:-1]) + "".join(f".*{run}" for run in others[-1:])
+    by_name = f"(?!{_HIDDEN})" if keeps and name[0] in "*?[" else ""  # as in a shell
+    try:
+        return re.compile(rf"(?s:{by_name}{text})\Z")
+    except re.error:  # an empty range, such as [z-a]
+        return re.compile("(?!)")
 
-    def translated(match: re.Match[str]) -> str:
-        text = match[0]
-        if text.startswith("[^"):
-            return f"[!{text[2:]}"
-        if text.startswith("\\") and len(text) > 1:
-            return f"[{text[1]}]" if text[1] in "*?[" else text[1]
-        return text
 
-    return re.compile(fnmatch.translate(_PARTS.sub(translated, name)))
+def _set(text: str, of_docker: bool) -> str:
+    """A set of characters. Docker's are those of Go, where `!` is a character."""
+    negated = text[0] in ("^" if of_docker else "^!")
+    parts = _CHARACTERS.findall(text[negated:])
+    inside = "".join(_SETS.get(part) or (part if part == "-" else re.escape(part[-1])) for part in parts)
+    return f"[{'^' * negated}{inside}]"

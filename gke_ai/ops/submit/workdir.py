@@ -7,20 +7,21 @@ import hashlib
 import io
 import json
 import os
-import re
 import stat
 import tarfile
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gke_ai.catalog import credentials
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import templates
-from gke_ai.ops.submit.ignored import Rules, file_of, read_rules
+from gke_ai.ops.submit.ignored import file_of, is_hidden, read_rules
 from gke_ai.ops.submit.member import SUBMITTED
-from gke_ai.terminal import printable
+from gke_ai.terminal import Stop
 
 # Where the code is in the pods, and the label of pods and run with its hash.
 PATH, LABEL = "/workdir", "gke-ai/workdir"
@@ -29,19 +30,15 @@ UNPACK = ["tar", "-xzof", f"{ARCHIVE_PATH}/{ARCHIVE}", "-C", PATH]
 # All values of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/
 MAX_BYTES = 1024 * 1024
 # Before packing, so that a home directory is not read to its end.
-MAX_UNPACKED_BYTES, MAX_FILES = 32 * 1024 * 1024, 10_000
+MAX_UNPACKED_BYTES, MAX_ENTRIES = 32 * 1024 * 1024, 10_000
+# What is looked at, with what is left out, and how often a name is compared with a pattern: some seconds.
+MAX_NAMES, MAX_COMPARISONS = 100_000, 2_000_000
 LARGEST = 3  # files that a refusal names
-_CREDENTIAL = re.compile(
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    rb"|\bhf_[A-Za-z0-9]{30,}"  # https://huggingface.co/docs/hub/security-tokens
-    rb"|\bAIza[\w-]{35}"  # https://docs.cloud.google.com/docs/authentication/api-keys
-    # https://docs.github.com/en/authentication/keeping-your-account-and-data-secure/about-authentication-to-github
-    rb"|\bgh[pousr]_[A-Za-z0-9]{36}"
-)
+NAMED = 9  # names in a list
 
 
 class _TooLarge(Exception):
-    """The folder has more than any archive takes."""
+    """The folder has more than any archive takes, or than is looked at."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +50,18 @@ class Code:
     digest: str
     """Hash of the content, before it is compressed."""
     files: int
+    hidden: Sequence[str]
+    """Hidden names that the file of patterns keeps."""
     left_out: Sequence[str]
     """Names that the rules leave out, folders with all in them."""
     problems: Sequence[str]
 
     @property
     def summary(self) -> str:
-        """What is brought along and what is not, in one sentence."""
-        others = f" Left out: {', '.join(self.left_out[:9])}{', …' * (len(self.left_out) > 9)}." * bool(self.left_out)
-        return f"{self.folder} has {self.files} files for {PATH}, packed to {_size(len(self.archive))}.{others}"
+        """What is brought along and what is not."""
+        size = f"{_shown(str(self.folder))} has {self.files} files for {PATH}, packed to {_size(len(self.archive))}."
+        lists = (("Hidden and brought along", self.hidden), ("Left out", self.left_out))
+        return " ".join((size, *(f"{title}: {_listed(names)}." for title, names in lists if names)))
 
     def inside(self, objects: Sequence[Object]) -> list[dict[str, Any]]:
         """Returns the objects of a run after a ConfigMap with the code, which each pod unpacks at its start."""
@@ -151,41 +151,56 @@ def pack(folder: Path) -> Code:
     problems: list[str] = []
     sizes: dict[str, int] = {}
     content = b""
+    entries: list[_Entry] = []
     try:
-        entries = list(_entries(folder, read_rules(folder), left_out, sizes))
+        entries = _entries(folder, left_out, sizes)
         problems += [f"--workdir: {entry.name!r} {entry.refusal}" for entry in entries if entry.refusal]
         content = _archive(folder, [entry for entry in entries if not entry.refusal], problems)
-    except _TooLarge:
-        problems.append(_too_large(folder, f"more than {MAX_FILES} files or {_size(MAX_UNPACKED_BYTES)}", sizes))
+    except _TooLarge as error:
+        problems.append(_too_large(folder, str(error), sizes))
+    except Stop as stop:
+        problems.append(str(stop))
     except OSError as error:
-        problems.append(f"--workdir: {error.filename} can't be read ({error.strerror}). Leave it out")
+        problems.append(f"--workdir: {_shown(str(error.filename))} can't be read ({error.strerror}). Leave it out")
     packed = gzip.compress(content, mtime=0)
     if len(packed) > MAX_BYTES:
         problems.append(_too_large(folder, f"{_size(len(packed))} after packing", sizes))
-    return Code(folder, packed, hashlib.sha256(content).hexdigest()[:16], len(sizes), left_out, problems)
+    hidden = [entry.name for entry in entries if is_hidden(entry.path.name)]
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    return Code(folder, packed, digest, len(sizes), hidden, left_out, problems)
 
 
-def _entries(folder: Path, rules: Rules, left_out: list[str], sizes: dict[str, int]) -> Iterator[_Entry]:
-    """Yields what is below a folder and not left out, each folder before its content, by name. Raises _TooLarge."""
-    waiting, total = [(folder, "")], 0
+def _entries(folder: Path, left_out: list[str], sizes: dict[str, int]) -> list[_Entry]:
+    """Returns what is below a folder and not left out, each folder before its content, by name. Raises _TooLarge."""
+    waiting = [(folder, "", read_rules(folder))]
+    patterns = len(waiting[0][2].rules)
+    most = min(MAX_NAMES, MAX_COMPARISONS // max(patterns, 1))
+    entries, names, total = list[_Entry](), 0, 0
     while waiting:
-        inner, prefix = waiting.pop()
+        inner, prefix, rules = waiting.pop()
+        with os.scandir(inner) as scanned:
+            items = sorted(islice(scanned, most - names + 1), key=lambda item: item.name)
+        names += len(items)
+        if names > most:
+            raise _TooLarge(f"more than {most:,} files and folders to compare with {patterns} patterns")
         folders = []
-        for item in sorted(os.scandir(inner), key=lambda item: item.name):
+        for item in items:
             entry = _Entry(f"{prefix}{item.name}", Path(item.path), item.stat(follow_symlinks=False))
             is_folder = item.is_dir(follow_symlinks=False)
-            if rules.leave_out(entry.name, is_folder):
-                left_out.append(entry.name)
+            leaves_out, below = rules.leave_out(item.name, is_folder)
+            if below is not None:
+                folders.append((entry.path, f"{entry.name}/", below))
+            if leaves_out:
+                left_out += [entry.name] if below is None else []
                 continue
-            yield entry
-            if is_folder:
-                folders.append((entry.path, f"{entry.name}/"))
-                continue
-            sizes[entry.name] = entry.status.st_size
-            total += entry.status.st_size
-            if total > MAX_UNPACKED_BYTES or len(sizes) > MAX_FILES:
-                raise _TooLarge
+            entries.append(entry)
+            if not is_folder:
+                sizes[entry.name] = entry.status.st_size
+                total += entry.status.st_size
+            if total > MAX_UNPACKED_BYTES or len(entries) > MAX_ENTRIES:
+                raise _TooLarge(f"more than {MAX_ENTRIES:,} files and folders or {_size(MAX_UNPACKED_BYTES)}")
         waiting += reversed(folders)
+    return entries
 
 
 def _archive(folder: Path, entries: Sequence[_Entry], problems: list[str]) -> bytes:
@@ -195,21 +210,33 @@ def _archive(folder: Path, entries: Sequence[_Entry], problems: list[str]) -> by
         for entry in entries:
             info, content = entry.packed()
             archive.addfile(info, io.BytesIO(content))
-            if _CREDENTIAL.search(content):
+            # As one character per byte. A text of Windows has a NUL after each.
+            if title := credentials.find(content.replace(b"\0", b"").decode("latin-1")):
                 problems.append(
-                    f"--workdir: {entry.name} has a private key or a token, and every member can read a ConfigMap. "
-                    f"Leave it out by a line in {file_of(folder)}, and use a Secret"
+                    f"--workdir: {entry.name} has {title}, and every member can read a ConfigMap. "
+                    f"Leave it out by a line in {_shown(str(file_of(folder)))}, and use a Secret"
                 )
     return buffer.getvalue()
 
 
 def _too_large(folder: Path, size: str, sizes: Mapping[str, int]) -> str:
     largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:LARGEST]
-    names = ", ".join(f"{printable(name)} ({_size(sizes[name])})" for name in largest)
+    names = ", ".join(f"{_shown(name)} ({_size(sizes[name])})" for name in largest)
     return (
-        f"--workdir: {folder} has {size}, and a ConfigMap takes {_size(MAX_BYTES)}. The largest files are {names}. "
-        f"Leave data out by lines in {file_of(folder)} and mount it with --mount, or build an image"
+        f"--workdir: {_shown(str(folder))} has {size}, and a ConfigMap takes {_size(MAX_BYTES)}. "
+        f"{f'The largest files are {names}. ' if names else ''}"
+        f"Leave data out by lines in {_shown(str(file_of(folder)))} and mount it with --mount, or build an image"
     )
+
+
+def _shown(name: str) -> str:
+    """A name, which may be a stranger's, on one line."""
+    return name if name.isprintable() else repr(name)
+
+
+def _listed(names: Sequence[str]) -> str:
+    others = f" and {len(names) - NAMED} others" if len(names) > NAMED else ""
+    return f"{', '.join(map(_shown, names[:NAMED]))}{others}"
 
 
 def _size(size: int) -> str:

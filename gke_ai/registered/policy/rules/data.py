@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gke_ai.catalog import credentials
 from gke_ai.kube.values import Hidden, items, list_at, number, texts, value
 from gke_ai.registered.policy.base import of_resources, of_stacks
 from gke_ai.registered.registration import RegisteredStack, Resource, pods_of
@@ -12,11 +13,6 @@ from gke_ai.registered.types import BUCKET, SECRET_VERSION, SERVICE_ACCOUNT_KEY
 
 # Names of variables that hold a secret. A value that is a path (/var/run/…) is not a secret.
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|PASSWORD|PASSWD|SECRET|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|CREDENTIALS?)$", re.I)
-# Formats of tokens: Hugging Face, GitHub, Google (API key, OAuth), AWS, OpenAI, Slack, private keys.
-TOKEN = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}|\bgh[pousr]_[A-Za-z0-9]{30,}|\bgithub_pat_\w{30,}|\bAIza[\w-]{35}|\bya29\.[\w-]{20,}"
-    r"|\bAKIA[A-Z0-9]{16}\b|\bsk-[A-Za-z0-9_-]{32,}|\bxox[abpr]-[\w-]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-)
 # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hftoken
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 EVERYONE = {"allUsers", "allAuthenticatedUsers"}
@@ -52,7 +48,7 @@ def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
                         "everyone who can read the pod or the state"
                     )
     for at, text in texts(resource.props):
-        if TOKEN.search(text) and text not in reported:
+        if text not in reported and credentials.find(text):
             yield f"{at} looks like a token. It is readable by everyone who can read the object or the state"
 
 
@@ -74,7 +70,7 @@ def offline_servers_have_no_token(resource: Resource) -> Iterator[str]:
 def no_secrets_in_configuration(stack: RegisteredStack) -> Iterator[tuple[None, str]]:
     """The configuration of the stack holds no token in plain text."""
     for key, text in stack.configuration.items():
-        if isinstance(text, str) and TOKEN.search(text):
+        if isinstance(text, str) and credentials.find(text):
             yield (
                 None,
                 f"configuration {key} looks like a token. It is readable by everyone who can read the repository",
