@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +86,12 @@ def stack_options(function: Function) -> Function:
 
 def name_of(stack: str, config: Path | None) -> str:
     """Returns the name of the stack: the stated one, else that of its configuration, else dev."""
-    return stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
+    name = stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
+    if not re.fullmatch(r"[\w./-]+", name, re.ASCII):  # commands to be pasted have it
+        raise Stop(
+            f"{name!r} is not the name of a stack. Pulumi would refuse it. Use letters, digits, '-', '_' and '.'."
+        )
+    return name
 
 
 def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:

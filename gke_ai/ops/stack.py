@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -37,8 +38,8 @@ class Stack:
     def next(self, verb: str) -> str:
         """Returns the command that a user should run next: on the emulator of a checkout, the alias of make."""
         if on_emulator() and not INSTALLED:
-            return f"make {verb} STACK={self.name}"
-        return f"gke-ai {verb}{' --emulator' if on_emulator() else ''} --stack {self.name}"
+            return f"make {verb} STACK={shlex.quote(self.name)}"
+        return f"gke-ai {verb}{' --emulator' if on_emulator() else ''} --stack {shlex.quote(self.name)}"
 
     @property
     def kubectl(self) -> str:
@@ -164,13 +165,17 @@ class Context(Stack):
     """Whether the user states the namespace. Otherwise it is that of the context."""
 
     def next(self, verb: str) -> str:
-        file = f" --kubeconfig {self.kubeconfig}" if self.kubeconfig else ""
-        return f"gke-ai {verb} --context {self.name}{file}" + (f" --namespace {self.namespace}" * bool(self.namespace))
+        namespace = ["--namespace", self.namespace] if self.namespace else []
+        return f"gke-ai {verb} {shlex.join([*self._cluster, *namespace])}"
 
     @property
     def kubectl(self) -> str:
-        file = f" --kubeconfig {self.kubeconfig}" if self.kubeconfig else ""
-        return f"{kubectl()} --context {self.name}{file}"
+        return f"{kubectl()} {shlex.join(self._cluster)}"
+
+    @property
+    def _cluster(self) -> list[str]:
+        """The options that name the cluster. A kubeconfig, with the names of its contexts, may be a stranger's."""
+        return ["--context", self.name, *(["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else [])]
 
     @property
     def is_alone(self) -> bool:

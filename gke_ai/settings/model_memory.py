@@ -7,6 +7,7 @@ Preview, report and doctor warn of one that likely does not fit, and list models
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -253,7 +254,7 @@ def load_of(placed: Placed[AnyServer]) -> Load | Unchecked:
     model = model_of(server)
     if model is None:
         reason = f"the catalog does not have the model {server.model}"
-        remedy = f"Describe it in {server.at('modelShape')}, which gke-ai model {server.model} prints"
+        remedy = f"Describe it in {server.at('modelShape')}, which gke-ai model {shlex.quote(server.model)} prints"
         return Unchecked(server.at("model"), reason, remedy)
     use = ENGINES[server.engine].memory
     if use is None:

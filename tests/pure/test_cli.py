@@ -20,6 +20,7 @@ from gke_ai.cli import options
 from gke_ai.cli.verbs import gke_ai as every_verb
 from gke_ai.ops import deploy, status
 from gke_ai.ops.stack import Context, Stack
+from gke_ai.registered.gitops.objects import MissingSecret
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
 from tests.local_server import listening
@@ -119,6 +120,18 @@ def test_the_exit_code_says_whether_the_command_was_wrong(words: tuple[str, ...]
 )
 def test_the_stack_is_the_stated_one_or_that_of_the_configuration(stack: str, config: str | None, name: str) -> None:
     assert options.name_of(stack, Path(config) if config else None) == name
+
+
+@pytest.mark.parametrize("name", ["$(touch x)", "a b", "x;y", "--help\n", "`x`", "a'b"])
+def test_a_printed_command_has_the_names_of_strangers_as_words(name: str, tmp_path: Path) -> None:
+    context = Context(name, kubeconfig=tmp_path / name, namespace=name)
+    cluster = ["--context", name, "--kubeconfig", str(tmp_path / name)]
+    assert shlex.split(context.next("status")) == ["gke-ai", "status", *cluster, "--namespace", name]
+    assert shlex.split(context.kubectl)[1:] == cluster or shlex.split(context.kubectl)[2:] == cluster
+    assert shlex.split(MissingSecret("a", name, (name,)).command)[-2:] == [name, f"--from-literal={name}=VALUE"]
+    for stack, config in ((name, None), ("", tmp_path / f"Pulumi.{name}.yaml")):
+        with pytest.raises(Stop, match="is not the name of a stack"):
+            options.name_of(stack, config)
 
 
 @pytest.mark.usefixtures("google")

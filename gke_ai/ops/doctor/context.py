@@ -35,7 +35,7 @@ LISTED = (
 def show_cluster(context: Context) -> int:
     """Prints what the cluster of a context lacks. Returns the exit code: 1 if something is missing."""
     findings = [*ClusterAlone(context.api(), context.kubectl).examine()]
-    return report_findings(findings, f"gke-ai status --context {context.name}")
+    return report_findings(findings, context.next("status"))
 
 
 @dataclass(frozen=True)

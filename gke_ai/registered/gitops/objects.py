@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -101,8 +102,10 @@ class MissingSecret:
     @property
     def command(self) -> str:
         """The command that creates it, with a placeholder for each value."""
-        stated = " ".join(f"--from-literal={key}=VALUE" for key in self.keys or ("KEY",))
-        return f"kubectl -n {self.namespace or 'default'} create secret generic {self.name} {stated}"
+        stated = [f"--from-literal={key}=VALUE" for key in self.keys or ("KEY",)]
+        return shlex.join(
+            ["kubectl", "-n", self.namespace or "default", "create", "secret", "generic", self.name, *stated]
+        )
 
 
 @dataclass(frozen=True)
