@@ -32,6 +32,7 @@ PINS = ROOT / "emulator" / "archives.json"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 FORM = re.compile(r"((?:https?|file)://\S*/([^/\s]+))#sha256=([0-9a-f]{64})")
 TIMEOUT_SECONDS = 30  # without a byte
+MAX_BYTES = 2 * 10**9  # several times the size of an archive; another file must not fill the disk before its checksum
 BLOCK = 1 << 20
 BUILD = "GKE_AI_ARCHIVE=build builds the tools instead."
 
@@ -133,6 +134,11 @@ def fetch(address: str, to: Path, step: Step) -> str:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer, to.open("wb") as file:
             size = int(answer.headers.get("Content-Length") or 0)
             while block := answer.read(BLOCK):
+                if max(size, file.tell() + len(block)) > MAX_BYTES:
+                    raise Stop(
+                        f"The archive {address} is not the pinned one: it has more than {megabytes(MAX_BYTES)}. "
+                        f"Nothing of it was kept. {BUILD}"
+                    )
                 digest.update(block)
                 file.write(block)
                 step.note(f"{megabytes(file.tell())} of {megabytes(size)}")

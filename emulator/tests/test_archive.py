@@ -53,6 +53,7 @@ class Server:
     files: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     ends_after: int | None = None
+    states_size: bool = True
     waits: threading.Event | None = None
 
     def offer(self, content: bytes, name: str = "") -> str:
@@ -73,7 +74,8 @@ def server() -> Iterator[Server]:
                 return
             content = state.files[self.path]
             self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
+            if state.states_size:
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[: state.ends_after])
             self.wfile.flush()
@@ -194,6 +196,19 @@ def test_archives_can_be_turned_off(server: Server, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("GKE_AI_ARCHIVE", "build")
     assert archive.take() is None
     assert server.asked == []
+
+
+@pytest.mark.parametrize("states_size", [True, False])
+def test_a_download_that_is_larger_than_any_archive_ends_before_it_fills_the_disk(
+    states_size: bool, cache: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MAX_BYTES", 10**6)
+    monkeypatch.setattr(archive, "BLOCK", 10**5)
+    server.states_size = states_size
+    monkeypatch.setenv("GKE_AI_ARCHIVE", server.offer(b"x" * (10**6 + 1)))
+    with pytest.raises(Stop, match="it has more than 1 MB. Nothing of it was kept"):
+        archive.take()
+    assert files(cache) == ["archives"]
 
 
 @pytest.mark.usefixtures("cache")
