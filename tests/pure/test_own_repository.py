@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from gke_ai.ops.repository import template, upgrade
 from gke_ai.ops.repository.template import RECORD, digest
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
+from tests.repository import ROOT
 
 FILES = {*template.files(["dev"]), "Pulumi.dev.yaml", RECORD}
 
@@ -96,6 +98,25 @@ def test_a_repository_depends_on_the_package_by_its_version(repository: Path) ->
     assert texts["requirements-emulator.txt"] == "-r requirements.txt\ngke-ai[emulator]\n"
     assert len(texts["__main__.py"].splitlines()) == 3
     assert [name for name, text in texts.items() if "@@" in text] == []
+
+
+def test_a_job_that_signs_in_installs_only_what_is_checked(repository: Path) -> None:
+    """By hashes, or from the repository itself. Steps of an action belong to the job that uses it."""
+    texts = written(repository)
+    assert texts["requirements.lock"] == (ROOT / "requirements-program.lock").read_text()
+    action = texts[".github/actions/set-up/action.yml"]
+    jobs = [
+        yaml.safe_dump(job, width=1000)
+        for name, text in texts.items()
+        if name.startswith(".github/workflows/")
+        for job in yaml.safe_load(text)["jobs"].values()
+    ]
+    signing = [job for job in jobs if "id-token: write" in job]
+    assert len(signing) == 3
+    assert [job for job in signing if "./.github/actions/set-up" not in job] == []
+    installs = re.findall(r"pip install.*", "\n".join([action, *signing]))
+    assert len(installs) == 2
+    assert [line for line in installs if not re.search("--no-deps (--require-hashes|--no-index) ", line)] == []
 
 
 def test_the_answers_are_a_configuration(tmp_path: Path) -> None:
