@@ -88,9 +88,7 @@ def name_of(stack: str, config: Path | None) -> str:
     """Returns the name of the stack: the stated one, else that of its configuration, else dev."""
     name = stack or (config.stem.removeprefix("Pulumi.") if config else "dev")
     if not re.fullmatch(r"[\w./-]+", name, re.ASCII):  # commands to be pasted have it
-        raise Stop(
-            f"{name!r} is not the name of a stack. Pulumi would refuse it. Use letters, digits, '-', '_' and '.'."
-        )
+        raise Stop(f"{name!r} is not the name of a stack. Pulumi would refuse it. Use letters, digits, - and _.")
     return name
 
 

@@ -216,13 +216,10 @@ def parsed(text: object) -> object:
 
 def _is_readable(content: object) -> bool:
     """Whether JSON is an object, or a list of objects, each with metadata."""
-    listed = value(content, "items") or []
-    return (
-        isinstance(content, dict)
-        and isinstance(content.get("metadata", {}), dict)
-        and isinstance(listed, list)
-        and all(isinstance(value(item, "metadata"), dict) for item in listed)
-    )
+    if not isinstance(content, dict) or not isinstance(content.get("metadata", {}), dict):
+        return False
+    listed = content.get("items") or []
+    return isinstance(listed, list) and all(isinstance(value(item, "metadata"), dict) for item in listed)
 
 
 def list_objects(api: ApiClient, path: str, **query: str) -> list[Object]:

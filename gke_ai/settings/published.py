@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from typing import Any
 
 from gke_ai.catalog import documents
 from gke_ai.catalog.gpudirect import GPUDIRECT
-from gke_ai.catalog.quantities import format_quantity, parse_quantity
+from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
@@ -44,54 +42,7 @@ KEYS: Mapping[type[Section], frozenset[str]] = {
 SECTIONS = ("cluster", "buckets", "gpuPools", "tpuPools", "computeClasses", "queues", "tenants")
 
 
-class _Named(BaseModel):
-    name: str
-
-
-class _Flavor(_Named):
-    pools: list[str] = []
-    accelerator: str | None = None
-
-
-class _Quota(BaseModel):
-    flavor: str
-    quota: dict[str, Annotated[str, AfterValidator(parse_quantity)]]
-
-
-class _ClusterQueue(_Named):
-    flavors: list[_Quota]
-
-
-class _LocalQueue(_Named):
-    namespace: str
-    clusterQueue: str
-
-
-class _Queues(BaseModel):
-    flavors: list[_Flavor]
-    clusterQueues: list[_ClusterQueue]
-    localQueues: list[_LocalQueue]
-    priorityClasses: list[_Named]
-
-
-class _Tenant(_Named):
-    priorityClasses: list[str] = []
-
-
-class _Sections(BaseModel):
-    gpuPools: list[_Named]
-    tpuPools: list[_Named]
-    queues: _Queues
-    tenants: list[_Tenant] = Field(min_length=1, max_length=1)
-
-
-class _Content(BaseModel):
-    """What is read before the rules have checked it. They check the rest."""
-
-    version: str
-    project: str
-    sections: _Sections
-    nodes: list[dict[str, Any]]
+QUEUES = ("flavors", "clusterQueues", "localQueues", "priorityClasses")
 
 
 @dataclass(frozen=True)
@@ -110,14 +61,17 @@ class Published:
         """Parses the text that `publish` returned, or a stranger. Raises InvalidDocument."""
         (content,) = documents.read(text, documents.Reader.PULUMI) or [None]
         try:
-            checked = _Content.model_validate(content)
-            measured = Calibration.model_validate({"nodes": checked.nodes})
-        except ValidationError as error:
-            where = ".".join(map(str, error.errors()[0]["loc"]))
-            raise documents.InvalidDocument(
-                f"has another form than this version reads{where and f': {where}'}."
-            ) from None
-        return cls(content["sections"], measured, checked.project, checked.version)
+            sections = content["sections"]
+            settings, unresolved, _ = read(dict(sections))
+            (_,), queues = sections["tenants"], settings.queues
+            quotas = [quota for queue in queues.cluster_queues for quota in queue.flavors] if queues else []
+            lists = [sections["gpuPools"], sections["tpuPools"], *(sections["queues"][key] for key in QUEUES)]
+            if unresolved.paths or None in lists or any(isinstance(quota.quota, str) for quota in quotas):
+                raise ValueError
+            measured = Calibration.model_validate({"nodes": content["nodes"]})
+            return cls(sections, measured, str(content["project"]), str(content["version"]))
+        except (LookupError, TypeError, ValueError):
+            raise documents.InvalidDocument("has another form than this version reads.") from None
 
 
 def publish(stack: ResolvedStack, space: Space, project: str) -> str:

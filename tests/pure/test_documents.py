@@ -290,8 +290,8 @@ def test_texts_of_strangers_have_one_reader() -> None:
     "text", ["1e5", "0o17", "y", "on", "~", "2026-01-01", "1_000", "12:30", ".5e1", "a\u2028b", "ä"]
 )
 def test_what_a_stack_publishes_is_read_as_the_same_texts(text: str) -> None:
-    queues = {"flavors": [], "clusterQueues": [], "localQueues": [], "priorityClasses": [{"name": text}]}
-    sections = {"gpuPools": [], "tpuPools": [], "queues": queues, "tenants": [{"name": text}]}
+    queues: dict[str, list[str]] = {"flavors": [], "clusterQueues": [], "localQueues": [], "priorityClasses": []}
+    sections = {"gpuPools": [], "tpuPools": [], "queues": queues, "tenants": [{"name": "team"}]}
     content = {"version": "0.4.0", "project": text, "sections": sections, "nodes": []}
     published = Published.parse(json.dumps(content, ensure_ascii=False))
     assert (published.sections, published.project) == (sections, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator, Sequence, Set
@@ -80,11 +81,9 @@ class Rules:
         below = list[tuple[_Rule, Set[int], bool]]()
         for rule, places, inherited in self.rules:
             reached = rule.after(places, name)
-            matches = len(rule.names) in reached and (is_folder or not rule.only_folders)
-            if self.of_docker and rule.keeps != left_out:
-                matches = (
-                    False  # it would change nothing here, and Docker does not look at it for what is in the folder
-                )
+            # One that would change nothing here is not looked at, nor later for what is in the folder, as in Docker.
+            looks = rule.keeps == left_out if self.of_docker else is_folder or not rule.only_folders
+            matches = looks and len(rule.names) in reached
             if matches or (inherited and not (hidden and rule.keeps)):
                 left_out = not rule.keeps
             if is_folder:
@@ -154,8 +153,7 @@ def _parsed(line: str, of_docker: bool) -> Iterator[_Rule]:
     only_folders, text = text.endswith("/"), text.removesuffix("/")
     if not text or (of_docker and text == "."):
         return
-    everywhere = not of_docker and "/" not in text
-    names = [*(["**"] if everywhere else []), *text.removeprefix("/").split("/")]
+    names = [*(["**"] if not of_docker and "/" not in text else []), *text.removeprefix("/").split("/")]
     if names[-1] == "**":
         names.append("*")  # what is in a folder, and not the folder itself
     patterns = [
@@ -166,34 +164,22 @@ def _parsed(line: str, of_docker: bool) -> Iterator[_Rule]:
     yield _Rule(patterns, keeps, only_folders)
 
 
-# Parts of the name of a file or a folder in a pattern, and of a set of characters in it, the longest first.
-_PARTS = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|\\.|[^\]\\])*\]|\\.|\*+|.", re.DOTALL)
-_CHARACTERS = re.compile(r"\[:\w+:\]|\\.|.", re.DOTALL)
+# Parts of the name of a file or a folder in a pattern, the longest first.
+_PARTS = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]|\\.|.", re.DOTALL)
 _SETS = {"[:alnum:]": "a-zA-Z0-9", "[:alpha:]": "a-zA-Z", "[:digit:]": "0-9", "[:lower:]": "a-z", "[:upper:]": "A-Z"}
 
 
 def _translated(name: str, of_docker: bool, keeps: bool) -> re.Pattern[str]:
-    """A part of a pattern between slashes, as a regular expression that fails in bounded time."""
-    runs = [""]  # between stars
-    for part in _PARTS.findall(name):
-        if part.startswith("*"):
-            runs.append("")
-        elif part.startswith("[") and len(part) > 1:
-            runs[-1] += _set(part[1:-1], of_docker)
-        else:
-            runs[-1] += {"?": ".", "[": "(?!)"}.get(part) or re.escape(part[-1])
-    first, *others = runs
-    text = first + "".join(f"(?>.*?{run})" for run in others[:-1]) + "".join(f".*{run}" for run in others[-1:])
+    """A part of a pattern between slashes, as a regular expression that fails in bounded time: `fnmatch` makes such."""
+
+    def translated(match: re.Match[str]) -> str:
+        text = match[0]
+        if text.startswith("[") and len(text) > 1:
+            text = re.sub(r"\[:\w+:\]", lambda known: _SETS.get(known[0], ""), text)
+            # In Docker, `!` is one of the characters.
+            text = re.sub(r"^\[!(.+)\]$", r"[\1!]", text) if of_docker else text
+            return text.replace("[^", "[!", 1)
+        return f"[{text[-1]}]" if text[0] == "\\" and text[-1] in "*?[" else text[-1]
+
     by_name = f"(?!{_HIDDEN})" if keeps and name[0] in "*?[" else ""  # as in a shell
-    try:
-        return re.compile(rf"(?s:{by_name}{text})\Z")
-    except re.error:  # an empty range, such as [z-a]
-        return re.compile("(?!)")
-
-
-def _set(text: str, of_docker: bool) -> str:
-    """A set of characters. Docker's are those of Go, where `!` is a character."""
-    negated = text[0] in ("^" if of_docker else "^!")
-    parts = _CHARACTERS.findall(text[negated:])
-    inside = "".join(_SETS.get(part) or (part if part == "-" else re.escape(part[-1])) for part in parts)
-    return f"[{'^' * negated}{inside}]"
+    return re.compile(by_name + fnmatch.translate(_PARTS.sub(translated, name)))
