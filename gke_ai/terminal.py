@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 # Control characters, and those that change the direction of text: https://www.unicode.org/reports/tr36/
 _CONTROL = (*range(9), *range(11, 32), *range(127, 160), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -13,6 +14,11 @@ _PLAIN = {**dict.fromkeys(_CONTROL, "\N{REPLACEMENT CHARACTER}"), ord("\r"): " "
 def printable(text: str) -> str:
     """Returns a text, which may be a stranger's, without control characters except tabs and line feeds."""
     return text.translate(_PLAIN)
+
+
+def echo(text: str, file: TextIO | None = None, end: str = "\n") -> None:
+    """Prints a text that may be a stranger's, such as a log, a message of a cluster, or a name in a file."""
+    print(printable(text), end=end, file=file, flush=True)
 
 
 class Stop(Exception):

@@ -24,7 +24,7 @@ from gke_ai.ops.doctor.visit import Call, refusal, switched_off
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.ops.verify.command import named_file, write
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 
 COMPUTE = "https://compute.googleapis.com"
 Figure = SpotHistory | SpotPrice | CalendarWindow
@@ -157,7 +157,7 @@ def ask(api: Api, file: Path) -> int:
         calendar.ask(f"{nodes.count} {nodes.machine_type} in Calendar mode", partial(api.window, nodes))
     figures = [*history.figures, *calendar.figures]
     for line in (*figures, *needs.left_out, *history.lines, *calendar.lines):
-        print(line)
+        echo(line)
     if not needs.spot:
         print("The stack names no GPU machine type of which Google publishes figures, so nothing is asked.")
     answers = Calibration(

@@ -15,7 +15,7 @@ from gke_ai.ops import crds, down, network_pools, status
 from gke_ai.ops.configuration_file import read_keys
 from gke_ai.ops.emulated import copies, emulator
 from gke_ai.ops.stack import ROOT, Stack
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 
 POLICIES = ["--policy-pack", str(ROOT / "policy")] if (ROOT / "policy").is_dir() else []
 
@@ -92,7 +92,7 @@ def preview(stack: Stack) -> None:
     ensure(stack)
     done, events = stack.preview("--diff", *POLICIES)
     for text in network_pools.warnings(events):
-        print(text)
+        echo(text)
     raise SystemExit(done.returncode)
 
 
@@ -102,7 +102,7 @@ def policies(stack: Stack) -> None:
     done = stack.pulumi("preview", "--suppress-outputs", *POLICIES, configured=True, quiet=True)
     # The output before this heading has a line for each resource.
     _, heading, violations = done.stdout.partition("Policies:\n")
-    print(heading + violations if heading else done.stdout + done.stderr)
+    echo(heading + violations if heading else done.stdout + done.stderr)
     raise SystemExit(done.returncode)
 
 

@@ -15,7 +15,7 @@ from gke_ai.kube.pods import container_statuses
 from gke_ai.ops import logs, runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -34,7 +34,7 @@ def follow(stack: Stack, name: str, lines: int) -> None:
     try:
         api, found = runs.read(stack)
         for line in Followed(api, runs.find(stack, found, name), lines).report():
-            print(line, flush=True)
+            echo(line)
     except KeyboardInterrupt:
         return
 
@@ -46,7 +46,7 @@ class Followed:
     api: ApiClient
     run: Run
     lines: int
-    show: Callable[[str], None] = lambda line: print(line, flush=True)
+    show: Callable[[str], None] = echo
     _threads: dict[Start, Thread] = field(default_factory=dict)
     _running: set[Start] = field(default_factory=set)
     _showing: Lock = field(default_factory=Lock)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 from gke_ai.catalog import fuse
 from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.client import Answer, send
-from gke_ai.kube.objects import Object
+from gke_ai.kube.objects import Object, label
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops import runs
 from gke_ai.ops.runs import INDEX_LABEL, Run
 from gke_ai.ops.stack import Stack
+from gke_ai.terminal import echo
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -25,7 +26,7 @@ def show(stack: Stack, name: str, lines: int = LINES) -> None:
     """Prints the logs of the run `name`."""
     api, found = runs.read(stack)
     for line in report(api, runs.find(stack, found, name), lines):
-        print(line)
+        echo(line)
 
 
 def report(api: ApiClient, found: Run, lines: int) -> Iterator[str]:
@@ -61,9 +62,9 @@ def newest(found: Run) -> str:
 
 
 def order(pod: Object) -> tuple[int, str]:
-    """The number of a pod in its Job, then its name."""
-    labels = pod["metadata"].get("labels") or {}
-    return int(labels.get(INDEX_LABEL, 0)), pod["metadata"]["name"]
+    """The number of a pod in its Job, then its name. Anyone may write the label, so it may be no number."""
+    index = label(pod, INDEX_LABEL)
+    return int(index) if index.isdecimal() else 0, pod["metadata"]["name"]
 
 
 def of_container(api: ApiClient, pod: Object, container: str, lines: int) -> Iterator[str]:

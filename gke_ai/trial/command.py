@@ -35,7 +35,7 @@ from gke_ai.ops.verify.live import caller
 from gke_ai.registered.prices import Prices
 from gke_ai.registered.report.changes import planned
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, hourly_cost, limit, shown
 from gke_ai.trial.outcome import (
     DONE,
@@ -238,7 +238,7 @@ def update(stack: Stack, record: Record) -> bool:
         record.update_is(Process.of(process.pid))
         for line in process.stdout or ():
             lines.append(line)
-            print(line, end="", flush=True)
+            echo(line, end="")
         process.wait()
     except Ended:
         # Nobody reads what it still prints: without a reader it would wait for one.
@@ -266,7 +266,7 @@ def verified(stack: Stack, found: Outcome) -> Outcome:
     claims = Counter((check.claim, check.state) for check in checks)
     for check in checks:
         if check.state == "fail":
-            print(f"fail: {check.claim} of {check.subject}: {check.relied_on}, and the cluster has {check.found}")
+            echo(f"fail: {check.claim} of {check.subject}: {check.relied_on}, and the cluster has {check.found}")
     return replace(
         found,
         versions=(*found.versions, ("Kubernetes", version)),
@@ -282,7 +282,7 @@ def smoked(stack: Stack, found: Outcome) -> Outcome:
     """Returns the outcome with the results of `smoke`."""
     results = smoke.check_servers(stack, new_console())
     for line in smoke.failures(results):
-        print(line)
+        echo(line)
     answers = (
         Answers(
             result.server,

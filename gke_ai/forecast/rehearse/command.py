@@ -37,7 +37,7 @@ from gke_ai.ops.emulated import state
 from gke_ai.registered.prices import with_google
 from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, printable, write
+from gke_ai.terminal import Stop, echo, write
 
 # The two sides of a change, and the change while it is applied. Both kinds of each have the same methods.
 Source = Configurations | plain.Manifests
@@ -241,7 +241,7 @@ def _change(
             _await_update(update, recorder)
         if not update.runs and not update.succeeded():
             refused = update.errors()
-            print(printable(f"The change is refused:\n{refused}"), file=sys.stderr)
+            echo(f"The change is refused:\n{refused}", file=sys.stderr)
             if not (done := update.done()):
                 raise SystemExit(REFUSED)
             notes.append(f"Before it was refused, the change had {join_names(done)}.")

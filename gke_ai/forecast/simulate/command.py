@@ -38,7 +38,7 @@ from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.reading import PREFIX
-from gke_ai.terminal import Stop, write
+from gke_ai.terminal import Stop, echo, write
 
 SHOW_EVERY = 2.0
 NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)
@@ -253,7 +253,7 @@ def print_imported(form: str, file: Path, queues: Iterable[str], start: float, h
         trace = imports.import_philly(file, named)
     else:
         trace = imports.import_table(file, form, named)
-    print(written(imports.window(trace, start, hours)), end="")
+    echo(written(imports.window(trace, start, hours)), end="")
 
 
 def _progress(total: int, last: float, work: str) -> Callable[[float, int], None]:

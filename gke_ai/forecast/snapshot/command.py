@@ -19,7 +19,7 @@ from gke_ai.kube.client import objects_of, request
 from gke_ai.kube.kueue import CONFIG_MAP, manager, place
 from gke_ai.kube.objects import Object
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -94,7 +94,7 @@ def take(stack: str, api: ApiClient) -> Snapshot:
         try:
             objects[name] = list_all(api, kind)
         except Forbidden as forbidden:
-            print(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
+            echo(f"The snapshot has no objects of kind {name}: {forbidden}", file=sys.stderr)
             missing.append(name)  # without the answer, which names the user
     if len(missing) == len(kinds()):
         raise Stop(

@@ -62,7 +62,7 @@ class Snapshot(BaseModel):
 
     def to_json(self) -> str:
         """Returns the snapshot as JSON, with the same text for the same content."""
-        return self.model_dump_json(by_alias=True, indent=1) + "\n"
+        return self.model_dump_json(by_alias=True, indent=1, ensure_ascii=True) + "\n"  # it may go to a terminal
 
     def at(self, now: datetime) -> Snapshot:
         """Returns the snapshot as if it were taken at another time: every time moves, so every age stays."""

@@ -55,7 +55,7 @@ from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.kube.client import client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
 from gke_ai.ops.stack import Stack
-from gke_ai.terminal import Stop, write
+from gke_ai.terminal import Stop, echo, write
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -85,15 +85,15 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
         notes += more
     console = new_console()
     print()
-    print(headline(found))
+    echo(headline(found))
     for text in reasons(found, with_nodes=state.pools is not None):
-        print(text)
+        echo(text)
     for table in tables(found):
         console.print()
         console.print(table)
     print()
     for text in notes:
-        print(text)
+        echo(text)
     if json_file:
         write({json_file: json.dumps(as_json(found), indent=1) + "\n"})
 
@@ -131,7 +131,7 @@ def asked(
     update = start()
     try:
         if not update.succeeded():
-            print(f"The cluster refuses the run:\n{update.errors()}", file=sys.stderr)
+            echo(f"The cluster refuses the run:\n{update.errors()}", file=sys.stderr)
             raise SystemExit(REFUSED)
         deadline = time.monotonic() + _FIRST_WORD
         while not ((own := own_workload(recorder.timeline(True), name)) and is_decided(own)):

@@ -18,7 +18,7 @@ from gke_ai.registered.report.page import COMMENT_LIMIT, Options, page, summary
 from gke_ai.registered.report.policies import Verdict, verdict
 from gke_ai.registered.report.preview import Preview, recorded, take
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop
+from gke_ai.terminal import Stop, echo
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def write(request: Request) -> int:
         return exit_code(planned, results)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text)
-    print(f"{summary(planned, results, forecast).replace('**', '')}\nThe page is {output}.")
+    echo(f"{summary(planned, results, forecast).replace('**', '')}\nThe page is {output}.")
     if graph_format == "svg" and not planned.errors:
         title = f"The components of {planned.stack}, with changes marked"
         output.with_suffix(".svg").write_text(drawing.svg(graph.of_plan(planned), title))
