@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,12 +27,7 @@ from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
-from gke_ai.kube.queues import flavors_of
-
-# What Kueue compares to find equal workloads, besides containers:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/util/pod/pod.go, SpecShape
-_SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
-STRICT = "StrictFIFO"
+from gke_ai.kube.queues import STRICT, flavors_of, shape_of
 
 
 class Reason(NamedTuple):
@@ -118,7 +112,7 @@ class _Moment:
     def _equal(self) -> Mapping[tuple[str, str], Object]:
         """The first of these workloads, by cluster queue and shape."""
         return {
-            (queue, _shape(workload)): workload
+            (queue, shape_of(workload)): workload
             for queue, stated in self._stated.items()
             for _, workload in reversed(stated)
         }
@@ -135,7 +129,7 @@ class _Moment:
                 return None
             text = f"{first}, which is before it in ClusterQueue {name} ({STRICT})"
             return Reason(PENDING, text, self._never(other))
-        equal = self._equal.get((name, _shape(workload)))
+        equal = self._equal.get((name, shape_of(workload)))
         return Reason(*stated_reason(equal), self._never(equal)) if equal else None
 
 
@@ -146,24 +140,6 @@ def _is_stopped(queue: Object) -> bool:
 def _order(workload: Object) -> tuple[int, str]:
     """The place of a workload in its queue: by priority, then by age."""
     return -priority_of(workload), str(workload["metadata"].get("creationTimestamp", ""))
-
-
-def _shape(workload: Object) -> str:
-    """What makes workloads equal for Kueue's scheduler: pkg/workload/workload.go, computeSchedulingHash."""
-    pod_sets = []
-    for pod_set in workload["spec"].get("podSets") or []:
-        spec = (pod_set.get("template") or {}).get("spec") or {}
-        containers = [
-            [
-                ((container.get("resources") or {}).get("requests"), container.get("ports"))
-                for container in spec.get(key) or []
-            ]
-            for key in ("initContainers", "containers")
-        ]
-        shape = {key: spec.get(key) for key in _SHAPE}
-        counts = [pod_set.get(key) for key in ("name", "count", "minCount", "topologyRequest")]
-        pod_sets.append([counts, containers, shape])
-    return json.dumps([priority_of(workload), pod_sets], sort_keys=True)
 
 
 def _moment(histories: Histories, queued: Queue, version: Callable[[History], Object | None]) -> _Moment:

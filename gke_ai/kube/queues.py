@@ -5,6 +5,7 @@ Amounts are exact, in the base unit of their resource (cores, bytes, pieces).
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -16,6 +17,10 @@ from gke_ai.kube.values import items, mapping, quantity
 
 Cell = tuple[str, str]
 """A flavor and a resource."""
+STRICT = "StrictFIFO"
+# What Kueue compares to find equal workloads, besides containers:
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/util/pod/pod.go, SpecShape
+_SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
 
 
 def flavors_of(queue: Object) -> list[list[str]]:
@@ -54,6 +59,21 @@ def requested(workload: Object) -> dict[str, Fraction]:
         for resource, amount in amounts(mapping(pod_set, "resources")).items():
             total[resource] += amount
     return total
+
+
+def shape_of(workload: Object) -> str:
+    """What makes workloads equal for Kueue's scheduler: pkg/workload/workload.go, computeSchedulingHash."""
+    pod_sets = []
+    for pod_set in items(workload, "spec", "podSets"):
+        spec = mapping(pod_set, "template", "spec")
+        containers = [
+            [(mapping(container, "resources", "requests"), container.get("ports")) for container in items(spec, key)]
+            for key in ("initContainers", "containers")
+        ]
+        shape = {key: spec.get(key) for key in _SHAPE}
+        counts = [pod_set.get(key) for key in ("name", "count", "minCount", "topologyRequest")]
+        pod_sets.append([counts, containers, shape])
+    return json.dumps([workload["spec"].get("priority") or 0, pod_sets], sort_keys=True)
 
 
 def _cells(stated: Iterable[Mapping[str, Any]], key: str) -> dict[Cell, Fraction]:

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gke_ai.catalog.kueue import PRIORITY_LABEL
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.kube.objects import label
 from gke_ai.kube.pods import accelerators, limited_only, templates
 from gke_ai.kube.values import items, mapping, value
 
 SERVERS = ("Deployment", "StatefulSet")
+# API paths of the classes from which Kueue takes a priority.
+PRIORITY_CLASSES: Mapping[str, str] = {
+    "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+}
 
 
 def is_server(controller: Mapping[str, Any]) -> bool:
@@ -17,6 +25,17 @@ def is_server(controller: Mapping[str, Any]) -> bool:
     template = mapping(controller, "spec", "template")
     queued = any(value(mapping(item, "metadata", "labels"), QUEUE_LABEL) for item in (controller, template))
     return queued or bool(accelerators(mapping(template, "spec")))
+
+
+def priority_class_of(kind: str, item: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns kind and name of the class from which Kueue takes the priority of an object; an empty name without one.
+
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go, ExtractPriority
+    """
+    if name := label(item, PRIORITY_LABEL):
+        return "WorkloadPriorityClass", name
+    names = (mapping(template, "spec").get("priorityClassName") for template in templates(kind, item))
+    return "PriorityClass", str(next(filter(None, names), ""))
 
 
 def uncounted_by_topology(workloads: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:

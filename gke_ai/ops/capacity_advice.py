@@ -157,7 +157,7 @@ def ask(api: Api, file: Path) -> int:
         calendar.ask(f"{nodes.count} {nodes.machine_type} in Calendar mode", partial(api.window, nodes))
     figures = [*history.figures, *calendar.figures]
     for line in (*figures, *needs.left_out, *history.lines, *calendar.lines):
-        echo(line)
+        echo(str(line))
     if not needs.spot:
         print("The stack names no GPU machine type of which Google publishes figures, so nothing is asked.")
     answers = Calibration(

@@ -37,6 +37,7 @@ from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, saved
+from gke_ai.ops.silent_workloads import known_workloads
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
 from gke_ai.registered.pools import node_bounds, until
@@ -154,6 +155,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
     pods = list_objects(api, "/api/v1/pods")
     jobs = list_objects(api, "/apis/batch/v1/jobs")
     jobsets = list_objects(api, f"/apis/{JOBSET_API}/jobsets") if JOBSET in has else []
+    runs = {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}
     cluster_queues, workloads = queues_and_workloads(api)
     checked = any(items(workload, "status", "admissionChecks") for workload in workloads)
     nodes = list_objects(api, "/api/v1/nodes")
@@ -164,7 +166,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         pods=pods,
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
         cluster_queues=cluster_queues,
-        workloads=workloads,
+        workloads=known_workloads(api, workloads, cluster_queues, {**runs, "Pod": pods}),
         jobsets=jobsets,
         autoscalers=list_objects(api, AUTOSCALERS) if HORIZONTAL_POD_AUTOSCALER in has else [],
         gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
@@ -177,7 +179,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         slices=list_objects(api, f"/apis/{DEVICE_API}/resourceslices") if with_nics else [],
         quotas=list_objects(api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}"),
         requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
-        runs=known_runs(stack, {"Job": jobs, "JobSet": jobsets, **(further(stack, api) if stack.is_alone else {})}),
+        runs=known_runs(stack, runs),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gke_ai.ops import status
+from gke_ai.kube.client import Answer
+from gke_ai.ops import silent_workloads, status
 from gke_ai.ops.stack import Stack
-from gke_ai.ops.workloads import span
+from gke_ai.ops.workloads import span, workload_rows
 
 WEEK = "2026-11-18T10:00:00Z"
 
@@ -171,3 +172,108 @@ def test_a_request_whose_pool_is_gone_is_named_with_its_remedy() -> None:
         found = printed(status.ClusterObjects(workloads=[checked()], requests=waits.requests, **known))
         assert "has no nodes" not in found
         assert "successfully queued" in found
+
+
+# ------------------------------------------------------------------------------------------ workloads that Kueue skips
+def skipped(number: int, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
+    """A workload of which Kueue has said nothing."""
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+    item = workload(number)
+    item["spec"] |= {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]}
+    return {**item, "metadata": {**item["metadata"], **metadata}, "status": {}}
+
+
+def told(number: int, cpu: str = "1") -> dict[str, Any]:
+    return {**skipped(number, cpu), "status": workload(number)["status"]}
+
+
+LOCAL = [
+    {"metadata": {"name": "lq", "namespace": namespace}, "spec": {"clusterQueue": "cq"}} for namespace in ("llm", "b")
+]
+
+
+def rows(strategy: str, *workloads: dict[str, Any]) -> dict[str, str]:
+    """Why each workload waits, by the name of its owner."""
+    queue = {"metadata": {"name": "cq"}, "spec": {"queueingStrategy": strategy}}
+    found = silent_workloads.explained(workloads, LOCAL, [queue])
+    return {row[0].rpartition("/")[2]: row[-1] for row in workload_rows(found, {})}
+
+
+def test_equal_workloads_wait_for_what_the_first_of_them_waits_for() -> None:
+    """Kueue states a reason for the first of equal workloads alone, in whatever namespace of its cluster queue."""
+    why = rows("BestEffortFIFO", told(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
+    assert why["job-1"] == why["job-3"] == why["job-0"] == "job-0 needs more than is free"
+    assert why["job-2"] == "Kueue has not processed it yet"
+    many = [told(0), *(skipped(number) for number in range(2950))]
+    queue = {"metadata": {"name": "cq"}, "spec": {}}
+    text = printed(status.ClusterObjects(workloads=[*silent_workloads.explained(many, LOCAL, [queue])]))
+    assert "job-0 needs more than is free" in text
+    assert "has not processed" not in text
+
+
+def test_workloads_of_a_strict_queue_wait_for_the_first_one() -> None:
+    why = rows("StrictFIFO", told(1), skipped(2, "2"), skipped(0))
+    assert why["job-2"] == "llm/job/job-1 is before it in ClusterQueue cq (StrictFIFO)"
+    assert why["job-0"] == "Kueue has not processed it yet", "it is before the first that Kueue has seen"
+
+
+def run(name: str, priority: str = "", pod_class: str = "", **spec: Any) -> dict[str, Any]:
+    labels = {"kueue.x-k8s.io/queue-name": "lq"} | ({"kueue.x-k8s.io/priority-class": priority} if priority else {})
+    template = {"spec": {"containers": [], **({"priorityClassName": pod_class} if pod_class else {})}}
+    metadata = {"name": name, "namespace": "llm", "uid": f"uid-{name}", "labels": labels, "creationTimestamp": WEEK}
+    return {"metadata": metadata, "spec": {"suspend": True, "template": template, **spec}}
+
+
+class Classes:
+    """A cluster with one priority class of each kind; `code` answers for those of Kueue."""
+
+    def __init__(self, code: int = 200) -> None:
+        self.code = code
+        self.asked: list[str] = []
+
+    def answer(self, _: object, __: str, path: str) -> Answer:
+        self.asked.append(path)
+        code = self.code if "workloadpriority" in path else 200
+        return Answer(code, {"items": [{"metadata": {"name": "known"}}]} if code == 200 else {})
+
+
+GATED = run("gated", priority="absent", suspend=None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+UNSEEN = [
+    run("absent", priority="absent"),
+    run("known", priority="known", pod_class="never looked up"),
+    run("of-pods", pod_class="absent"),
+    run("running", priority="absent", suspend=False),
+]
+
+
+@pytest.mark.parametrize("code", [200, 403, 404])
+def test_a_run_whose_priority_class_is_missing_is_shown(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kueue creates no Workload for it, and says so only in its log."""
+    cluster = Classes(code)
+    monkeypatch.setattr(silent_workloads, "request", cluster.answer)
+    other = workload(9)
+    other["metadata"]["ownerReferences"] = [{"uid": "uid-queued"}]
+    owners = {"Job": [*UNSEEN, run("queued")], "Pod": [GATED]}
+    found = silent_workloads.known_workloads(None, [other], [], owners)  # type: ignore[arg-type]
+    why = {row[0]: row[-1] for row in workload_rows(found[1:], {})}
+    missing = "{} absent does not exist, so Kueue creates no Workload: create it, or name another class"
+    unknown, of_kueue = "Kueue has created no Workload for it yet", missing.format("WorkloadPriorityClass")
+    assert why == {
+        "llm/job/absent": unknown if code == 403 else of_kueue,
+        "llm/job/known": of_kueue.replace("absent", "known") if code == 404 else unknown,
+        "llm/job/of-pods": missing.format("PriorityClass"),
+        "llm/pod/gated": unknown if code == 403 else of_kueue,
+    }
+    assert silent_workloads.known_workloads(None, [other], [], {}) == [other]  # type: ignore[arg-type]
+    assert len(cluster.asked) == 2, "no class is read where every run has its Workload"
+
+
+def test_3000_runs_without_a_workload_are_a_row_of_their_queue() -> None:
+    lost = [
+        silent_workloads.not_created("Job", run(f"r-{n}", priority="x"), {"WorkloadPriorityClass": ()})
+        for n in range(3000)
+    ]
+    text = printed(status.ClusterObjects(workloads=lost))
+    (row,) = [line for line in text.splitlines() if line.startswith("llm/lq")]
+    assert "3000" in row
+    assert "WorkloadPriorityClass x does not exist" in row

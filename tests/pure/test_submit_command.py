@@ -39,6 +39,8 @@ class Cluster:
 
     def answer(self, method: str, path: str, query: str, body: Object) -> tuple[int, Object] | None:
         with self._changing:
+            if method == "GET" and "priorityclasses" in path and path.rpartition("/")[2] != "absent":
+                return 403, {"message": "a member of a tenant may not read it"}
             if method == "GET":
                 below = [item for name, item in self.objects.items() if name.rpartition("/")[0] == path]
                 found = self.objects.get(path, {"items": below} if path.endswith("localqueues") else None)
@@ -116,6 +118,30 @@ WRONG: list[tuple[Object, str, bool]] = [
     ({"--mount": "data;/data"}, "--mount: bucket data does not exist", False),
     ({"--service-account": "deployer"}, "--service-account: ", False),
 ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "metadata", "spec"),
+    [
+        ("WorkloadPriorityClass", {"labels": {"kueue.x-k8s.io/priority-class": "absent"}}, {}),
+        ("PriorityClass", {}, {"priorityClassName": "absent"}),
+    ],
+)
+def test_a_manifest_whose_priority_class_is_missing_is_refused(
+    kind: str, metadata: Object, spec: Object, tmp_path: Path
+) -> None:
+    """Kueue creates no Workload for it, and says so only in its log."""
+    item = job({"cpu": "2", "memory": "1Gi"}, **spec)
+    item["metadata"]["labels"] |= metadata.get("labels", {})
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(item))
+    with serve(Cluster(published=False), tmp_path) as file:
+        result = submit(file, "--manifest", str(manifest), "--dry-run")
+        manifest.write_text(yaml.safe_dump(item).replace("absent", "unknown"))
+        unknown = submit(file, "--manifest", str(manifest), "--dry-run")
+    assert result.exit_code == 3, result.output
+    assert f"{kind} absent does not exist. Kueue would never see the run." in " ".join(result.output.split())
+    assert unknown.exit_code == 0, "who may not read the class is not refused"
 
 
 @pytest.mark.parametrize(("change", "message", "always"), WRONG, ids=[str(row[0]) for row in WRONG])

@@ -1,4 +1,4 @@
-"""No text of a pod, an event, a label or a file controls the terminal: everything that is not the program's is cleaned."""
+"""No text of a pod, an event, a label or a file controls the terminal: what others wrote is cleaned."""
 
 from __future__ import annotations
 

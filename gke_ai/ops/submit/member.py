@@ -14,6 +14,7 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, parsed, request, send
 from gke_ai.kube.objects import ApiObject, Object, annotation
 from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
 from gke_ai.ops.runs import PARTS
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
@@ -97,6 +98,13 @@ class Member:
             [str(item["metadata"].get("name")) for item in items(listed.body, "items")] if listed.code == 200 else []
         )
         return f"namespace {self.namespace} has no local queue {queue}. It has {', '.join(names) or 'none'}"
+
+    def class_problem(self, item: Object) -> str:
+        """Returns why Kueue would never see an object: its priority class is missing. Empty if that is not known."""
+        kind, name = priority_class_of(item["kind"], item)
+        if not name or self.get(f"{PRIORITY_CLASSES[kind]}/{name}").code != 404:
+            return ""
+        return f"{kind} {name} does not exist. Kueue would never see the run. Name another class, or create it"
 
     def existing(self, item: Object) -> Object | None:
         """Returns the object with this name, or None."""
