@@ -162,7 +162,7 @@ def in_order(workloads: Iterable[Object], local_queues: Iterable[Object], queue:
     sources = {
         (item["metadata"]["namespace"], item["metadata"]["name"])
         for item in local_queues
-        if item["spec"]["clusterQueue"] == queue
+        if item["spec"].get("clusterQueue") == queue
     }
     queued = [
         item

@@ -178,7 +178,7 @@ def snapshot() -> Any:
         "Deployment": [{"metadata": server, "spec": {"replicas": 2, **pods}}],
         "ReplicaSet": [{"metadata": owned, "spec": {"replicas": 2, **pods}}],
         "DaemonSet": [{"metadata": {"name": "agent", "namespace": "kube-system"}, "spec": pods}],
-        "HorizontalPodAutoscaler": [{"metadata": {**server, "uid": metadata["uid"]}, "spec": {"maxReplicas": 3}}],
+        "HorizontalPodAutoscaler": [{"metadata": {"name": "h", "namespace": "team-0"}, "spec": {"maxReplicas": 3}}],
     }
     read(json.dumps(whole))
     return whole
@@ -246,7 +246,7 @@ def test_100_000_objects_are_refused_in_little_memory() -> None:
 )
 def test_counts_that_would_fill_the_machine_with_pods_are_refused(kind: str, spec: Any) -> None:
     document = {"version": fields.version(), "takenAt": "2026-11-22T10:00:00Z", "stack": "prod"}
-    item = {"metadata": {"name": "a"}, "spec": spec}
+    item = {"metadata": {"name": "a", "namespace": "n"}, "spec": spec}
     assert "20000" in restored(json.dumps({**document, "objects": {kind: [item]}}))
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from gke_ai.forecast.snapshot import command, fields, format, kueue
-from gke_ai.forecast.snapshot.fields import SELECTED, kinds, selected_labels, trim, trim_all
+from gke_ai.forecast.snapshot.fields import REQUIRED, SELECTED, kinds, selected_labels, trim, trim_all
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
 from gke_ai.kube.client import Answer
 from gke_ai.terminal import Stop
@@ -21,6 +21,18 @@ from tests.schemas import schema_of
 
 CANARY = "canary-of-a-secret"
 TAKEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
+
+
+NUMBERS = ("count", "integer", "long", "int32", "int64")
+NO_TEXTS = (*NUMBERS, "number", "bool", "share")
+# The forms of fields.yaml that a type of the API may have. A text has any other form: the API writes quantities and
+# times as texts too.
+FORMS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("int", "integer"), NUMBERS),
+    **dict.fromkeys(("bool", "boolean"), ("bool",)),
+    **dict.fromkeys(("str", "string"), ()),
+    "datetime": ("time",),
+}
 
 
 class Planter:
@@ -39,6 +51,7 @@ class Planter:
             return self._map(schema["*"], listed, path, is_listed)
         if isinstance(schema, Mapping):
             own = listed if is_listed and isinstance(listed, Mapping) else {}
+            own = {key: part for key, part in own.items() if key != REQUIRED}
             if not path.endswith("conditions[]"):  # one list of fields serves the conditions of all kinds
                 assert own.keys() <= schema.keys(), f"{path}: no such fields: {own.keys() - schema.keys()}"
             assert not is_listed or isinstance(listed, Mapping), f"{path} is an object"
@@ -46,12 +59,14 @@ class Planter:
             return {**parts, "unlistedField": CANARY}
         if isinstance(schema, list):
             assert not is_listed or isinstance(listed, list), f"{path} is a list"
-            if is_listed and listed and isinstance(listed[0], str):
+            if is_listed and len(listed) > 1:
                 self.kept += listed
                 return [CANARY, *listed, CANARY]
-            item = listed[0] if is_listed and listed else None
+            item = listed[0] if is_listed else None
             return [self.fill(schema[0], item, f"{path}[]", is_listed) for _ in range(2)]
-        assert not is_listed or listed is None, f"{path} is {schema}"
+        if is_listed and schema in FORMS:
+            of_text = (schema in ("str", "string")) and listed not in NO_TEXTS
+            assert of_text or listed in FORMS[schema], f"{path} is {schema}, and fields.yaml says {listed}"
         return self.keep() if is_listed else CANARY
 
     def _map(self, schema: Any, listed: Any, path: str, is_listed: bool) -> dict[str, Any]:
@@ -82,8 +97,9 @@ def leaves(listed: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any,
     """The paths of the listed fields."""
     if isinstance(listed, Mapping):
         for key, part in listed.items():
-            yield from leaves(part, (*path, key))
-    elif isinstance(listed, list) and listed and not isinstance(listed[0], str):
+            if key != REQUIRED:
+                yield from leaves(part, (*path, key))
+    elif isinstance(listed, list) and not isinstance(listed[0], str):
         yield from leaves(listed[0], (*path, 0))
     else:
         yield path, listed
@@ -140,7 +156,8 @@ POD = {
         "resourceClaimStatuses": [{"name": "nics", "resourceClaimName": "p-nics-x7k2p"}],
     },
 }
-BUDGET = {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
+PLACE = {"name": "p", "namespace": "n"}
+BUDGET = {"metadata": {"name": "b", "namespace": "n"}, "spec": {"selector": {"matchLabels": {"app": "gemma"}}}}
 
 
 # What Kueue's webhook sets on a pod of a StatefulSet: pkg/controller/jobs/pod/pod_controller.go
@@ -242,8 +259,9 @@ def test_an_older_snapshot_misses_the_kinds_that_were_not_yet_part_of_one() -> N
         ("[]", "no snapshot: the file"),
         (content(takenAt="yesterday"), "takenAt"),
         (content(objects={"Secret": []}), "no objects of kind 'Secret'"),
-        (content(objects={"Pod": [{"metadata": {}}]}), "Pod has no name"),
-        (content(objects={"Pod": [{"metadata": {"name": "p"}, "data": "x"}]}), "Pod p has fields"),
+        (content(objects={"Pod": [{"metadata": {}, "spec": {}}]}), r"objects.Pod\[0\].metadata.name is missing"),
+        (content(objects={"Pod": [{"metadata": PLACE, "spec": {}, "x": "x"}]}), r"Pod\[0\].x is a field that"),
+        (content(objects={"Pod": [{"spec": {}}]}), r"objects.Pod\[0\].metadata is missing"),
     ],
 )
 def test_what_is_no_snapshot_is_refused(text: str, message: str) -> None:
@@ -253,6 +271,7 @@ def test_what_is_no_snapshot_is_refused(text: str, message: str) -> None:
 
 
 UID = "6f0c3b1e-58f0-4f0e-9a53-0d5b6f7a8c9d"
+OWNER = {"kind": "Pod", "name": "o", "uid": UID}
 
 
 @pytest.mark.parametrize("value", ["/home/user", "..", "../x", "a/b", "", "A", 7, "a b", "x" * 254, "a\n"])
@@ -274,7 +293,7 @@ def test_a_name_that_no_cluster_accepts_is_refused_with_its_path(
     path: str, around: tuple[Any, ...], value: Any
 ) -> None:
     pod: dict[str, Any] = {
-        "metadata": {"name": "p", "namespace": "n", "uid": UID, "ownerReferences": [{"name": "o", "uid": UID}]},
+        "metadata": {**PLACE, "uid": UID, "ownerReferences": [{**OWNER}]},
         "spec": {"nodeName": "n", "containers": [{"name": "c"}], "initContainers": [{"name": "i"}]},
         "status": {"containerStatuses": [{"name": "c"}]},
     }
@@ -291,7 +310,7 @@ def test_a_name_that_no_cluster_accepts_is_refused_with_its_path(
 
 def test_a_label_may_have_the_name_of_a_checked_field() -> None:
     selector = {"matchLabels": {"name": "A_b", "namespace": "A_b", "uid": "A_b"}}
-    budget = {"metadata": {"name": "b", "labels": selector["matchLabels"]}, "spec": {"selector": selector}}
+    budget = {"metadata": {**PLACE, "labels": selector["matchLabels"]}, "spec": {"selector": selector}}
     assert read(snapshot(PodDisruptionBudget=[budget]).to_json()).of("PodDisruptionBudget") == [budget]
 
 
@@ -322,7 +341,7 @@ def test_devices_keep_what_selects_them_and_no_addresses() -> None:
 
 
 def claims(spec: Any = None, status: Any = None) -> dict[str, list[Any]]:
-    return {"ResourceClaim": [{"metadata": {"name": "c"}, "spec": spec or {}, "status": status or {}}]}
+    return {"ResourceClaim": [{"metadata": PLACE, "spec": spec or {}, "status": status or {}}]}
 
 
 REQUEST = {"name": "nics", "exactly": {"deviceClassName": "mrdma.google.com"}}
@@ -340,11 +359,11 @@ DEVICES: dict[str, list[Any]] = {"devices": [{"name": f"nic-{number}"} for numbe
         (claims(status={"reservedFor": [{"resource": "pods", "name": "p", "uid": "x"}]}), "a UUID"),
         (claims(status={"reservedFor": [{"resource": "pods", "name": "p"}]}), r"reservedFor\[0\].uid is missing"),
         (claims(status={"allocation": {"devices": {"results": [{"request": "nics"}]}}}), "driver is missing"),
-        (claims({"devices": {"config": [{"opaque": {}}]}}), "ResourceClaim c has fields"),
+        (claims({"devices": {"config": [{"opaque": {}}]}}), "spec.devices.config is a field that"),
         ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": DEVICES}]}, "a list of at most 128 items"),
         ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": {"devices": [{}]}}]}, "name is missing"),
         (
-            {"Pod": [{"metadata": {"name": "p"}, "spec": {"resourceClaims": [{"name": "A"}]}}]},
+            {"Pod": [{"metadata": PLACE, "spec": {"resourceClaims": [{"name": "A"}]}}]},
             "a name of lower-case letters",
         ),
     ],
@@ -376,7 +395,7 @@ class Cluster:
             return Answer(403, {}, f"User {CANARY} cannot list resource nodes")
         if path != "/api/v1/pods":
             return Answer(404, {}, "not found")
-        items = [{"metadata": {"name": name}} for name in ("a", "b", "c")]
+        items = [{"metadata": {"name": name, "namespace": "n"}, "spec": {}} for name in ("a", "b", "c")]
         if not query:
             return Answer(200, {"items": items})
         if query.get("continue") == "2":
@@ -452,7 +471,7 @@ def test_a_rehearsal_says_in_which_settings_its_kueue_differs() -> None:
 
 
 def test_settings_of_kueue_that_are_not_listed_are_refused() -> None:
-    with pytest.raises(InvalidSnapshot, match="kueue has fields that a snapshot never contains"):
+    with pytest.raises(InvalidSnapshot, match=r"kueue\.webhook is a field that a snapshot never contains"):
         read(content(kueue={"webhook": {"port": 1}}))
 
 

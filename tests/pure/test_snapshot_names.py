@@ -27,7 +27,7 @@ def uid(letter: str) -> str:
 
 
 def meta(name: str, letter: str, owner: tuple[str, str] | None = None, namespace: str = PRIVATE, **labels: str) -> Any:
-    owners = [{"name": owner[0], "uid": uid(owner[1]), "controller": True}] if owner else []
+    owners = [{"kind": "Job", "name": owner[0], "uid": uid(owner[1]), "controller": True}] if owner else []
     return {"name": name, "namespace": namespace, "uid": uid(letter), "ownerReferences": owners, "labels": labels}
 
 
@@ -146,7 +146,7 @@ def test_a_prefix_of_the_system_keeps_the_names_of_namespaces_only(prefix: str) 
     name = f"{prefix}{PRIVATE}"
     queue = {"metadata": meta(name, "q", namespace="default"), "spec": {"clusterQueue": name}}
     pod = {"metadata": meta(name, "p", namespace="default"), "spec": {"priorityClassName": name}}
-    hashed = changed(LocalQueue=[queue], Pod=[pod], ClusterQueue=[{"metadata": {"name": name}}])
+    hashed = changed(LocalQueue=[queue], Pod=[pod], ClusterQueue=[{"metadata": {"name": name}, "spec": {}}])
     assert PRIVATE not in hashed.to_json()
     assert hashed.of("Pod")[0]["metadata"]["namespace"] == "default"
 
@@ -159,7 +159,8 @@ def test_uids_are_hashed_and_still_match() -> None:
     uids = {"controller-uid": uid("j"), "batch.kubernetes.io/controller-uid": uid("j")}
     pod = {"metadata": meta("run-x7k2p", "p", ("run", "j"), **uids), "spec": {}}
     status = {"uncountedTerminatedPods": {"succeeded": [uid("p")], "failed": [uid("p")]}, "succeeded": 1}
-    job = {"metadata": meta("run", "j", None, **{"jobset.sigs.k8s.io/jobset-uid": uid("s")}), "status": status}
+    metadata = meta("run", "j", None, **{"jobset.sigs.k8s.io/jobset-uid": uid("s")})
+    job = {"metadata": metadata, "spec": {}, "status": status}
     hashed = changed(Job=[job], Pod=[pod])
     assert not [letter for letter in "jps" if uid(letter) in hashed.to_json()]
     (job,), (pod,) = hashed.of("Job"), hashed.of("Pod")

@@ -200,8 +200,8 @@ def _manifest(item: Any, where: str) -> Manifest:
     manifest = Manifest(inert(item), where)
     if manifest.is_rehearsed:
         stated = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
-        for path, form in invalid_values({"metadata": stated}, ""):
-            raise Stop(f"{where}: {path[1:]} is not {form}. The cluster refuses it.")
+        for path, reason in invalid_values(stated, {"name": "name", "namespace": "label"}, "metadata"):
+            raise Stop(f"{where}: {path} {reason}. The cluster refuses it.")
         if not _VERSION.fullmatch(item["apiVersion"].rpartition("/")[2]):
             raise Stop(f"{where}: apiVersion: {item['apiVersion'][:SHOWN]!r} is no version of an API. Correct it.")
         for key, count in _counts(item):

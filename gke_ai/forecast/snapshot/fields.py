@@ -12,8 +12,9 @@ from typing import Any
 from gke_ai.catalog.tables import read_table
 from gke_ai.kube.objects import Object
 
-SELECTED = "(selected)"
-_ABSENT = object()
+SELECTED, REQUIRED = "(selected)", "(required)"
+ABSENT = object()
+"""In place of what is not listed."""
 # Fields whose keys, or whose value, are keys of labels that matter to the scheduler, to Kueue or to a controller.
 _MAPS_OF_LABELS = ("matchLabels", "nodeSelector", "nodeLabels")
 _LABEL_KEYS = (
@@ -55,6 +56,12 @@ def kinds() -> Mapping[str, Kind]:
     return MappingProxyType({name: Kind(name, **entry) for name, entry in _table()["kinds"].items()})
 
 
+def forms() -> Mapping[str, Any]:
+    """Returns the forms of fields by name."""
+    found: Object = _table()["forms"]
+    return found
+
+
 @cache
 def _table() -> Object:
     content: Object = read_table(Path(__file__).with_name("fields.yaml"))
@@ -70,20 +77,31 @@ def trim(kind: str, item: Object, selected: frozenset[str] = frozenset()) -> dic
         selected: Keys of labels to keep besides the listed ones; `selected_labels` returns them.
     """
     trimmed = _copy(item, kinds()[kind].fields, selected)
-    return {} if trimmed is _ABSENT else trimmed
+    return {} if trimmed is ABSENT else trimmed
+
+
+def of_kueue() -> Object:
+    """Returns the listed fields of a configuration of Kueue."""
+    listed: Object = _table()["kueueConfiguration"]
+    return listed
 
 
 def trim_kueue(configuration: Object) -> dict[str, Any]:
     """Returns a copy of a configuration of Kueue with its listed fields only."""
-    trimmed: dict[str, Any] = _copy(configuration, _table()["kueueConfiguration"], frozenset())
+    trimmed: dict[str, Any] = _copy(configuration, of_kueue(), frozenset())
     return trimmed
 
 
 def trim_all(objects: Mapping[str, Iterable[Object]]) -> dict[str, list[dict[str, Any]]]:
     """Returns the objects of each kind with their listed fields, and the labels that selectors among them name."""
-    bare = [trim(kind, item) for kind, items in objects.items() for item in items]
-    selected = frozenset(key for item in bare for key in selected_labels(item))
+    selected = selected_by(objects)
     return {kind: [trim(kind, item, selected) for item in items] for kind, items in objects.items()}
+
+
+def selected_by(objects: Mapping[str, Iterable[Object]]) -> frozenset[str]:
+    """Returns the keys of labels that selectors among objects name."""
+    bare = (trim(kind, item) for kind, items in objects.items() for item in items)
+    return frozenset(key for item in bare for key in selected_labels(item))
 
 
 def selected_labels(value: Any, field: str = "") -> Iterator[str]:
@@ -103,25 +121,26 @@ def selected_labels(value: Any, field: str = "") -> Iterator[str]:
 
 
 def _copy(value: Any, listed: Any, selected: frozenset[str]) -> Any:
-    """Returns the listed part of a value, or _ABSENT if the value does not have the shape of the listed fields."""
+    """Returns the listed part of a value, or ABSENT if the value does not have the shape of the listed fields."""
     if isinstance(listed, Mapping):
         if not isinstance(value, Mapping):
-            return _ABSENT
-        parts = {key: _copy(part, _field(listed, key, selected), selected) for key, part in value.items()}
-        return {key: part for key, part in parts.items() if part is not _ABSENT}
+            return ABSENT
+        parts = {key: _copy(part, field_of(listed, key, selected), selected) for key, part in value.items()}
+        return {key: part for key, part in parts.items() if part is not ABSENT}
     if isinstance(listed, list):
         if not isinstance(value, list):
-            return _ABSENT
-        if listed and isinstance(listed[0], str):
+            return ABSENT
+        if len(listed) > 1:
             return [part for part in value if part in listed]
-        items = (_copy(part, listed[0] if listed else None, selected) for part in value)
-        return [part for part in items if part is not _ABSENT]
-    return value if listed is None and isinstance(value, str | int | float) else _ABSENT
+        items = (_copy(part, listed[0], selected) for part in value)
+        return [part for part in items if part is not ABSENT]
+    return value if isinstance(listed, str) and isinstance(value, str | int | float) else ABSENT
 
 
-def _field(listed: Object, key: str, selected: frozenset[str]) -> Any:
-    if key in listed and key not in ("*", SELECTED):
+def field_of(listed: Object, key: str, selected: frozenset[str]) -> Any:
+    """Returns the listed part of a field: its form, its own fields or those of its items. ABSENT for another field."""
+    if key in listed and key not in ("*", SELECTED, REQUIRED):
         return listed[key]
     if SELECTED in listed and key in selected:
-        return None
-    return listed.get("*", _ABSENT)
+        return listed[SELECTED]
+    return listed.get("*", ABSENT)

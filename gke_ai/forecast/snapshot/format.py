@@ -15,9 +15,9 @@ from gke_ai.forecast.snapshot.values import (
     MAX_PODS,
     SHOWN,
     TIME,
+    dangling,
     invalid_values,
     is_valid_time,
-    missing_fields,
 )
 from gke_ai.kube.pods import wanted_pods
 
@@ -109,31 +109,33 @@ def read(text: str) -> Snapshot:
             f"The snapshot has {count} objects. A scratch cluster holds {MAX_OBJECTS}. "
             f"Remove the objects of kinds or namespaces that do not matter. {_TAKE_ANOTHER}"
         )
-    if snapshot.kueue is not None:
-        if snapshot.kueue != fields.trim_kueue(snapshot.kueue):
-            raise InvalidSnapshot(f"kueue has fields that a snapshot never contains. {_TAKE_ANOTHER}")
-        for path, form in invalid_values(snapshot.kueue, "kueue"):
-            raise InvalidSnapshot(f"{path[:SHOWN]} is not {form}. {_TAKE_ANOTHER}")
-    listed = fields.trim_all(snapshot.objects)
-    for kind, items in snapshot.objects.items():
-        for number, (item, trimmed) in enumerate(zip(items, listed[kind], strict=True)):
-            name = trimmed.get("metadata", {}).get("name")
-            if name is None:
-                raise InvalidSnapshot(f"An object of kind {kind} has no name. {_TAKE_ANOTHER}")
-            if item != trimmed:
-                label = str(name)[:SHOWN]
-                raise InvalidSnapshot(f"{kind} {label} has fields that a snapshot never contains. {_TAKE_ANOTHER}")
-            for path in missing_fields(kind, item):
-                where = f"objects.{kind}[{number}].{path}"[:SHOWN]
-                raise InvalidSnapshot(f"{where} is missing. No cluster has such an object. {_TAKE_ANOTHER}")
-            for path, form in invalid_values(item, f"objects.{kind}[{number}]"):
-                raise InvalidSnapshot(f"{path[:SHOWN]} is not {form}. No cluster has such an object. {_TAKE_ANOTHER}")
+    for path, reason in _mistakes(snapshot):
+        raise InvalidSnapshot(f"{path[:SHOWN]} {reason}. No cluster could be restored from it. {_TAKE_ANOTHER}")
     if (pods := sum(map(wanted_pods, _creators(snapshot)))) > MAX_PODS:
         raise InvalidSnapshot(
             f"Its Jobs and servers want {pods} pods. A scratch cluster holds {MAX_PODS}. "
             f"Remove those that do not matter. {_TAKE_ANOTHER}"
         )
     return snapshot
+
+
+def _mistakes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yields the path of each value that no cluster has, and what is wrong with it."""
+    if snapshot.kueue is not None:
+        yield from invalid_values(snapshot.kueue, fields.of_kueue(), "kueue")
+    selected = fields.selected_by(snapshot.objects)
+    seen: set[object] = set()
+    for kind, items in snapshot.objects.items():
+        listed = fields.kinds()[kind].fields
+        for number, item in enumerate(items):
+            path = f"objects.{kind}[{number}]"
+            yield from invalid_values(item, listed, path, selected)
+            yield from dangling(item, path)
+            metadata = item["metadata"]
+            for key, identity in (("name", (kind, *_key(item))), ("uid", metadata.get("uid"))):
+                if identity in seen:
+                    yield f"{path}.metadata.{key}", f"is the {key} of another object"
+                seen.add(identity or path)
 
 
 def _creators(snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:

@@ -77,7 +77,7 @@ class Copies(Queues):
         return {
             f"{item['metadata']['namespace']}/{item['metadata']['name']}": item
             for item in self.snapshot.of("LocalQueue")
-            if item["spec"]["clusterQueue"] in self.members
+            if item["spec"].get("clusterQueue") in self.members
         }
 
     @cached_property

@@ -52,7 +52,7 @@ def cluster_queue(run: Manifest, snapshot: Snapshot) -> str | None:
     """Returns the cluster queue of a run's local queue. None if the snapshot has no such local queue."""
     source = f"{run.namespace}/{_stated_queue(run)}"
     return next(
-        (item["spec"]["clusterQueue"] for item in snapshot.of("LocalQueue") if _full_name(item) == source), None
+        (item["spec"].get("clusterQueue") for item in snapshot.of("LocalQueue") if _full_name(item) == source), None
     )
 
 
