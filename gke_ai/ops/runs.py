@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,15 @@ class Run:
     def wanted_pods(self) -> int:
         """Number of pods that run together."""
         return wanted_pods(self.item) if self.item else 0
+
+
+def pods_by_run(pods: Iterable[Object]) -> Mapping[tuple[str, str], Mapping[str, Object]]:
+    """Returns pods by namespace and each name of a run that their labels have, and then by their own name."""
+    found: dict[tuple[str, str], dict[str, Object]] = defaultdict(dict)
+    for pod in pods:
+        for key in (JOB_LABEL, *_LABELS.values()):
+            found[pod["metadata"]["namespace"], label(pod, key)][pod["metadata"]["name"]] = pod
+    return found
 
 
 def runs_of(

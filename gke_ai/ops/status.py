@@ -36,7 +36,7 @@ from gke_ai.ops.claims import nics_of, pending_claims
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
 from gke_ai.ops.queues import queues_and_workloads, quota_rows
-from gke_ai.ops.runs import SAVED, Run, further, known_runs, saved
+from gke_ai.ops.runs import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.silent_workloads import known_workloads
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
@@ -192,7 +192,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
         ("Accelerators that Kueue does not count", UNCOUNTED_COLUMNS, uncounted_rows(selection, whole)),
         workloads_part(snapshot, rows),
-        ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot)),
+        ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
         ("Models in buckets", ("download", "folder", "state"), download_rows(snapshot.jobs)),
         ("Servers", ("server", "ready", "waiting", "reads its model in"), server_rows(snapshot)),
@@ -294,11 +294,17 @@ def max_nodes(pool: Mapping[str, Any]) -> int:
     return bounds.maximum if bounds.autoscaled else 0
 
 
-def run_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state."""
-    for found in snapshot.runs:
-        running = f"{found.running(snapshot.pods)} of {found.wanted_pods}"
-        yield (str(found), running, str(found.restarts), *saved(found), found.state)
+def run_rows(snapshot: ClusterObjects, rows: int | None = None) -> Iterator[tuple[str, ...]]:
+    """Yields a row per run: its pods, its restarts, its newest complete checkpoint, and its state.
+
+    No bucket is read for what follows the first `rows`.
+    """
+    pods = pods_by_run(snapshot.pods)
+    for number, found in enumerate(snapshot.runs):
+        own = {**pods[found.namespace, found.name], **pods[found.namespace, found.selector.partition("=")[2]]}
+        running = f"{found.running(own.values())} of {found.wanted_pods}"
+        newest = saved(found) if rows is None or number < rows else ()
+        yield (str(found), running, str(found.restarts), *newest, found.state)
 
 
 def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
@@ -343,6 +349,7 @@ def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per pending pod: gated by its queue, or without a node or a device that fits."""
     nics = nics_of(snapshot.slices, snapshot.claims)
     claims = {(claim["metadata"]["namespace"], claim["metadata"]["name"]): claim for claim in snapshot.claims}
+    events = latest_events(snapshot.events)
     for pod in filter(waiting, snapshot.pods):
         scheduled = condition(pod, "PodScheduled")
         why = scheduled.get("message", "")
@@ -350,7 +357,7 @@ def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
             why = "its queue has not admitted it; the table Workloads says why"
         elif pending := "; ".join(pending_claims(pod, claims, nics)):
             why = f"{pending} ({why})"
-        elif event := latest_event(pod, snapshot.events):
+        elif event := events.get(pod["metadata"].get("uid")):
             why = f"{event['message']} ({why})"
         yield f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", f"{scheduled['reason']}: {why}"
 
@@ -362,10 +369,10 @@ def waiting(pod: Object) -> bool:
     )
 
 
-def latest_event(pod: Object, events: Sequence[Object]) -> Object | None:
-    """Returns the latest event about a pod."""
-    own = [event for event in events if event["involvedObject"].get("uid") == pod["metadata"].get("uid")]
-    return max(own, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "", default=None)
+def latest_events(events: Iterable[Object]) -> Mapping[str, Object]:
+    """Returns the latest event about each object, by its uid."""
+    in_order = sorted(events, key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+    return {event["involvedObject"].get("uid"): event for event in in_order}
 
 
 def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Iterator[str]:

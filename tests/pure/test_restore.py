@@ -300,6 +300,7 @@ def test_ages_stay_in_a_restored_snapshot() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- webhooks
+@pytest.mark.usefixtures("quiet")
 def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(
         [Answer(500, {}, "failed calling webhook"), Answer(201, {}), Answer(500, {}, "again"), Answer(422, {})]
@@ -322,6 +323,7 @@ def test_a_restore_waits_until_every_webhook_answers(monkeypatch: pytest.MonkeyP
 
 
 # -------------------------------------------------------------------------------------------------------------- queues
+@pytest.mark.usefixtures("quiet")
 def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     ready: Object = {"conditions": [{"type": "Active", "status": "True"}], "pendingWorkloads": 1}
     read: Object = {"metadata": {"name": "team"}, "spec": {}, "status": ready}
@@ -336,6 +338,34 @@ def test_a_restore_waits_until_kueue_has_read_every_queue(monkeypatch: pytest.Mo
     assert not list(looks)
 
 
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Kueue whose log says nothing."""
+    monkeypatch.setattr(restore, "unreadable", lambda _: "")
+
+
+DECODED = (
+    '{"level":"error","logger":"controller-runtime.cache.UnhandledError","msg":"Failed to watch",'
+    '"type":"*v1beta2.ClusterQueue","error":"failed to list *v1beta2.ClusterQueue: quantities must match the regular '
+    "expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'\"}"
+)
+LOST = '{"msg":"Failed to watch","error":"failed to list *v1.Pod: Get \\"https://x\\": connection refused"}'
+
+
+@pytest.mark.parametrize("wait", [restore.wait_for_queues, restore.wait_for_webhooks])
+def test_a_wait_ends_with_what_kueue_can_not_read(wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [LOST, f"{LOST}\n{DECODED}"]
+    monkeypatch.setattr(restore, "list_all", lambda *_: [{"metadata": {"name": "team"}}])
+    monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook"))
+    monkeypatch.setattr(restore, "list_objects", lambda *_: [{"metadata": {"name": "kueue-0"}}])
+    monkeypatch.setattr(restore, "send", lambda *_: Answer(200, logs.pop(0)))
+    monkeypatch.setattr("gke_ai.forecast.rehearse.restore.time.sleep", lambda _: None)
+    with pytest.raises(Stop, match=r"failed to list \*v1beta2.ClusterQueue: quantities must match .* decides nothing"):
+        wait(None, 60)
+    assert logs == [], "a connection that was lost is no reason to end"
+
+
+@pytest.mark.usefixtures("quiet")
 def test_a_queue_that_kueue_never_reads_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "list_all", lambda *_: [{"metadata": {"name": "team"}}])
     with pytest.raises(Stop, match="Kueue has not read its ClusterQueues: team"):
@@ -398,6 +428,7 @@ def test_other_differences_from_a_snapshot_are_not_waited_for() -> None:
     assert difference.path == "status.phase"
 
 
+@pytest.mark.usefixtures("quiet")
 def test_a_webhook_that_never_answers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "request", lambda *_: Answer(500, {}, "failed calling webhook mresourceflavor.kb.io"))
     with pytest.raises(Stop, match=r"does not answer: failed calling webhook mresourceflavor"):

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from gke_ai.kube.client import Answer
 from gke_ai.ops import silent_workloads, status
+from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.workloads import span, workload_rows
 
@@ -277,3 +278,43 @@ def test_3000_runs_without_a_workload_are_a_row_of_their_queue() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("llm/lq")]
     assert "3000" in row
     assert "WorkloadPriorityClass x does not exist" in row
+
+
+# ---------------------------------------------------------------------------------------------------------- many runs
+def test_3000_runs_are_matched_with_3000_pods_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of comparisons grows with the pods, not with runs times pods. No bucket is read for hidden rows."""
+    jobs = [Run(f"r-{number}", "llm", "Job", "job", "gs://saved/r", run(f"r-{number}")) for number in range(3000)]
+    pods = [
+        {
+            "metadata": {"name": f"p-{n}", "namespace": "llm", "labels": {"batch.kubernetes.io/job-name": f"r-{n}"}},
+            "spec": {"containers": []},
+            "status": {"phase": "Running"},
+        }
+        for n in range(3000)
+    ]
+    compared, read, owns = list[Any](), list[Run](), Run.owns
+
+    def owned(own: Run, pod: Any) -> bool:
+        compared.append(pod)
+        return owns(own, pod)
+
+    def saved(found: Run) -> tuple[str, str]:
+        read.append(found)
+        return "–", "–"
+
+    monkeypatch.setattr(Run, "owns", owned)
+    monkeypatch.setattr(status, "saved", saved)
+    text = printed(status.ClusterObjects(pods=pods, runs=jobs))
+    assert "Runs (the first 20 of 3000)" in text
+    assert text.count("1 of 1") == len(read) == status.ROWS
+    assert len(compared) == len(pods)
+
+
+def test_the_latest_event_of_each_pending_pod_is_its_reason() -> None:
+    events = [
+        {"involvedObject": {"uid": f"p-{n}"}, "reason": "x", "message": f"{at} of {n}", "lastTimestamp": at}
+        for n in range(3)
+        for at in ("2026-11-02T00:00:00Z", "2026-11-01T00:00:00Z")
+    ]
+    text = printed(status.ClusterObjects(pods=[pod(n) for n in range(4)], events=events))
+    assert [f"2026-11-02T00:00:00Z of {n} (no node fits)" in text for n in range(4)] == [True, True, True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +21,7 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import Forbidden, list_all
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.client import Answer, list_objects, request
+from gke_ai.kube.client import Answer, list_objects, request, send
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ SERVER_ERROR = 500
 RESTORES = 3
 WEBHOOK_SECONDS = 180
 REVISION_SECONDS = 15
+# What client-go writes of a list that it can't decode, in tools/cache/reflector.go. A lost connection is another one.
+_UNREADABLE = re.compile(r'failed to list [^:"]+: [^"\n]*(?:unmarshal|quantit|decod|pars)[^"\\\n]*')
+_CORRECT = "Correct it in the snapshot, or take the snapshot again: gke-ai snapshot --stack STACK > snapshot.json"
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _REVISION = "controller-revision-hash"
@@ -241,16 +245,33 @@ def wait_for_revisions(api: ApiClient, seconds: float = REVISION_SECONDS) -> Non
         time.sleep(0.3)
 
 
+def unreadable(api: ApiClient) -> str:
+    """Returns what Kueue's log says of a kind whose objects it can't decode; empty if it says nothing of the kind."""
+    path = f"/api/v1/namespaces/{KUEUE}/pods"
+    for pod in list_objects(api, path):
+        log = send(api, "GET", f"{path}/{pod['metadata']['name']}/log", {"tailLines": "100"})
+        if log.code == 200 and (match := _UNREADABLE.search(str(log.body))):
+            return match[0]
+    return ""
+
+
+def _check(api: ApiClient, deadline: float, late: str) -> None:
+    """Waits a moment. Stops after a deadline, or if Kueue can't decode an object, which no waiting ends."""
+    if reason := unreadable(api):
+        raise Stop(f"Kueue cannot read the snapshot's objects ({reason}), so it decides nothing. {_CORRECT}")
+    if time.monotonic() > deadline:
+        raise Stop(late)
+    time.sleep(0.3)
+
+
 def wait_for_queues(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
     """Waits until Kueue has read every ClusterQueue with its workloads."""
     deadline = time.monotonic() + seconds
     while unread := [
         item for item in list_all(api, kinds()["ClusterQueue"]) if not item.get("status", {}).get("conditions")
     ]:
-        if time.monotonic() > deadline:
-            names = ", ".join(sorted(item["metadata"]["name"] for item in unread))
-            raise Stop(f"The scratch cluster runs, but Kueue has not read its ClusterQueues: {names}")
-        time.sleep(0.3)
+        names = ", ".join(sorted(item["metadata"]["name"] for item in unread))
+        _check(api, deadline, f"The scratch cluster runs, but Kueue has not read its ClusterQueues: {names}")
 
 
 def admitted_at_once(api: ApiClient, written: Snapshot) -> set[tuple[str, str]]:
@@ -273,9 +294,8 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     for kind in _PROBES:
         while (answer := probe(api, kind)).code >= SERVER_ERROR:
-            if time.monotonic() > deadline:
-                raise Stop(f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
-            time.sleep(0.3)
+            late = f"The scratch cluster runs, but a controller does not answer: {answer.reason}"
+            _check(api, deadline, late)
 
 
 def probe(api: ApiClient, kind: str) -> Answer:
