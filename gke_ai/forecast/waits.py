@@ -27,7 +27,9 @@ from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
-from gke_ai.kube.queues import STRICT, flavors_of, shape_of
+from gke_ai.kube.queues import flavors_of, shape_of
+
+STRICT = "StrictFIFO"
 
 
 class Reason(NamedTuple):

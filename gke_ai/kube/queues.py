@@ -17,7 +17,6 @@ from gke_ai.kube.values import items, mapping, quantity
 
 Cell = tuple[str, str]
 """A flavor and a resource."""
-STRICT = "StrictFIFO"
 # What Kueue compares to find equal workloads, besides containers:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/util/pod/pod.go, SpecShape
 _SHAPE = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints")
@@ -70,9 +69,8 @@ def shape_of(workload: Object) -> str:
             [(mapping(container, "resources", "requests"), container.get("ports")) for container in items(spec, key)]
             for key in ("initContainers", "containers")
         ]
-        shape = {key: spec.get(key) for key in _SHAPE}
         counts = [pod_set.get(key) for key in ("name", "count", "minCount", "topologyRequest")]
-        pod_sets.append([counts, containers, shape])
+        pod_sets.append([counts, containers, {key: spec.get(key) for key in _SHAPE}])
     return json.dumps([workload["spec"].get("priority") or 0, pod_sets], sort_keys=True)
 
 

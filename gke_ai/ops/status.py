@@ -166,7 +166,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         pods=pods,
         deployments=list_objects(api, "/apis/apps/v1/deployments"),
         cluster_queues=cluster_queues,
-        workloads=known_workloads(api, workloads, cluster_queues, {**runs, "Pod": pods}),
+        workloads=known_workloads(api, workloads, {**runs, "Pod": pods}),
         jobsets=jobsets,
         autoscalers=list_objects(api, AUTOSCALERS) if HORIZONTAL_POD_AUTOSCALER in has else [],
         gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],

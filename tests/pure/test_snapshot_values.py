@@ -111,7 +111,7 @@ def mistakes(listed: Any, item: Any) -> set[str]:
     return {path for path, _ in invalid_values(item, listed, "it", frozenset({LABEL}))}
 
 
-PARTS = {**{name: kind.fields for name, kind in kinds().items()}, "kueue": fields.of_kueue()}
+PARTS = {**{name: kind.fields for name, kind in kinds().items()}, "kueue": fields.table()["kueueConfiguration"]}
 
 
 @pytest.mark.parametrize("name", PARTS)

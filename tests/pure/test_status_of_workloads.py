@@ -193,29 +193,21 @@ LOCAL = [
 ]
 
 
-def rows(strategy: str, *workloads: dict[str, Any]) -> dict[str, str]:
+def rows(*workloads: dict[str, Any]) -> dict[str, str]:
     """Why each workload waits, by the name of its owner."""
-    queue = {"metadata": {"name": "cq"}, "spec": {"queueingStrategy": strategy}}
-    found = silent_workloads.explained(workloads, LOCAL, [queue])
+    found = silent_workloads.explained(workloads, LOCAL)
     return {row[0].rpartition("/")[2]: row[-1] for row in workload_rows(found, {})}
 
 
 def test_equal_workloads_wait_for_what_the_first_of_them_waits_for() -> None:
     """Kueue states a reason for the first of equal workloads alone, in whatever namespace of its cluster queue."""
-    why = rows("BestEffortFIFO", told(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
+    why = rows(told(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
     assert why["job-1"] == why["job-3"] == why["job-0"] == "job-0 needs more than is free"
     assert why["job-2"] == "Kueue has not processed it yet"
     many = [told(0), *(skipped(number) for number in range(2950))]
-    queue = {"metadata": {"name": "cq"}, "spec": {}}
-    text = printed(status.ClusterObjects(workloads=[*silent_workloads.explained(many, LOCAL, [queue])]))
+    text = printed(status.ClusterObjects(workloads=silent_workloads.explained(many, LOCAL)))
     assert "job-0 needs more than is free" in text
     assert "has not processed" not in text
-
-
-def test_workloads_of_a_strict_queue_wait_for_the_first_one() -> None:
-    why = rows("StrictFIFO", told(1), skipped(2, "2"), skipped(0))
-    assert why["job-2"] == "llm/job/job-1 is before it in ClusterQueue cq (StrictFIFO)"
-    assert why["job-0"] == "Kueue has not processed it yet", "it is before the first that Kueue has seen"
 
 
 def run(name: str, priority: str = "", pod_class: str = "", **spec: Any) -> dict[str, Any]:
@@ -255,7 +247,7 @@ def test_a_run_whose_priority_class_is_missing_is_shown(code: int, monkeypatch: 
     other = workload(9)
     other["metadata"]["ownerReferences"] = [{"uid": "uid-queued"}]
     owners = {"Job": [*UNSEEN, run("queued")], "Pod": [GATED]}
-    found = silent_workloads.known_workloads(None, [other], [], owners)  # type: ignore[arg-type]
+    found = silent_workloads.known_workloads(None, [other], owners)  # type: ignore[arg-type]
     why = {row[0]: row[-1] for row in workload_rows(found[1:], {})}
     missing = "{} absent does not exist, so Kueue creates no Workload: create it, or name another class"
     unknown, of_kueue = "Kueue has created no Workload for it yet", missing.format("WorkloadPriorityClass")
@@ -265,7 +257,7 @@ def test_a_run_whose_priority_class_is_missing_is_shown(code: int, monkeypatch: 
         "llm/job/of-pods": missing.format("PriorityClass"),
         "llm/pod/gated": unknown if code == 403 else of_kueue,
     }
-    assert silent_workloads.known_workloads(None, [other], [], {}) == [other]  # type: ignore[arg-type]
+    assert silent_workloads.known_workloads(None, [other], {}) == [other]  # type: ignore[arg-type]
     assert len(cluster.asked) == 2, "no class is read where every run has its Workload"
 
 

@@ -42,7 +42,6 @@ WEBHOOK_SECONDS = 180
 REVISION_SECONDS = 15
 # What client-go writes of a list that it can't decode, in tools/cache/reflector.go. A lost connection is another one.
 _UNREADABLE = re.compile(r'failed to list [^:"]+: [^"\n]*(?:unmarshal|quantit|decod|pars)[^"\\\n]*')
-_CORRECT = "Correct it in the snapshot, or take the snapshot again: gke-ai snapshot --stack STACK > snapshot.json"
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 _REVISION = "controller-revision-hash"
@@ -258,7 +257,9 @@ def unreadable(api: ApiClient) -> str:
 def _check(api: ApiClient, deadline: float, late: str) -> None:
     """Waits a moment. Stops after a deadline, or if Kueue can't decode an object, which no waiting ends."""
     if reason := unreadable(api):
-        raise Stop(f"Kueue cannot read the snapshot's objects ({reason}), so it decides nothing. {_CORRECT}")
+        raise Stop(
+            f"Kueue cannot read the snapshot's objects ({reason}), so it decides nothing. Take the snapshot again."
+        )
     if time.monotonic() > deadline:
         raise Stop(late)
     time.sleep(0.3)
@@ -294,8 +295,7 @@ def wait_for_webhooks(api: ApiClient, seconds: float = WEBHOOK_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     for kind in _PROBES:
         while (answer := probe(api, kind)).code >= SERVER_ERROR:
-            late = f"The scratch cluster runs, but a controller does not answer: {answer.reason}"
-            _check(api, deadline, late)
+            _check(api, deadline, f"The scratch cluster runs, but a controller does not answer: {answer.reason}")
 
 
 def probe(api: ApiClient, kind: str) -> Answer:

@@ -47,23 +47,18 @@ class Kind:
 @cache
 def version() -> int:
     """Returns the version of the format that this program writes."""
-    return int(_table()["version"])
+    return int(table()["version"])
 
 
 @cache
 def kinds() -> Mapping[str, Kind]:
     """Returns the kinds of a snapshot by name. Owners come before the objects that they own."""
-    return MappingProxyType({name: Kind(name, **entry) for name, entry in _table()["kinds"].items()})
-
-
-def forms() -> Mapping[str, Any]:
-    """Returns the forms of fields by name."""
-    found: Object = _table()["forms"]
-    return found
+    return MappingProxyType({name: Kind(name, **entry) for name, entry in table()["kinds"].items()})
 
 
 @cache
-def _table() -> Object:
+def table() -> Object:
+    """Returns the content of fields.yaml."""
     content: Object = read_table(Path(__file__).with_name("fields.yaml"))
     return content
 
@@ -80,15 +75,9 @@ def trim(kind: str, item: Object, selected: frozenset[str] = frozenset()) -> dic
     return {} if trimmed is ABSENT else trimmed
 
 
-def of_kueue() -> Object:
-    """Returns the listed fields of a configuration of Kueue."""
-    listed: Object = _table()["kueueConfiguration"]
-    return listed
-
-
 def trim_kueue(configuration: Object) -> dict[str, Any]:
     """Returns a copy of a configuration of Kueue with its listed fields only."""
-    trimmed: dict[str, Any] = _copy(configuration, of_kueue(), frozenset())
+    trimmed: dict[str, Any] = _copy(configuration, table()["kueueConfiguration"], frozenset())
     return trimmed
 
 

@@ -122,14 +122,13 @@ def read(text: str) -> Snapshot:
 def _mistakes(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Yields the path of each value that no cluster has, and what is wrong with it."""
     if snapshot.kueue is not None:
-        yield from invalid_values(snapshot.kueue, fields.of_kueue(), "kueue")
+        yield from invalid_values(snapshot.kueue, fields.table()["kueueConfiguration"], "kueue")
     selected = fields.selected_by(snapshot.objects)
     seen: set[object] = set()
     for kind, items in snapshot.objects.items():
-        listed = fields.kinds()[kind].fields
         for number, item in enumerate(items):
             path = f"objects.{kind}[{number}]"
-            yield from invalid_values(item, listed, path, selected)
+            yield from invalid_values(item, fields.kinds()[kind].fields, path, selected)
             yield from dangling(item, path)
             metadata = item["metadata"]
             for key, identity in (("name", (kind, *_key(item))), ("uid", metadata.get("uid"))):

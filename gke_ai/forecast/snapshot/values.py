@@ -14,12 +14,12 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from gke_ai.forecast.snapshot.fields import ABSENT, REQUIRED, field_of, forms
+from gke_ai.forecast.snapshot.fields import ABSENT, REQUIRED, field_of, table
 from gke_ai.kube.values import items, quantity
 
-MAX_PODS: int = forms()["count"]["most"]
+MAX_PODS: int = table()["forms"]["count"]["most"]
 SHOWN = 200  # characters of a stranger's text in a message
-TIME = re.compile(forms()["time"]["pattern"])
+TIME = re.compile(table()["forms"]["time"]["pattern"])
 # https://github.com/kubernetes/api/blob/v0.36.1/resource/v1/types.go has the limits of these lists.
 _LONGEST_LISTS = {
     "devices": 128,
@@ -47,9 +47,8 @@ class Form:
         if isinstance(value, bool):
             return self.type == "boolean"
         if isinstance(value, str) and self.type != "quantity":
-            is_time = TIME.fullmatch(value) is None or is_valid_time(value)
-            matches = len(value) <= self.longest and re.fullmatch(self.pattern, value)
-            return bool(self.pattern and matches and is_time)
+            matches = self.pattern and len(value) <= self.longest and re.fullmatch(self.pattern, value)
+            return bool(matches) and (TIME.fullmatch(value) is None or is_valid_time(value))
         number: object = value
         if self.type == "quantity":  # the API keeps a whole number in a field of Kueue as it is
             number = None if isinstance(value, float) else quantity(value)
@@ -62,7 +61,7 @@ class Form:
 def form_of(name: str) -> Form:
     """Returns a form by its name; A|B is one of these words."""
     if "|" not in name:
-        return Form(**forms()[name])
+        return Form(**table()["forms"][name])
     return Form(f"one of {name.replace('|', ', ')}", pattern=name.replace(".", r"\."))
 
 
