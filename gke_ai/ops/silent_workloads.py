@@ -16,6 +16,8 @@ from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
+Objects = Mapping[str, Iterable[Object]]
+
 
 def explained(workloads: Sequence[Object], local_queues: Iterable[Object]) -> list[Object]:
     """Returns the workloads. One of which Kueue says nothing gets the reason of an equal one in its cluster queue.
@@ -26,7 +28,8 @@ def explained(workloads: Sequence[Object], local_queues: Iterable[Object]) -> li
     queues = {(metadata["namespace"], metadata["name"]): queue for metadata, queue in places}
 
     def group(item: Object) -> tuple[object, str]:
-        return queues.get((item["metadata"]["namespace"], item["spec"].get("queueName"))), shape_of(item)
+        place = item["metadata"]["namespace"], item["spec"].get("queueName")
+        return queues.get(place, place), shape_of(item)
 
     stated = {group(item): said for item in workloads if queues and (said := _said(item))}
     return [
@@ -35,9 +38,7 @@ def explained(workloads: Sequence[Object], local_queues: Iterable[Object]) -> li
     ]
 
 
-def known_workloads(
-    api: ApiClient, workloads: Sequence[Object], owners: Mapping[str, Sequence[Object]]
-) -> list[Object]:
+def known_workloads(api: ApiClient, workloads: Sequence[Object], owners: Objects) -> list[Object]:
     """Returns Workloads with a reason for each that waits, and one in place of each that Kueue has not created.
 
     Args:
@@ -52,6 +53,7 @@ def known_workloads(
         for item in objects
         if label(item, QUEUE_LABEL) and item["metadata"].get("uid") not in with_workload
         if value(item, "spec", "suspend") or items(item, "spec", "schedulingGates")
+        if not label(item, "kueue.x-k8s.io/pod-group-name")  # the pods of a group have one Workload
     ]
     local_queues = list_objects(api, f"/apis/{KUEUE_API}/localqueues") if "" in map(_said, workloads) else []
     answers = {kind: request(api, "GET", path) for kind, path in PRIORITY_CLASSES.items() if lacking}
@@ -60,7 +62,7 @@ def known_workloads(
     return [*explained(workloads, local_queues), *(not_created(kind, item, listed) for kind, item in lacking)]
 
 
-def not_created(kind: str, item: Object, classes: Mapping[str, Iterable[Object]]) -> Object:
+def not_created(kind: str, item: Object, classes: Objects) -> Object:
     """Returns a Workload in place of the one that an object lacks, with the reason. `classes` are by kind.
 
     Kueue creates none for an object whose priority class does not exist, and writes no event:
@@ -78,11 +80,11 @@ def not_created(kind: str, item: Object, classes: Mapping[str, Iterable[Object]]
 def _said(workload: Object) -> str | None:
     """What Kueue says of a workload that waits for quota; None for another one."""
     decided = any(holds(workload, kind) for kind in ("Finished", "Admitted", "Evicted", "QuotaReserved"))
-    is_waiting = not decided and not value(workload, "status", "admission")
-    return str(condition(workload, "QuotaReserved").get("message", "")) if is_waiting else None
+    stated = str(condition(workload, "QuotaReserved").get("message", ""))
+    return None if decided or value(workload, "status", "admission") else stated
 
 
 def _waiting(workload: Object, reason: str) -> Object:
     """The workload, with a reason why it waits."""
-    stated = {"type": "QuotaReserved", "status": "False", "message": reason}
-    return {**workload, "status": {**mapping(workload, "status"), "conditions": [stated]}}
+    stated = [{"type": "QuotaReserved", "status": "False", "message": reason}]
+    return {**workload, "status": {**mapping(workload, "status"), "conditions": stated}}

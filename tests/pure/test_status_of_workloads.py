@@ -204,6 +204,10 @@ def test_equal_workloads_wait_for_what_the_first_of_them_waits_for() -> None:
     why = rows(told(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
     assert why["job-1"] == why["job-3"] == why["job-0"] == "job-0 needs more than is free"
     assert why["job-2"] == "Kueue has not processed it yet"
+    lost = skipped(4)
+    lost["spec"]["queueName"] = "gone"
+    elsewhere = {**told(5), "spec": {**told(5)["spec"], "queueName": "gone too"}}
+    assert rows(lost, elsewhere)["job-4"] == "Kueue has not processed it yet", "another queue that does not exist"
     many = [told(0), *(skipped(number) for number in range(2950))]
     text = printed(status.ClusterObjects(workloads=silent_workloads.explained(many, LOCAL)))
     assert "job-0 needs more than is free" in text
@@ -246,7 +250,9 @@ def test_a_run_whose_priority_class_is_missing_is_shown(code: int, monkeypatch: 
     monkeypatch.setattr(silent_workloads, "request", cluster.answer)
     other = workload(9)
     other["metadata"]["ownerReferences"] = [{"uid": "uid-queued"}]
-    owners = {"Job": [*UNSEEN, run("queued")], "Pod": [GATED]}
+    of_group = {**GATED["metadata"]["labels"], "kueue.x-k8s.io/pod-group-name": "web"}
+    grouped = {**GATED, "metadata": {**GATED["metadata"], "uid": "g", "labels": of_group}}
+    owners = {"Job": [*UNSEEN, run("queued")], "Pod": [GATED, grouped]}
     found = silent_workloads.known_workloads(None, [other], owners)  # type: ignore[arg-type]
     why = {row[0]: row[-1] for row in workload_rows(found[1:], {})}
     missing = "{} absent does not exist, so Kueue creates no Workload: create it, or name another class"

@@ -49,9 +49,8 @@ class Form:
         if isinstance(value, str) and self.type != "quantity":
             matches = self.pattern and len(value) <= self.longest and re.fullmatch(self.pattern, value)
             return bool(matches) and (TIME.fullmatch(value) is None or is_valid_time(value))
-        number: object = value
-        if self.type == "quantity":  # the API keeps a whole number in a field of Kueue as it is
-            number = None if isinstance(value, float) else quantity(value)
+        # The API keeps a whole number in a field of Kueue as it is.
+        number: object = quantity(value) if self.type == "quantity" and not isinstance(value, float) else value
         if self.least is None or not isinstance(number, int | Fraction | float):
             return False
         return self.least <= number <= self.most and (self.type == "number" or not isinstance(number, float))

@@ -102,9 +102,8 @@ def _ask(
         existing = pool.submit(member.existing, run)
         rights = pool.submit(member.may_create, run)
         queued = pool.submit(member.queue_problem, queue) if queue else None
-        unseen = pool.submit(member.class_problem, run)
         tries = [pool.submit(member.refusal, item) for item in objects] if complete else []
-        found = [*problems, rights.result(), unseen.result(), *([queued.result()] if queued else [])]
+        found = [*problems, rights.result(), member.class_problem(run), *([queued.result()] if queued else [])]
         # An object that exists already would count twice against the quota of the namespace.
         refusals = [] if rights.result() or existing.result() else [attempt.result() for attempt in tries]
     missing, left_out = check.result()
