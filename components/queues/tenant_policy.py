@@ -78,8 +78,8 @@ EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
 # Names of labels and annotations that Kueue, JobSet, Trainer and KubeRay read or write (a running RayCluster that loses
 # `ray.io/ft-enabled` fails its validation, and Kueue takes it for one that waits), and those by which the injector of
-# GPUDirect and GKE give a pod devices and networks of its node. A team sets few of them. The injector checks no path: any
-# device of the node would do.
+# GPUDirect and GKE give a pod devices and networks of its node. A team sets few of them. The injector checks no path:
+# any device of the node would do.
 # https://github.com/GoogleCloudPlatform/container-engine-accelerators/blob/992db812/nri_device_injector/nri_device_injector.go
 _OF_QUEUEING = r"([^/]*\.)?(kueue\.x-k8s\.io|jobset\.x-k8s\.io|jobset\.sigs\.k8s\.io)/"
 _OF_OPERATORS = "|".join(operator.group.replace(".", r"\.") for operator in OPERATORS.values())

@@ -206,7 +206,7 @@ def test_a_download_that_is_larger_than_any_archive_ends_before_it_fills_the_dis
     monkeypatch.setattr(archive, "BLOCK", 10**5)
     server.states_size = states_size
     monkeypatch.setenv("GKE_AI_ARCHIVE", server.offer(b"x" * (10**6 + 1)))
-    with pytest.raises(Stop, match="it has more than 1 MB. Nothing of it was kept"):
+    with pytest.raises(Stop, match=r"it has more than 1 MB\. Nothing of it was kept"):
         archive.take()
     assert files(cache) == ["archives"]
 

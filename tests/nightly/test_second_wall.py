@@ -125,7 +125,7 @@ def refusals(member: Credential) -> Counter[str]:
     )
 
 
-def test_honest_runs_of_all_kinds_are_never_refused(member: Credential, shared: Emulator) -> None:
+def test_honest_runs_of_all_kinds_are_never_refused(member: Credential) -> None:
     chance = random.Random(1)
     waiting = [run_of(number, chance) for number in range(RUNS)]
     kinds = Counter(item["kind"] for item in waiting)
