@@ -5,6 +5,8 @@ from __future__ import annotations
 from emulator.stubs.server import Answer, ErrorAnswer, Object, serve
 
 JOBS = "/api/jobs/"
+# A job with an id that begins so is a program that sends its client to another port of this machine.
+REDIRECTED = "redirected-to-"
 
 
 def ray_head(port: int) -> None:
@@ -17,6 +19,9 @@ def ray_head(port: int) -> None:
         path = request["path"]
         if not path.startswith(JOBS):
             raise ErrorAnswer(404, "this is a stub of a Ray head")
-        return {"submission_id": path.removeprefix(JOBS), "status": "SUCCEEDED", "message": "a stub ran nothing"}
+        job = path.removeprefix(JOBS)
+        if job.startswith(REDIRECTED):
+            raise ErrorAnswer(307, "elsewhere", location=f"http://127.0.0.1:{job.removeprefix(REDIRECTED)}{path}")
+        return {"submission_id": job, "status": "SUCCEEDED", "message": "a stub ran nothing"}
 
     serve(port, {"GET": job})

@@ -28,10 +28,14 @@ WRONG_FORM = "Bad Request"
 
 
 class ErrorAnswer(Exception):
-    """An error that the stub answers with: HTTP status and text, and for vLLM the wrong parameter and the type."""
+    """An error that the stub answers with: HTTP status and text, and for vLLM the wrong parameter and the type.
 
-    def __init__(self, status: int, cause: str, param: str | None = None, kind: str = "") -> None:
+    With a `location`, it sends its client there.
+    """
+
+    def __init__(self, status: int, cause: str, param: str | None = None, kind: str = "", location: str = "") -> None:
         super().__init__(cause)
+        self.location = location
         self.status, self.param, self.kind = status, param, kind
 
     @property
@@ -152,7 +156,7 @@ def serve(
                     return
                 answer = route(request | {"path": path})
             except ErrorAnswer as failure:
-                self._reply(failure.status, failure.body)
+                self._reply(failure.status, failure.body, failure.location)
                 return
             try:
                 if isinstance(answer, str | dict):
@@ -178,10 +182,12 @@ def serve(
             self._reply(401, {"error": "Unauthorized"})
             return False
 
-        def _reply(self, status: int, answer: str | Object) -> None:
+        def _reply(self, status: int, answer: str | Object, location: str = "") -> None:
             text = isinstance(answer, str)
             body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
             self.send_response(status)
+            if location:
+                self.send_header("Location", location)
             if body:
                 self.send_header("Content-Type", "text/plain; version=0.0.4" if text else "application/json")
             self.send_header("Content-Length", str(len(body)))

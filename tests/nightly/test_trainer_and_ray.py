@@ -7,10 +7,12 @@ Simulated pods run nothing: a stub answers for the Ray head, and the tests end t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -273,6 +275,16 @@ ATTACKS: list[tuple[str, Object, str]] = [
         ray_job("attack", QUEUE, submissionMode="InteractiveMode"),
         "set submissionMode",
     ),
+    ("RayJob that keeps its Ray cluster", ray_job("attack", QUEUE, ttlSecondsAfterFinished=9), "keeps its Ray cluster"),
+    *(
+        (f"{item['kind']} with a name of Ray", annotated(item, annotations={"ray.io/ft-enabled": "true"}), FOREIGN)
+        for item in with_cluster()
+    ),
+    (
+        "RayCluster whose workers have a name of Ray",
+        with_workers(template={**pod_template(GPU), "metadata": {"annotations": {"ray.io/ft-enabled": "true"}}})[0],
+        FOREIGN,
+    ),
     ("RayJob with a deletion of its own", ray_job("attack", QUEUE, managedBy="ray.io/kuberay-operator"), UNLISTED),
     (
         "RayJob on a Ray cluster that exists",
@@ -326,6 +338,54 @@ def test_a_rayservice_of_somebody_with_more_rights_starts_no_pods_past_the_queue
     eventually(refused, "KubeRay is refused the Ray cluster", seconds=60)
     assert team_a.read("RayCluster").content["items"] == []
     shared.kubectl("delete", "rayservice", "svc", "-n", "team-a")
+
+
+class Listener(BaseHTTPRequestHandler):
+    """Answers as a Ray head, and remembers what it was sent."""
+
+    seen: ClassVar[list[Mapping[str, str]]] = []
+
+    def do_GET(self) -> None:
+        self.seen.append({name.lower(): value for name, value in self.headers.items()})
+        body = json.dumps({"submission_id": self.path.rpartition("/")[2], "status": "RUNNING"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[int]:
+    """A port of this machine where a stranger listens."""
+    Listener.seen.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_head_that_redirects_kuberay_receives_no_credential(
+    elsewhere: int, team_a: Credential, shared: Emulator
+) -> None:
+    """With the flag that this program turns off, it receives a token: so this test would notice one."""
+    created(team_a.create(ray_job("redirects", QUEUE, submissionMode="HTTPMode", jobId=f"redirected-to-{elsewhere}")))
+    eventually(lambda: len(Listener.seen) > 1, "KubeRay follows the redirect", seconds=120)
+    assert not [name for headers in Listener.seen for name in headers if "auth" in name or "cookie" in name]
+    path = ("-n", "kuberay-system", "deployment", "kuberay-operator")
+    (container,) = json.loads(shared.kubectl("get", *path, "-o", "json"))["spec"]["template"]["spec"]["containers"]
+    words = [word.replace("proxy=false", "proxy=true") for word in container["args"]]
+    assert words != container["args"]
+
+    def run_with(arguments: list[str]) -> None:
+        change = [{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": arguments}]
+        shared.kubectl("patch", *path, "--type=json", "-p", json.dumps(change))
+
+    try:
+        run_with(words)
+        eventually(lambda: any("authorization" in headers for headers in Listener.seen), "it has a token", seconds=120)
+    finally:
+        run_with(container["args"])
+    team_a.delete("RayJob", "redirects")
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------
