@@ -291,7 +291,8 @@ def test_a_snapshot_of_a_kubeconfig_needs_no_stack_and_keeps_the_names_of_manife
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "queue.yaml").write_text(yaml.safe_dump({"metadata": {"name": "team-a"}}))
-    taken = snapshot(objects={"LocalQueue": [named("team-a", "default"), named("team-b", "default")]})
+    queues = [{**named(name, "default"), "spec": {}} for name in ("team-a", "team-b")]
+    taken = snapshot(objects={"LocalQueue": queues})
     monkeypatch.setattr(command, "take", lambda *_: taken)
     cluster: Any = object()
     pools = [NodePool.model_validate(POOLS[0])]
