@@ -30,7 +30,7 @@ from gke_ai.catalog.versions import POD_MONITORING_API
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
 WRITES = ["CREATE", "UPDATE"]
-KINDS = [
+KINDS: list[tuple[str, str, str, list[str]]] = [
     # Who deletes a pod may set another grace period, and who deletes its owner may leave it.
     ("", "v1", "pods", [*WRITES, "DELETE"]),
     ("", "v1", "secrets", WRITES),
@@ -39,7 +39,7 @@ KINDS = [
     ("", "v1", "persistentvolumeclaims", WRITES),
     ("autoscaling", "v2", "horizontalpodautoscalers", WRITES),
     ("policy", "v1", "poddisruptionbudgets", WRITES),
-    (*POD_MONITORING_API.split("/"), "podmonitorings", WRITES),
+    (POD_MONITORING_API.partition("/")[0], POD_MONITORING_API.partition("/")[2], "podmonitorings", WRITES),
     ("batch", "v1", "jobs", [*WRITES, "DELETE"]),
     ("apps", "v1", "deployments", [*WRITES, "DELETE"]),
     ("jobset.x-k8s.io", "v1alpha2", "jobsets", [*WRITES, "DELETE"]),

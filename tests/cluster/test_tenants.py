@@ -482,6 +482,7 @@ def jobset_of(workload: Object, **metadata: Any) -> Object:
 
 
 ROUNDS = 10
+OTHER_NAMESPACES: list[Object] = [{"namespaceSelector": {}}, {"namespaces": ["team-b"]}]
 NEAR_OTHERS: Object = {"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}}
 LONG_NOTES = {"annotations": {"example.com/note": "x" * MAX_CHARACTERS}}
 LONG: Object = {"spec": {"template": {"spec": {"restartPolicy": "Never", **spec(None)}}}}
@@ -551,7 +552,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     *(
         (f"a pod by its {how} to all namespaces", pod(spec(None, affinity=neighbors(how, **where)), None), NEIGHBORS)
         for how in ("podAffinity", "podAntiAffinity")
-        for where in ({"namespaceSelector": {}}, {"namespaces": ["team-b"]})
+        for where in OTHER_NAMESPACES
     ),
     (
         "a Job that would rather have no other team near",

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gke_ai.catalog.nodes import ACCELERATORS
 from gke_ai.forecast.simulate.blocks import requested
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,
@@ -30,7 +31,7 @@ from gke_ai.forecast.simulate.trace import (
 )
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import condition, holds
-from gke_ai.kube.pods import ACCELERATORS, requests
+from gke_ai.kube.pods import requests
 from gke_ai.terminal import Stop
 
 GIB = 2**30

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.nodes import ACCELERATORS, NVIDIA_GPU
 from gke_ai.catalog.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import KUEUE_API
@@ -20,7 +20,6 @@ from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.blocks import assigned
-from gke_ai.kube.pods import ACCELERATORS
 from gke_ai.kube.workloads import released_conditions
 from gke_ai.settings.stack import ResolvedStack
 from gke_ai.settings.stack.queues import Queue
