@@ -33,8 +33,13 @@ RELEASES = (*EARLIER_KUEUE_VERSIONS, KUEUE_VERSION)
 WITHOUT_VISIBILITY = (0, 16)
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """Returns the numbers of a version, by which versions are in order."""
+    return tuple(map(int, version.split(".")))
+
+
 def minor(version: str) -> tuple[int, int]:
-    """Returns the minor version of a version: 0.19 of 0.19.1."""
+    """Returns the minor version of a version: 0.19 of 0.19.2."""
     major, number = version.split(".")[:2]
     return int(major), int(number)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gke_ai.catalog.kueue import minor
+from gke_ai.catalog.kueue import minor, numbers
 from gke_ai.catalog.tables import table
 
 _LISTED: Any = table("kueue_releases.yaml")
@@ -22,10 +22,9 @@ def gates(release: str) -> frozenset[str]:
 
 
 def changes(since: str, until: str) -> Iterator[str]:
-    """Yields what minor versions after one changed, up to that of another, each in a sentence."""
-    listed = {minor(version): points for version, points in _LISTED["changes"].items()}
-    for version, points in listed.items():
-        if minor(since) < version <= minor(until):
-            yield f"New in {'.'.join(map(str, version))}: {'; '.join(points)}."
-    if minor(until) > max(listed):
+    """Yields what versions after one changed, up to another, each in a sentence."""
+    for version, points in _LISTED["changes"].items():
+        if numbers(since) < numbers(version) <= numbers(until):
+            yield f"New in {version}: {'; '.join(points)}."
+    if minor(until) > max(map(minor, _LISTED["changes"])):
         yield f"What later versions changed is not known here: read the release notes of Kueue {until}."

@@ -26,7 +26,7 @@ _PATTERNS = {
 }
 # By the pattern of texts that are no names: what they are, and an example.
 _FORMS = {
-    r"^[0-9]+\.[0-9]+\.[0-9]+$": ("a version of a chart", "0.19.1"),
+    r"^[0-9]+\.[0-9]+\.[0-9]+$": ("a version of a chart", "0.19.2"),
     r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$": ("a time in UTC", "2026-01-03T08:00:00Z"),
 }
 _UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}

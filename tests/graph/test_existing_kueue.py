@@ -53,8 +53,8 @@ NAMED = {"key": "kubernetes.io/metadata.name"}
     ("found", "cause"),
     [
         (existing(), ""),
-        (existing("0.19.1", featureGates={"DisableWaitForPodsReady": True}), ""),
-        (existing("0.19.1"), ""),  # its default of 1800 s is enough
+        (existing("0.19.2", featureGates={"DisableWaitForPodsReady": True}), ""),
+        (existing("0.19.2"), ""),  # its default of 1800 s is enough
         (existing(waitForPodsReady={"timeout": "20m0s"}), ""),
         (existing(waitForPodsReady={"timeout": "19m59s"}), "not ready 1199 s after admission"),
         (existing(waitForPodsReady={"timeout": "1.5h"}), ""),
@@ -104,7 +104,7 @@ def test_a_queue_that_it_lacks_and_a_version_that_is_too_old_are_refused() -> No
     assert [*existing().refusals(Demand({}, (), cluster_queues=[("llm", "research")]), {})] == []
     placed = Demand({}, (), start_seconds=None, topology="b200")
     assert "flavor b200 needs it" in str([*ExistingKueue("0.18.4", "kueue-system", "m").refusals(placed, {})])
-    assert "b200" not in str([*ExistingKueue("0.19.1", "kueue-system", "m").refusals(placed, {})])
+    assert "b200" not in str([*ExistingKueue("0.19.2", "kueue-system", "m").refusals(placed, {})])
     (lacking,) = existing().refusals(Demand({}, (), cluster_queues=[("llm", "reserch")]), {})
     assert "has no cluster queue reserch" in lacking.cause
     assert "Name one of research" in lacking.remedy
@@ -114,7 +114,7 @@ def test_a_queue_that_it_lacks_and_a_version_that_is_too_old_are_refused() -> No
 
 def test_a_stack_with_tenants_and_one_that_waits_for_flex_start_ask_for_more() -> None:
     waits = Demand({}, (), start_seconds=None, has_tenants=True)
-    slow, elsewhere = existing("0.19.1").refusals(waits, {})
+    slow, elsewhere = existing("0.19.2").refusals(waits, {})
     assert "pods of this stack may wait days for their nodes" in slow.cause
     assert "let only controllers of kueue-system" in elsewhere.cause.replace("lets", "let")
     assert [*ExistingKueue("0.18.4", "kueue-system", "manager").refusals(waits, {})] == []

@@ -110,7 +110,7 @@ def test_flavors_that_share_a_queue_with_one_without_topology_have_none_by_defau
         ({"kueue": "existing"}, None, False),
         ({"kueue": "existing"}, True, True),
         ({"kueue_version": "0.18.4"}, None, False),
-        ({"kueue_version": "0.19.1"}, None, True),
+        ({"kueue_version": "0.19.2"}, None, True),
     ],
 )
 def test_a_kueue_of_somebody_else_or_an_earlier_one_places_by_topology_only_if_the_flavor_says_so(

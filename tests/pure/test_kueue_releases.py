@@ -41,9 +41,9 @@ def test_releases_are_in_order_and_the_pinned_one_is_the_last() -> None:
         ("0.16.0", "0.16.2"),
         ("0.17.4", "0.16.2"),
         ("0.18.6", "0.18.4"),
-        ("0.19.0", "0.19.1"),
-        ("0.20.1", "0.19.1"),
-        ("1.0.0", "0.19.1"),
+        ("0.19.1", "0.19.2"),
+        ("0.20.1", "0.19.2"),
+        ("1.0.0", "0.19.2"),
         ("latest", None),
     ],
 )
@@ -54,8 +54,8 @@ def test_a_version_takes_the_release_of_its_minor_version_else_the_nearest_lower
 
 
 def test_gates_are_added_and_removed_from_release_to_release() -> None:
-    assert "DisableWaitForPodsReady" in gates("0.19.1") - gates("0.18.4")
-    assert "DynamicResourceAllocation" in gates("0.18.4") - gates("0.19.1")
+    assert "DisableWaitForPodsReady" in gates("0.19.2") - gates("0.18.4")
+    assert "DynamicResourceAllocation" in gates("0.18.4") - gates("0.19.2")
     with pytest.raises(KeyError):
         gates("0.17.0")
 
@@ -63,9 +63,15 @@ def test_gates_are_added_and_removed_from_release_to_release() -> None:
 def test_changes_are_those_of_the_minor_versions_in_between() -> None:
     assert [line.partition(":")[0] for line in changes("0.16.2", "0.18.0")] == ["New in 0.17", "New in 0.18"]
     assert [*changes("0.18.4", "0.18.6")] == []
-    *known, unknown = changes("0.19.1", "0.21.0")
+    *known, unknown = changes("0.19.2", "0.21.0")
     assert [line.partition(":")[0] for line in known] == ["New in 0.20"]
     assert unknown.endswith("read the release notes of Kueue 0.21.0.")
+
+
+def test_changes_of_a_patch_are_those_of_a_later_one_in_the_minor_version() -> None:
+    (line,) = changes("0.19.1", "0.19.2")
+    assert line.startswith("New in 0.19.2: the replacement of a failed node")
+    assert [*changes("0.19.2", "0.19.7")] == []
 
 
 # ----------------------------------------------------------------------------------------------------------- rehearsals
@@ -78,10 +84,40 @@ def test_nothing_differs_if_the_emulator_has_the_release_of_the_cluster(version:
 def test_a_rehearsal_says_what_differs_from_a_release_that_the_emulator_lacks() -> None:
     other = snapshot("0.20.0", kueue={"featureGates": {"TopologyAwareScheduling": True, "Tomorrow": True}})
     first, new, left_out = release.notes(other)
-    assert first == "The cluster runs Kueue 0.20.0, which the emulator does not have. The rehearsal runs 0.19.1."
+    assert first == "The cluster runs Kueue 0.20.0, which the emulator does not have. The rehearsal runs 0.19.2."
     assert new.startswith("New in 0.20: v1beta1 is no longer served;")
-    assert left_out == "Kueue 0.19.1 lacks feature gates of the cluster, which are left out: Tomorrow."
+    assert left_out == "Kueue 0.19.2 lacks feature gates of the cluster, which are left out: Tomorrow."
     assert [*release.notes(snapshot("0.18.6"))][1:] == ["Kueue 0.18.6 and 0.18.4 differ in fixes alone."]
+
+
+def test_a_rehearsal_of_an_earlier_patch_says_what_the_later_one_mends() -> None:
+    first, alone, new = release.notes(snapshot("0.19.1"))
+    assert first == "The cluster runs Kueue 0.19.1, which the emulator does not have. The rehearsal runs 0.19.2."
+    assert alone == "Kueue 0.19.1 and 0.19.2 differ in fixes alone."
+    assert new.startswith("New in 0.19.2: ")
+
+
+@pytest.mark.parametrize(
+    ("running", "before", "after", "moves"),
+    [
+        ("0.19.1", {}, {}, "from 0.19.1 to 0.19.2"),
+        ("0.18.6", {"kueueVersion": "0.18.6"}, {}, "from 0.18.6 to 0.19.2"),
+        (None, {"kueueVersion": "0.18.4"}, {}, "from 0.18.4 to 0.19.2"),
+        ("0.19.1", {"kueueVersion": "0.19.1"}, {"kueueVersion": "0.19.1"}, ""),
+        ("0.20.1", {}, {}, "from 0.20.1 to 0.19.2"),
+        ("0.19.2", {}, {}, ""),
+        ("0.19.1", {"kueue": "existing"}, {"kueue": "existing"}, ""),
+    ],
+)
+def test_a_change_that_also_moves_kueue_names_the_versions_of_cluster_and_stack(
+    running: str | None, before: Any, after: Any, moves: str, tmp_path: Path
+) -> None:
+    (tmp_path / "changed").mkdir()
+    base = configuration(tmp_path, {"flavors": [], **before})
+    config = configuration(tmp_path / "changed", {"flavors": [], **after})
+    notes = [*release.moves(base, config, running)]
+    assert len(notes) == bool(moves)
+    assert all(f"also moves Kueue {moves}: the stack installs 0.19.2 unless" in note for note in notes)
 
 
 def test_kueue_gets_no_feature_gate_that_its_release_lacks() -> None:

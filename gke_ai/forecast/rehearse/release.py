@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.kueue import RELEASES, minor, nearest, tool
+from gke_ai.catalog.kueue import RELEASES, minor, nearest, numbers, tool
 from gke_ai.catalog.kueue_releases import changes, gates
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.names import join_names
@@ -25,15 +25,29 @@ def queues_of(config: Path) -> Mapping[str, Any]:
     return stated if isinstance(stated, dict) else {}
 
 
+def _stated(config: Path) -> str | None:
+    """Returns the version that a stack installs; None if it installs no Kueue."""
+    queues = queues_of(config)
+    return str(queues.get(VERSION, KUEUE_VERSION)) if queues and queues.get("kueue") != "existing" else None
+
+
 def installed(config: Path, running: str | None = None) -> str | None:
     """Returns the release that a stack installs in a rehearsal, in place of what the cluster runs or the file states.
 
     None if it installs no Kueue, or one that the program refuses.
     """
-    queues = queues_of(config)
-    if not queues or queues.get("kueue") == "existing":
-        return None
-    return nearest(running or str(queues.get(VERSION, KUEUE_VERSION)))
+    stated = _stated(config)
+    return nearest(running or stated) if stated else None
+
+
+def moves(base: Path, config: Path, running: str | None) -> Iterator[str]:
+    """Yields to which version a change moves Kueue, from the one that the cluster runs."""
+    before, after = _stated(base), _stated(config)
+    if before and after and (before := running or before) != after:
+        yield (
+            f"The change also moves Kueue from {before} to {after}: the stack installs {after} unless "
+            f"queues.{VERSION} names another release."
+        )
 
 
 def with_release(config: Path, release: str | None) -> dict[str, Any]:
@@ -86,7 +100,7 @@ def notes(snapshot: Snapshot | None) -> Iterator[str]:
         yield f"The cluster runs Kueue {version}, which the emulator does not have. The rehearsal runs {release}."
         if minor(version) == minor(release):
             yield f"Kueue {version} and {release} differ in fixes alone."
-        yield from changes(release, version)
+        yield from changes(*sorted((version, release), key=numbers))
         unknown = sorted((snapshot.kueue or {}).get(GATES, {}).keys() - gates(release))
         if unknown:
             yield f"Kueue {release} lacks feature gates of the cluster, which are left out: {join_names(unknown)}."

@@ -70,11 +70,8 @@ class Configurations:
             # Its Kueue may be in another namespace than that of the scratch cluster.
             return plain.adopt(self.snapshot, take(self.stack, api)), [*release.notes(self.snapshot)]
         notes = [*release.notes(self.snapshot)] if before else []
-        if before and after and before != after and not (self.upgrade and "kueue" in self.upgrade.releases):
-            notes.append(
-                f"The change also upgrades Kueue from {before} to {after}: the stack installs {after} unless "
-                f"queues.{release.VERSION} names another release."
-            )
+        if not (self.upgrade and "kueue" in self.upgrade.releases):
+            notes += release.moves(self.base, self.config, self.snapshot.kueue_version if self.snapshot else None)
         return self.snapshot, notes
 
     @cached_property

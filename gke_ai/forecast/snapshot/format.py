@@ -39,7 +39,7 @@ class Snapshot(BaseModel):
         hashed: Whether names are hashed.
         missing: Kinds that the cluster refused to list.
         kueue: Listed fields of the configuration of Kueue's manager. None if the cluster did not show it.
-        kueue_version: Version of Kueue's manager, such as 0.19.1. None if no Deployment has its image.
+        kueue_version: Version of Kueue's manager, such as 0.19.2. None if no Deployment has its image.
         pools: The node pools of GKE's API, with listed fields. None if the command did not get them.
         objects: Objects by kind. Each has the listed fields of its kind, without `apiVersion` and `kind`.
     """
