@@ -528,6 +528,11 @@ REFUSED: list[tuple[str, Object, str]] = [
         FOREIGN,
     ),
     ("a Job that grows while it runs", job(annotations=ELASTIC), FOREIGN),
+    (
+        "a Job of which Kueue frees pods that run",
+        item("Job", "x", {**job()["spec"], "parallelism": 5, "completions": 3}, OWN),
+        "set parallelism to completions or less",
+    ),
     ("a Job with a disk of its node", template_of(job(), annotations=DISK_OF_NODE), FOREIGN),
     ("a pod with a network of its node", pod(spec(), annotations=NETWORK_OF_NODE), FOREIGN),
     ("a pod with another of their annotations", pod(spec(), annotations=BY_A_LATER_NAME), FOREIGN),

@@ -90,7 +90,7 @@ def test_a_rehearsal_says_what_differs_from_a_release_that_the_emulator_lacks() 
     assert [*release.notes(snapshot("0.18.6"))][1:] == ["Kueue 0.18.6 and 0.18.4 differ in fixes alone."]
 
 
-def test_a_rehearsal_of_an_earlier_patch_says_what_the_later_one_mends() -> None:
+def test_a_rehearsal_of_an_earlier_patch_says_what_the_later_one_fixes() -> None:
     first, alone, new = release.notes(snapshot("0.19.1"))
     assert first == "The cluster runs Kueue 0.19.1, which the emulator does not have. The rehearsal runs 0.19.2."
     assert alone == "Kueue 0.19.1 and 0.19.2 differ in fixes alone."
