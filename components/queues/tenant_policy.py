@@ -146,8 +146,12 @@ FIELDS = {
         "scaleStrategy",  # KubeRay writes an empty one
     ],
 }
-# Kueue sets the first, a deletion in the foreground the second, and Kubernetes the third on claims of volumes.
-FINALIZERS = ["kueue.x-k8s.io/managed", "foregroundDeletion", "kubernetes.io/pvc-protection"]
+# A deletion in the foreground sets one. By kind, Kueue sets another on a pod that it holds, and removes it from no other
+# object; so does Kubernetes with claims of volumes.
+FINALIZERS = {
+    "Pod": ["foregroundDeletion", "kueue.x-k8s.io/managed"],
+    "PersistentVolumeClaim": ["foregroundDeletion", "kubernetes.io/pvc-protection"],
+}
 
 # Kinds of volumes: files of the node or of the cluster's objects, images, and claims. The kubelet mounts all others
 # over the node's network, which network policies don't cover. https://kubernetes.io/docs/concepts/storage/volumes/

@@ -244,9 +244,12 @@ def preferred(term: Object) -> Object:
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
 
 
-def kept(kind: str) -> Object:
+OF_KUEUE = "kueue.x-k8s.io/managed"
+
+
+def kept(kind: str, finalizer: str = "example.com/kept") -> Object:
     """An object that nobody finishes."""
-    return {**UNFINISHED[kind], "kind": kind, "metadata": {"name": "kept", "finalizers": ["example.com/kept"]}}
+    return {**UNFINISHED[kind], "kind": kind, "metadata": {"name": "kept", "finalizers": [finalizer]}}
 
 
 UNFINISHED: dict[str, Object] = {
@@ -487,6 +490,9 @@ NEAR_OTHERS: Object = {"topologyKey": "kubernetes.io/hostname", "namespaceSelect
 LONG_NOTES = {"annotations": {"example.com/note": "x" * MAX_CHARACTERS}}
 LONG: Object = {"spec": {"template": {"spec": {"restartPolicy": "Never", **spec(None)}}}}
 LONG["spec"]["template"]["spec"]["containers"][0]["args"] = ["x" * MAX_CHARACTERS]
+MANY = {f"example.com/{index:03}": "x" * 60 for index in range(600)}
+FIELDS: Object = {"manager": "x", "operation": "Apply", "apiVersion": "batch/v1", "fieldsType": "FieldsV1"}
+FIELDS["fieldsV1"] = {"f:metadata": {"f:labels": {f"f:{'x' * 5 * MAX_CHARACTERS}": {}}}}
 OTHERS_OFF, NODE_POOL = "keeps other JobSets off nodes", "cloud.google.com/gke-nodepool"
 REFUSED: list[tuple[str, Object, str]] = [
     # Another's queue
@@ -551,6 +557,9 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a pod that nobody finishes", pod(spec(None), None, finalizers=["example.com/kept"]), FINALIZER),
     ("a Job whose pods nobody finishes", template_of(job(), finalizers=["example.com/kept"]), FINALIZER),
     *((f"a {kind} that nobody finishes", kept(kind), FINALIZER) for kind in UNFINISHED),
+    *((f"a {kind} with the finalizer of another kind", kept(kind, OF_KUEUE), FINALIZER) for kind in UNFINISHED),
+    ("a pod that Kueue does not hold, with its finalizer", pod(spec(None), None, finalizers=[OF_KUEUE]), FINALIZER),
+    ("a Job whose pods nobody finishes, by Kueue's", template_of(job(), finalizers=[OF_KUEUE]), FINALIZER),
     ("a Job that leaves its pods", job(finalizers=["orphan"]), FINALIZER),
     ("a pod that ends at once", pod(spec(None, terminationGracePeriodSeconds=0), None), AT_ONCE),
     ("a server whose pods end at once", deployment(spec(terminationGracePeriodSeconds=0)), AT_ONCE),
@@ -565,6 +574,8 @@ REFUSED: list[tuple[str, Object, str]] = [
         NEIGHBORS,
     ),
     ("a Job with a command of 33,000 characters", {**job(spec(None), None), **LONG}, LARGE),
+    ("a Job with 600 labels", job(spec(None), None, labels=MANY), LARGE),
+    ("a Job with large managed fields", job(spec(None), None, managedFields=[FIELDS]), LARGE),
     ("a Secret with large annotations", {**plain("Secret", "x"), "metadata": {"name": "x", **LONG_NOTES}}, LARGE),
     ("a Job with a name of Ray", job(annotations={"ray.io/ft-enabled": "true"}), FOREIGN),
     ("a pod of a forged Job", pod(ownerReferences=owned_by("Job", "batch/v1", "training")), NOT_HELD),

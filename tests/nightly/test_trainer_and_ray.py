@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
+from gke_ai.catalog.inference_extension import PICKER_LABEL
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone
 from tests.cluster.test_flex_start import finish
@@ -28,6 +29,7 @@ from tests.cluster.test_tenants import (
     NO_QUEUE,
     NOT_ITS_QUEUE,
     OWNER,
+    PICKER_RIGHTS,
     PRIORITY_NOT_ITS,
     RBAC,
     VOLUME_KIND,
@@ -264,6 +266,16 @@ ATTACKS: list[tuple[str, Object, str]] = [
     *(
         (f"{item['kind']} with names of Kueue", annotated(item, annotations=ELASTIC), FOREIGN)
         for item in with_cluster()
+    ),
+    # KubeRay copies the labels of a group to its pods.
+    *(
+        (f"{item['kind']} whose {group} has the label {label}", item, refusal)
+        for label, refusal in ((PICKER_LABEL, PICKER_RIGHTS), ("kueue.x-k8s.io/pod-group-name", FOREIGN))
+        for group, items in {
+            "head": with_head(labels={label: "x"}),
+            "workers": with_workers(labels={label: "x"}),
+        }.items()
+        for item in items
     ),
     (
         "RayJob with a submitter on the host",
