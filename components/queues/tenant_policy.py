@@ -39,7 +39,7 @@ KINDS: list[tuple[str, str, str, list[str]]] = [
     ("", "v1", "persistentvolumeclaims", WRITES),
     ("autoscaling", "v2", "horizontalpodautoscalers", WRITES),
     ("policy", "v1", "poddisruptionbudgets", WRITES),
-    (POD_MONITORING_API.partition("/")[0], POD_MONITORING_API.partition("/")[2], "podmonitorings", WRITES),
+    (POD_MONITORING_API.partition("/")[0], "v1", "podmonitorings", WRITES),
     ("batch", "v1", "jobs", [*WRITES, "DELETE"]),
     ("apps", "v1", "deployments", [*WRITES, "DELETE"]),
     ("jobset.x-k8s.io", "v1alpha2", "jobsets", [*WRITES, "DELETE"]),
@@ -146,8 +146,8 @@ FIELDS = {
         "scaleStrategy",  # KubeRay writes an empty one
     ],
 }
-# A deletion in the foreground sets one. By kind, Kueue sets another on a pod that it holds, and removes it from no other
-# object; so does Kubernetes with claims of volumes.
+# A deletion in the foreground sets one. Kueue sets another on a pod that it holds, and removes it from no other object.
+# So does Kubernetes with claims of volumes.
 FINALIZERS = {
     "Pod": ["foregroundDeletion", "kueue.x-k8s.io/managed"],
     "PersistentVolumeClaim": ["foregroundDeletion", "kubernetes.io/pvc-protection"],
