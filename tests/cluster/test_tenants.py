@@ -28,6 +28,7 @@ from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
+from tests.cluster.tenant_attacks import check_attacks
 from tests.cluster.test_flex_start import finish
 from tests.queueing_names import PARAMETER, names
 from tests.queueing_names import REFUSED as REFUSED_NAMES
@@ -144,9 +145,10 @@ class Credential:
             trust_env=False,
         )
 
-    def ask(self, method: str, path: str, body: Object | None = None) -> Answer:
+    def ask(self, method: str, path: str, body: Object | None = None, content_type: str = "") -> Answer:
         """A request with the strict validation that kubectl uses."""
-        kind = {"content-type": "application/merge-patch+json"} if method == "PATCH" else {}
+        content_type = content_type or ("application/merge-patch+json" if method == "PATCH" else "")
+        kind = {"content-type": content_type} if content_type else {}
         strict = {"fieldValidation": "Strict"} if method in ("POST", "PATCH") else {}
         url = httpx.URL(f"/{path}").copy_merge_params(strict)
         response = self._api.request(method, url, json=body, headers=kind)
@@ -782,6 +784,33 @@ def test_a_team_can_not(
     answer = team_a.change(kind, name, with_uids(change, at_work))
     assert answer.status >= 400, "changed"
     assert why in answer.message
+
+
+def test_every_attack_of_the_matrix_is_refused(team_b: Credential) -> None:
+    """Each field, finalizer and option that tests/tenant_matrix.yaml refuses, on each kind, by each verb."""
+    made = [
+        (make(spec(gpus=gpus), OTHERS, name="matrix"), make(spec(None), None, name="matrix-plain"))
+        for make, gpus in ((pod, 1), (job, 9), (jobset, 9), (deployment, 9))
+    ]
+    others = [{**kept(kind), "metadata": {"name": "other"}} for kind in UNFINISHED]
+    made += [(other, {**other, "metadata": {"name": "other-plain"}}) for other in others]
+    for pair in made:
+        for item in pair:
+            if item["kind"] in ("Job", "JobSet"):
+                item["spec"]["suspend"] = True
+            if item["kind"] == "Deployment":
+                item["spec"]["replicas"] = 0
+    try:
+        for pair in made:
+            for item in pair:
+                created(team_b.create(item))
+        places = [PLACES[queued["kind"]].format(team_b.team) for queued, _ in made]
+        attacks = [(queued, plain, place) for (queued, plain), place in zip(made, places, strict=True)]
+        check_attacks(team_b.ask, attacks)
+    finally:
+        for pair in made:
+            for item in pair:
+                team_b.delete(item["kind"], item["metadata"]["name"])
 
 
 @pytest.mark.usefixtures("at_work")

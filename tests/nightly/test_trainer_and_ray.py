@@ -20,6 +20,7 @@ import yaml
 from gke_ai.catalog.inference_extension import PICKER_LABEL
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone
+from tests.cluster.tenant_attacks import check_attacks
 from tests.cluster.test_flex_start import finish
 from tests.cluster.test_tenants import (
     ACCOUNT,
@@ -30,6 +31,7 @@ from tests.cluster.test_tenants import (
     NOT_ITS_QUEUE,
     OWNER,
     PICKER_RIGHTS,
+    PLACES,
     PRIORITY_NOT_ITS,
     RBAC,
     VOLUME_KIND,
@@ -311,6 +313,25 @@ def test_a_member_is_refused(attack: Object, refusal: str, team_a: Credential) -
     answer = team_a.create(attack)
     assert answer.status == 403, answer.message
     assert refusal in answer.message
+
+
+def test_every_attack_of_the_matrix_is_refused(team_a: Credential) -> None:
+    """Each field, finalizer and option that tests/tenant_matrix.yaml refuses, on each kind, by each verb."""
+    each = {**GPU, "nvidia.com/gpu": "9"}
+
+    def items(name: str, queue: str) -> list[Object]:
+        cluster = ray_cluster_spec(each=each)
+        return [train_job(name, queue, each=each), ray_job(name, queue, cluster), ray_cluster(name, queue, cluster)]
+
+    waiting = items("matrix", QUEUE)
+    for item in waiting:
+        created(team_a.create(item))
+    pairs = zip(waiting, items("matrix-plain", ""), strict=True)
+    try:
+        check_attacks(team_a.ask, [(item, plain, PLACES[item["kind"]].format("team-a")) for item, plain in pairs])
+    finally:
+        for item in waiting:
+            assert team_a.delete(item["kind"], "matrix").status == 200
 
 
 def test_a_member_has_no_kinds_that_start_pods_past_the_queue(team_a: Credential) -> None:
