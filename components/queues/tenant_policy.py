@@ -33,6 +33,7 @@ WRITES = ["CREATE", "UPDATE"]
 KINDS: list[tuple[str, str, str, list[str]]] = [
     # Who deletes a pod may set another grace period, and who deletes its owner may leave it.
     ("", "v1", "pods", [*WRITES, "DELETE"]),
+    *(("", "v1", f"pods/{verb}", ["CONNECT"]) for verb in ("exec", "attach")),
     ("", "v1", "secrets", WRITES),
     ("", "v1", "configmaps", [*WRITES, "DELETE"]),
     ("", "v1", "services", WRITES),
@@ -299,6 +300,7 @@ def validations(
         "buckets": json.dumps(buckets),
         "choice_of_buckets": choice(buckets),
         "all_accounts": json.dumps([*service_accounts, *pickers]),
+        "pickers": json.dumps(list(pickers)),
         "choice_of_all_accounts": choice([*service_accounts, *pickers]),
         "choice_of_accounts": choice(service_accounts),
         "picker_label": PICKER_LABEL,
@@ -318,9 +320,12 @@ def validations(
     }
     of_writes, of_all = (
         [{key: Template(text).substitute(names) for key, text in rule.items()} for rule in _policy()[part]]
-        for part in ("rules", "of_deletions")
+        for part in ("rules", "of_all")
     )
-    passing = [{**rule, "expression": f"variables.deleting || ({rule['expression']})"} for rule in of_writes]
+    passing = [
+        {**rule, "expression": f"variables.deleting || variables.entering || ({rule['expression']})"}
+        for rule in of_writes
+    ]
     return [*passing, *of_all]
 
 

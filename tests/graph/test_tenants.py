@@ -94,6 +94,7 @@ def test_the_policy_covers_only_the_tenants_namespace_and_fails_closed(build: Bu
     deletions = [operations.pop(kind) for kind in guarded]
     assert deletions == [{"CREATE", "UPDATE", "DELETE"}] * 7
     assert operations.pop("resourceclaims") == {"CREATE"}  # the scheduler updates them
+    assert [operations.pop(f"pods/{verb}") for verb in ("exec", "attach")] == [{"CONNECT"}] * 2
     assert all(others == {"CREATE", "UPDATE"} for others in operations.values())
     binding = record.one("ValidatingAdmissionPolicyBinding").inputs["spec"]
     assert binding == {"policyName": "tenant-team-a", "validationActions": ["Deny"]}
@@ -215,7 +216,14 @@ def test_every_kind_that_a_member_may_write_is_judged_by_the_policy(build: Build
     }
     spec = build(Tenant, TENANT, further_kinds=list(FURTHER_KINDS)).one("ValidatingAdmissionPolicy").inputs["spec"]
     judged = {name for rule in spec["matchConstraints"]["resourceRules"] for name in rule["resources"]}
-    assert written - judged == {"deployments/scale", "pods/exec", "pods/attach", "pods/portforward"}
+    assert written - judged == {"deployments/scale", "pods/portforward"}
+
+
+def test_a_member_enters_no_endpoint_picker(build: Build) -> None:
+    (rule,) = (
+        rule for rule in checks(build(Tenant, TENANT, pickers=["chat-epp"])) if "picker, whose" in rule["message"]
+    )
+    assert '!["chat-epp"].exists(picker, request.name.startsWith(picker + ' in rule["expression"]
 
 
 def test_kuberay_reaches_the_heads_of_ray_clusters_and_nothing_else(build: Build) -> None:
