@@ -190,7 +190,7 @@ def test_kuberay_asks_ray_heads_through_the_proxy_of_pods(tmp_path: Path, monkey
     Folder("c").path.mkdir()
     Folder("c").pod_proxy.write_text("127.0.0.1:20000")
     arguments = ["--log-stdout-encoder", "json", "--use-kubernetes-proxy=false", "--feature-gates=A=true"]
-    words = command(container(tmp_path, {"name": "c", "image": KUBERAY.image, "args": arguments}))
+    words = command(container(tmp_path, {"name": "ray", "image": KUBERAY.image, "args": arguments}))
     assert words[:3] == ["/usr/bin/env", "HTTP_PROXY=http://127.0.0.1:20000", "kuberay-operator"]
     assert "--leader-election-namespace=llm" in words
     assert words[-4:] == ["--log-stdout-encoder", "json", "--use-kubernetes-proxy=false", "--feature-gates=A=true"]

@@ -13,12 +13,14 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.queues import quotas_of, reserved
+from gke_ai.kube.uncounted import uncounted
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 # Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
 COUNT_READS, COUNT_PAUSE = 6, 0.5
+UNCOUNTED_COLUMNS = ("tenant", "accelerator", "on nodes", "Kueue counts", "quota of the namespace", "why")
 
 
 def queues_and_workloads(api: ApiClient) -> tuple[list[Object], list[Object]]:
@@ -47,3 +49,12 @@ def quota_rows(cluster_queues: Iterable[Object]) -> Iterator[tuple[str, ...]]:
             if more := borrowed.get((flavor, resource)):
                 taken += f", {readable(resource, more)} borrowed"
             yield queue["metadata"]["name"], flavor, resource, taken, readable(resource, quota)
+
+
+def uncounted_rows(
+    quotas: Iterable[Object], pods: Iterable[Object], workloads: Iterable[Object]
+) -> Iterator[tuple[str, ...]]:
+    """Yields a row per tenant and accelerator of which more is on nodes than Kueue counts."""
+    for found in uncounted(quotas, pods, workloads):
+        on_nodes = f"{found.on_nodes}, {found.ending} of them end" if found.ending else str(found.on_nodes)
+        yield found.namespace, found.resource, on_nodes, str(found.counted), found.bound or "none", found.cause

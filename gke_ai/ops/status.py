@@ -27,7 +27,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
-from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA, uncounted
+from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops import blocks_picture
@@ -35,7 +35,7 @@ from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.claims import nics_of, pending_claims
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
-from gke_ai.ops.queues import queues_and_workloads, quota_rows
+from gke_ai.ops.queues import UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.silent_workloads import known_workloads
 from gke_ai.ops.stack import Stack
@@ -54,7 +54,6 @@ AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
-UNCOUNTED_COLUMNS = ("tenant", "accelerator", "on nodes", "Kueue counts", "quota of the namespace", "why")
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
 
@@ -190,7 +189,11 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
         ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
-        ("Accelerators that Kueue does not count", UNCOUNTED_COLUMNS, uncounted_rows(selection, whole)),
+        (
+            "Accelerators that Kueue does not count",
+            UNCOUNTED_COLUMNS,
+            uncounted_rows(snapshot.quotas, whole.pods, whole.workloads),
+        ),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),
@@ -239,13 +242,6 @@ def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
     """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
     pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
     return requests_of(snapshot.requests, pools)
-
-
-def uncounted_rows(selection: Selection, whole: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per tenant and accelerator of which more is on nodes than Kueue counts."""
-    for found in uncounted(selection.of(whole).quotas, whole.pods, whole.workloads):
-        on_nodes = f"{found.on_nodes}, {found.ending} of them end" if found.ending else str(found.on_nodes)
-        yield found.namespace, found.resource, on_nodes, str(found.counted), found.bound or "none", found.cause
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

@@ -831,6 +831,14 @@ def test_a_team_can_not_keep_a_pod_that_it_deletes(team_a: Credential) -> None:
 
 
 @pytest.mark.usefixtures("at_work")
+def test_a_team_runs_commands_in_its_pods(team_a: Credential) -> None:
+    """The policy judges them too. The simulated node then has no process to enter."""
+    (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
+    path = f"{PLACES['Pod'].format('team-a')}/{training['metadata']['name']}/exec?command=true&stdout=true"
+    assert "denied request" not in team_a.ask("POST", path).message
+
+
+@pytest.mark.usefixtures("at_work")
 def test_a_team_can_not_let_the_cluster_forget_a_pod_that_runs(team_a: Credential) -> None:
     (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
     assert FORGOTTEN in team_a.delete("Pod", training["metadata"]["name"], gracePeriodSeconds=0).message

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gke_ai.kube.uncounted import Uncounted, uncounted
-from gke_ai.ops.status import ClusterObjects, Selection, uncounted_rows
+from gke_ai.ops.queues import uncounted_rows
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -70,7 +70,5 @@ def test_what_kueue_does_not_count_is_listed_with_its_cause(
 
 
 def test_the_status_shows_it_beside_the_bound() -> None:
-    cluster = ClusterObjects(pods=[pod(3), pod(3, **ENDING)], workloads=[workload(3)], quotas=[quota()])
-    (row,) = uncounted_rows(Selection(), cluster)
+    (row,) = uncounted_rows([quota()], [pod(3), pod(3, **ENDING)], [workload(3)])
     assert row == ("team-a", GPU, "6, 3 of them end", "3", "6", "pods that end, as after a preemption or a deletion")
-    assert [*uncounted_rows(Selection(namespace="team-b"), cluster)] == []
