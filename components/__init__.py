@@ -43,7 +43,6 @@ from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, S
 from gke_ai.components.serving.tgi import TgiServer
 from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
-from gke_ai.former_names import stand_for
 
 __all__ = [
     "ClusterNetwork",
@@ -87,7 +86,3 @@ def every_component() -> list[type[Component]]:
     """The components that this package exports."""
     members = (globals()[name] for name in __all__)
     return [member for member in members if isinstance(member, type) and issubclass(member, Component)]
-
-
-if __name__ == "components":  # the former name, in a checkout
-    stand_for("components", __name__)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from maintain.sizes import FORMER_NAMES
 from tests.repository import ROOT, tracked
 
 # Parts of a folder that stand above or apart from the rest of it.
@@ -24,7 +23,7 @@ LAYERS = (
     *("registered.gitops", "registered.policy", "registered.report"),
 )
 # Files that belong to no folder of a subject.
-APART = {*FORMER_NAMES, "gke_ai/__init__.py", "gke_ai/former_names.py"}
+APART = {"gke_ai/__init__.py"}
 
 
 @cache

@@ -7,9 +7,7 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Files at the root that keep a former name.
-FORMER_NAMES = ("catalog.py", "ops.py", "rehearse.py", "report.py", "settings.py")
-PRODUCT = ("__main__.py", "components", "gke_ai", "gke_ai_outputs", "policy", *FORMER_NAMES)
+PRODUCT = ("__main__.py", "components", "gke_ai", "gke_ai_outputs", "policy")
 EMULATOR = ("emulator",)
 
 

@@ -80,10 +80,10 @@ def test_a_program_that_exits_silently_with_an_error_fails(project: Project) -> 
 
 
 def test_a_program_can_not_import_this_projects_modules(project: Project) -> None:
-    project.write("__main__.py", "import catalog\n")
+    project.write("__main__.py", "import gke_ai\n")
     status, output = project.up()
     assert status != 0
-    assert "No module named 'catalog'" in output
+    assert "No module named 'gke_ai'" in output
 
 
 def test_the_virtualenv_of_the_project_is_used(project: Project) -> None:

@@ -6,6 +6,8 @@ import sys
 import time
 from email.utils import parsedate_to_datetime
 
+from gke_ai.terminal import echo
+
 SECONDS = 30  # a smaller difference shows in no age
 _warned: set[str] = set()
 
@@ -19,8 +21,8 @@ def compare(host: str, date: str | None, began: float) -> None:
     ahead = max(began - there, min(time.time() - there, 0))
     if abs(ahead) > SECONDS and host not in _warned:
         _warned.add(host)
-        print(
+        echo(
             f"The clock of this machine is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the cluster's. "
             "Ages and remaining times are wrong by this. Set the clock of this machine.",
-            file=sys.stderr,
+            sys.stderr,
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
 COUNT_READS, COUNT_PAUSE = 6, 0.5
+UNCOUNTED = "Accelerators that Kueue does not count"
 UNCOUNTED_COLUMNS = ("tenant", "accelerator", "on nodes", "Kueue counts", "quota of the namespace", "why")
 
 

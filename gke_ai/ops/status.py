@@ -35,7 +35,7 @@ from gke_ai.ops.autoscalers import autoscaler_rows
 from gke_ai.ops.claims import nics_of, pending_claims
 from gke_ai.ops.downloads import cold_starts, download_rows
 from gke_ai.ops.gateways import gateway_rows
-from gke_ai.ops.queues import UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
+from gke_ai.ops.queues import UNCOUNTED, UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.silent_workloads import known_workloads
 from gke_ai.ops.stack import Stack
@@ -189,11 +189,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
         ("Pools", ("pool", "machine", "capacity", "ready", "accelerators used"), pool_rows(whole)),
         ("Blocks", BLOCK_COLUMNS, block_rows(block_nodes(whole.nodes, whole.pods))),
         ("Queues", ("cluster queue", "flavor", "resource", "used", "quota"), quota_rows(snapshot.cluster_queues)),
-        (
-            "Accelerators that Kueue does not count",
-            UNCOUNTED_COLUMNS,
-            uncounted_rows(snapshot.quotas, whole.pods, whole.workloads),
-        ),
+        (UNCOUNTED, UNCOUNTED_COLUMNS, uncounted_rows(snapshot.quotas, whole.pods, whole.workloads)),
         workloads_part(snapshot, rows),
         ("Runs", ("run", "pods", "restarts", SAVED, "step", "state"), run_rows(snapshot, rows)),
         ("JobSets", ("jobset", "child Jobs ready", "restarts", "state", "why"), jobset_rows(snapshot)),

@@ -14,7 +14,6 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
-from gke_ai import former_names
 from gke_ai.catalog.engines import ENGINES
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.components import every_component
@@ -31,8 +30,6 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 # What `emulator/run` starts besides its own commands and the programs in emulator/bin.
 PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
-# The page with commands of earlier versions.
-HISTORY = "CHANGELOG.md"
 # Modules of Python and of others.
 FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
 # Dotted names that begin like a key and are none: a role.
@@ -102,7 +99,7 @@ def commands(page: Page) -> Iterator[str]:
             if (run := re.match(r"(?:\S*/)?emulator/run (?:--tools \S+ )?(\S+)", part.strip())) and not _runs(run[1]):
                 yield f"emulator/run {run[1]}"
             module = re.search(r"\bpython3? -m ([\w.]*\w)(.*)", part)
-            if module and (page.path.name != HISTORY or module[1] not in former_names.COMMANDS):
+            if module:
                 yield from _module(module[1], module[2])
 
 

@@ -1,7 +1,4 @@
-"""The wheel has the whole package under names that leave `components` and `settings` to a program of its user.
-
-In a checkout, the names of before the package still work, with one notice.
-"""
+"""The wheel has the whole package under names that leave `components` and `settings` to a program of its user."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.versions import PROJECT_VERSION
-from gke_ai.former_names import current
 from tests.recorder import TOKEN, configuration
 from tests.repository import ROOT, copy_to, tracked
 
@@ -143,7 +139,6 @@ def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(instal
     assert (components, settings) == ("components of mine", "settings of mine")
     assert package == str(installed / "gke_ai" / "__init__.py")
     assert {"ModelBucket mine", "GkeCluster llm-cluster"} <= {*registered}
-    assert "is now" not in done.stderr
 
 
 def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Path, tmp_path: Path) -> None:
@@ -183,65 +178,3 @@ def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Pa
     assert {"gke_ai.components.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
         *modules
     }
-
-
-@pytest.mark.parametrize(
-    ("program", "printed", "former"),
-    [
-        (
-            "from settings.model import Vllm; import gke_ai.settings.model as m; print(m.Vllm is Vllm)",
-            "True",
-            "settings",
-        ),
-        (
-            "from components.base import Component; from settings import load; print(Component.__module__)",
-            "gke_ai.components.base",
-            "components",
-        ),
-        ("import ops.stack, sys; print(sys.modules['gke_ai.ops.stack'].__spec__.name)", "gke_ai.ops.stack", "ops"),
-        ("import catalog.tpus as tpus; print(tpus.__name__)", "gke_ai.catalog.tpus", "catalog"),
-    ],
-)
-def test_former_names_are_the_modules_of_the_package_with_one_notice(
-    program: str, printed: str, former: str, tmp_path: Path
-) -> None:
-    done = run(program, tmp_path, ROOT)
-    assert done.stdout.strip() == printed
-    assert done.stderr == f"`{former}` is now `gke_ai.{former}`. The former name works until 0.5.0.\n"
-
-
-@pytest.mark.parametrize(
-    ("module", "words", "verb"),
-    [
-        ("ops.doctor", "", "doctor"),
-        ("ops.status", "", "status"),
-        ("ops.emulated", "up", "up"),
-        ("ops.runs", "list", "runs"),
-        ("ops.snapshot", "", "snapshot"),
-        ("rehearse", "", "rehearse"),
-        ("rehearse.simulate", "day", "simulate"),
-        ("rehearse.simulate.when", "", "when"),
-        ("report", "", "report"),
-    ],
-)
-def test_a_former_command_runs_its_verb_with_a_notice(module: str, words: str, verb: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", module, *words.split(), "--help"]
-    done = subprocess.run(command, cwd=tmp_path, env=without_checkout(ROOT), capture_output=True, text=True, check=True)
-    assert f"Usage: gke-ai {verb} " in done.stdout
-    notice = f"`python -m {module}` is now `gke-ai {verb}`. It works until 0.5.0."
-    package = module.partition(".")[0]
-    before = [f"`{package}` is now `{current(package)}`. The former name works until 0.5.0."] if "." in module else []
-    assert done.stderr.splitlines() == [*before, notice]
-
-
-def test_a_mistyped_module_of_a_former_name_is_reported_by_the_name_of_today(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "import settings.modle"],
-        cwd=tmp_path,
-        env=without_checkout(ROOT),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'settings.modle'"

@@ -14,7 +14,6 @@ from typing import Any
 import click
 import pytest
 
-from gke_ai import former_names
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import options
 from gke_ai.cli.verbs import gke_ai as every_verb
@@ -398,27 +397,3 @@ def test_down_on_google_cloud_asks(
 def test_the_state_of_google_cloud_is_kept_after_a_deletion(pulumi: Pulumi) -> None:
     deploy.delete(Stack("prod"))
     assert ("stack", "rm") not in [command[:2] for command in pulumi.commands]
-
-
-# --------------------------------------------------------------------------------------------------------- former names
-@pytest.mark.parametrize(
-    ("module", "words", "now"),
-    [
-        ("ops.status", "--stack prod --all", "status --stack prod --all"),
-        ("ops.runs", "--stack=prod list", "runs --stack=prod"),
-        ("ops.runs", "remove finetune", "remove-run finetune"),
-        ("ops.logs", "finetune", "logs finetune"),
-        ("ops.down", "--stack dev", "down --yes --stack dev"),
-        ("ops.emulated", "up --config a.yaml", "up --config a.yaml"),
-        ("ops.emulated", "logs --run finetune", "logs finetune"),
-        ("ops.doctor", "--config a.yaml", "doctor --config a.yaml"),
-        ("ops.model", "acme/x", "model acme/x"),
-        ("report", "--stack prod", "report --stack prod"),
-        ("rehearse.simulate", "day --seeds 5", "simulate --seeds 5"),
-        ("rehearse.simulate", "import helios log.csv", "trace-import helios log.csv"),
-        ("rehearse.simulate.when", "run.yaml", "when run.yaml"),
-    ],
-)
-def test_a_former_command_is_a_verb(module: str, words: str, now: str) -> None:
-    assert former_names.verb(module, words.split()) == now.split()
-    assert now.split()[0] in VERBS

@@ -70,7 +70,6 @@ OWN = {
     "gke_ai/forecast/rehearse/command.py": "a name of a stack",
     "gke_ai/forecast/rehearse/progress.py": "seconds",
     "gke_ai/forecast/simulate/command.py": "figures, and a generated trace",
-    "gke_ai/former_names.py": "names of modules",
     "gke_ai/ops/capacity_advice.py": "paths",
     "gke_ai/ops/deploy.py": "a name of a stack",
     "gke_ai/ops/emulated.py": "a Stop, which is clean, and a command",
