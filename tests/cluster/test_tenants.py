@@ -842,6 +842,12 @@ def test_a_team_runs_commands_in_its_pods(team_a: Credential) -> None:
 def test_a_team_can_not_let_the_cluster_forget_a_pod_that_runs(team_a: Credential) -> None:
     (training,) = eventually(lambda: pods_of(team_a, "job-name=training"), "the Job has its pod")
     assert FORGOTTEN in team_a.delete("Pod", training["metadata"]["name"], gracePeriodSeconds=0).message
+    # The API server writes a grace period of 0 for these.
+    created(team_a.create(pod(spec(gpus=3), name="waits")))
+    created(team_a.create(pod(spec(None), None, name="ends", annotations={"emulator.gke-ai/finish": "Succeeded"})))
+    eventually(lambda: team_a.read("Pod", "ends").content["status"].get("phase") == "Succeeded", "the pod ends")
+    for name in ("waits", "ends"):
+        assert team_a.delete("Pod", name).status == 200
 
 
 @pytest.mark.usefixtures("at_work")

@@ -107,7 +107,9 @@ def test_only_the_platform_gives_pods_the_rights_of_a_picker() -> None:
     (of_picker,) = (variable for variable in spec["variables"] if variable["name"] == "ofPicker")
     assert PICKER_LABEL in of_picker["expression"]
     assert '"gemma-epp"' in of_picker["expression"]
-    (rule,) = (rule for rule in spec["validations"] if "endpoint picker" in rule["message"])
+    rules = [rule for rule in spec["validations"] if "endpoint picker" in rule["message"]]
+    (rule, entered) = rules
+    assert '!["gemma-epp", "gemma-next-epp"].exists(picker, request.name.startsWith' in entered["expression"]
     assert "set serviceAccountName to workload or default" in rule["message"]
 
 

@@ -7,6 +7,7 @@ Simulated pods run nothing: a stub answers for the Ray head, and the tests end t
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -418,7 +419,28 @@ def test_a_head_that_redirects_kuberay_receives_no_credential(
         eventually(lambda: any("authorization" in headers for headers in Listener.seen), "it has a token", seconds=120)
     finally:
         run_with(container["args"])
-    team_a.delete("RayJob", "redirects")
+    assert team_a.delete("RayJob", "redirects").status == 200
+    eventually(lambda: not team_a.read("Workload").content["items"], "it is gone", seconds=120)
+
+
+def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        for number in range(2):
+            created(
+                team_a.create(
+                    ray_job(f"silent-{number}", QUEUE, submissionMode="HTTPMode", jobId=f"redirected-to-{port}")
+                )
+            )
+        created(team_a.create(ray_job("quick", QUEUE, submissionMode="HTTPMode")))
+
+        def ended() -> bool:
+            return bool(team_a.read("RayJob", "quick").content.get("status", {}).get("jobStatus") == "SUCCEEDED")
+
+        eventually(ended, "the other run ends", seconds=120)
+    for name in ("silent-0", "silent-1", "quick"):
+        assert team_a.delete("RayJob", name).status == 200
+    eventually(lambda: not team_a.read("Workload").content["items"], "they are gone", seconds=120)
 
 
 # --- last of all ------------------------------------------------------------------------------------------------------
