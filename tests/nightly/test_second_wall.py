@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gke_ai.components.queues.tenant import TIMES
+from gke_ai.emulation import READY_AFTER
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import uncounted
 from tests.cluster.conftest import fresh
@@ -32,8 +33,9 @@ pytestmark = pytest.mark.nightly
 GPUS = 3
 BOUND = TIMES * GPUS
 RUNS = 500
-# A simulated pod runs until this annotation ends it. With it in its template, it ends when it has started.
-ENDS = {"emulator.gke-ai/finish": "Succeeded"}
+# A simulated pod runs until this annotation ends it. With it in its template, it ends when it has started. A Job whose
+# pods end within the second in which Kueue resumes it can lose its start time, and then never ends.
+ENDS = {"emulator.gke-ai/finish": "Succeeded", READY_AFTER: "1500ms"}
 # At most so many exist at a time, as a team has them: each kind has a quota of objects.
 AT_A_TIME = 60
 
