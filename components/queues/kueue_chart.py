@@ -14,6 +14,10 @@ from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS
 from gke_ai.catalog.rdma import DEVICE_CLASS, RESOURCE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
 
+# Kueue would free the quota of pods that succeed, for good, while a JobSet that restarts creates them again. So a run
+# holds its quota until it ends.
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/webhooks/workload_webhook.go (validateReclaimablePodsUpdate)
+GATES = {"ReclaimablePods": False}
 # One manager leads and all answer webhooks, so at least one must always run.
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/charts/kueue/templates/_helpers.tpl has the labels.
 SPREAD = {
@@ -57,9 +61,10 @@ def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
     """
     if not seconds:
-        return {"featureGates": {NO_LIMIT: True}} if limits_by_default(version) else {}
+        return {"featureGates": {**GATES, **({NO_LIMIT: True} if limits_by_default(version) else {})}}
     requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
-    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
+    waiting = {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}
+    return {"featureGates": GATES, "waitForPodsReady": waiting}
 
 
 def manager_configuration(

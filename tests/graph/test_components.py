@@ -400,10 +400,11 @@ def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -
     assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
     assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
     off = configured(build(KueueStack, {"namespaces": []}, kueue_version="0.18.4"))
-    assert {"waitForPodsReady", "featureGates"}.isdisjoint(off)
+    assert "waitForPodsReady" not in off
+    assert off["featureGates"] == {"ReclaimablePods": False}, "a JobSet may create pods again that succeeded"
     off = configured(build(KueueStack, {"namespaces": []}))
     assert "waitForPodsReady" not in off
-    assert off["featureGates"] == {"DisableWaitForPodsReady": True}, "0.19 has a limit by default"
+    assert off["featureGates"]["DisableWaitForPodsReady"] is True, "0.19 has a limit by default"
 
 
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:
