@@ -177,6 +177,8 @@ _DEFAULT_GRACE_SECONDS = 30
 # Largest spec of an object, and largest annotations. Kueue keeps about 16 times what a Job has, and by the namespace's
 # quota a team has 1,000 Jobs.
 MAX_CHARACTERS = 32768
+# Jobs of a JobSet, and workers of a Ray cluster: as many as the namespace's quota allows Jobs and pods.
+MAX_PARTS = 1000
 
 
 def from_controller(further_kinds: Sequence[str] = ()) -> str:
@@ -307,6 +309,7 @@ def validations(
         "default_grace_seconds": str(_DEFAULT_GRACE_SECONDS),
         "grace_seconds": str(grace_seconds),
         "max_characters": str(MAX_CHARACTERS),
+        "max_parts": str(MAX_PARTS),
         "without_pods": json.dumps(_WITHOUT_PODS),
         "gpu": NVIDIA_GPU,
         "claim_templates": json.dumps(list(claim_templates)),
