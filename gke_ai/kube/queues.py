@@ -13,7 +13,7 @@ from typing import Any
 
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import amounts
-from gke_ai.kube.values import items, mapping, quantity
+from gke_ai.kube.values import items, mapping, number, quantity
 
 Cell = tuple[str, str]
 """A flavor and a resource."""
@@ -42,12 +42,15 @@ def reserved(queue: Object, key: str = "total") -> dict[Cell, Fraction]:
 
 
 def held(workload: Object) -> dict[Cell, Fraction]:
-    """Returns the quota that a Workload holds."""
+    """Returns the quota that a Workload holds. Kueue has freed that of pods that succeeded, unless it is set not to."""
     total: dict[Cell, Fraction] = defaultdict(Fraction)
+    freed = {one.get("name"): number(one.get("count")) or 0 for one in items(workload, "status", "reclaimablePods")}
     for pod_set in items(workload, "status", "admission", "podSetAssignments"):
         usage = amounts(mapping(pod_set, "resourceUsage"))
+        count = number(pod_set.get("count")) or 1
+        left = Fraction(max(count - freed.get(pod_set.get("name"), 0), 0), count)
         for resource, flavor in mapping(pod_set, "flavors").items():
-            total[flavor, resource] += usage.get(resource, 0)
+            total[flavor, resource] += usage.get(resource, 0) * left
     return total
 
 

@@ -69,6 +69,16 @@ def test_what_kueue_does_not_count_is_listed_with_its_cause(
     assert cause in found.cause
 
 
+def test_quota_that_kueue_freed_for_pods_that_succeeded_is_not_counted() -> None:
+    """A JobSet that restarts creates them again."""
+    freed = workload(3)
+    (main,) = freed["status"]["admission"]["podSetAssignments"]
+    main |= {"name": "main", "count": 3}
+    freed["status"]["reclaimablePods"] = [{"name": "main", "count": 2}]
+    (found,) = uncounted([quota()], [pod(), pod(), pod()], [freed])
+    assert (found.on_nodes, found.counted) == (3, 1)
+
+
 def test_the_status_shows_it_beside_the_bound() -> None:
     (row,) = uncounted_rows([quota()], [pod(3), pod(3, **ENDING)], [workload(3)])
     assert row == ("team-a", GPU, "6, 3 of them end", "3", "6", "pods that end, as after a preemption or a deletion")
