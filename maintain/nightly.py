@@ -43,7 +43,8 @@ PARTS: Mapping[str, Part] = {
         (
             *cluster("dev", "flex_start", "multislice", "upgrade"),
             *nightly("bandwidth", "gpudirect", "mixed", "monitoring", "nvlink", "queued_flex_start", "rdma"),
-            *nightly("rdma_class", "second_wall", "topology", "trainer_and_ray", "verify", "vllm_autoscaling"),
+            *nightly("new_attacks", "rdma_class", "second_wall", "topology", "trainer_and_ray", "verify"),
+            *nightly("vllm_autoscaling"),
         )
     ),
     "emulator": Part(

@@ -53,6 +53,7 @@ def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None
         manager_replicas=queues.manager_replicas,
         pods_ready_timeout_seconds=stack.pods_ready_timeout,
         quota_metrics=stack.settings.monitoring is not None,
+        reclaim_ended_pods=not stack.spaces,
         kubeconfig=cluster.kubeconfig,
     )
 

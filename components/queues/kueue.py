@@ -101,6 +101,7 @@ class KueueStack(Component):
         manager_replicas: int = 1,
         pods_ready_timeout_seconds: int = 0,
         quota_metrics: bool = False,
+        reclaim_ended_pods: bool = True,
         kubeconfig: pulumi.Input[str] | None = None,
     ) -> None:
         """Install Kueue with its queues.
@@ -121,6 +122,8 @@ class KueueStack(Component):
             pods_ready_timeout_seconds: Seconds after admission within which all pods of a workload must be ready. 0
                 means no limit.
             quota_metrics: Let Kueue report metrics of quotas and their use.
+            reclaim_ended_pods: Let Kueue free the quota of pods that succeed before their run ends. Set it to false
+                where teams are limited by quotas: a JobSet that restarts creates such pods again, beyond its quota.
             kubeconfig: Cluster in which an update waits for the rollout of the manager. Default: no wait.
         """
         super().__init__(name, opts)
@@ -149,7 +152,13 @@ class KueueStack(Component):
             kinds = [*(TRAINER.kinds if trainer else ()), *(KUBERAY.kinds if ray else ())]
             counted = {name for queue in cluster_queues for quota in queue.flavors for name in quota.quota}
             manager = manager_configuration(
-                namespaces, quota_metrics, pods_ready_timeout_seconds, version, kinds, devices=counted
+                namespaces,
+                quota_metrics,
+                pods_ready_timeout_seconds,
+                version,
+                kinds,
+                devices=counted,
+                reclaim_ended_pods=reclaim_ended_pods,
             )
             values = chart_values(version, manager_replicas, manager)
             release = self._release(version, values, controllers, kubeconfig)

@@ -14,10 +14,10 @@ from gke_ai.catalog.operators import FRAMEWORKS_OF_OPERATORS
 from gke_ai.catalog.rdma import DEVICE_CLASS, RESOURCE
 from gke_ai.catalog.versions import KUEUE_CONFIG_API, KUEUE_IMAGE, KUEUE_VERSION
 
-# Kueue would free the quota of pods that succeed, for good, while a JobSet that restarts creates them again. So a run
-# holds its quota until it ends.
+# Kueue frees the quota of pods that succeed, for good, while a JobSet that restarts creates them again. Without the
+# gate, a run holds its quota until it ends.
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/webhooks/workload_webhook.go (validateReclaimablePodsUpdate)
-GATES = {"ReclaimablePods": False}
+HOLDS = {"ReclaimablePods": False}
 # One manager leads and all answer webhooks, so at least one must always run.
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/charts/kueue/templates/_helpers.tpl has the labels.
 SPREAD = {
@@ -55,16 +55,15 @@ def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[s
     }
 
 
-def wait_for_pods_ready(seconds: int, version: str) -> dict[str, Any]:
-    """Settings that evict and requeue workloads whose pods don't become ready, or that state that there is no limit.
+def wait_for_pods_ready(seconds: int) -> dict[str, Any]:
+    """Settings that evict and requeue workloads whose pods don't become ready.
 
     https://kueue.sigs.k8s.io/docs/tasks/manage/setup_wait_for_pods_ready/
     """
     if not seconds:
-        return {"featureGates": {**GATES, **({NO_LIMIT: True} if limits_by_default(version) else {})}}
+        return {}
     requeuing = {"timestamp": "Eviction", "backoffBaseSeconds": 60, "backoffMaxSeconds": 3600}
-    waiting = {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}
-    return {"featureGates": GATES, "waitForPodsReady": waiting}
+    return {"waitForPodsReady": {"timeout": f"{seconds}s", "blockAdmission": False, "requeuingStrategy": requeuing}}
 
 
 def manager_configuration(
@@ -75,8 +74,11 @@ def manager_configuration(
     further_kinds: Sequence[str] = (),
     *,
     devices: Collection[str] = (),
+    reclaim_ended_pods: bool = True,
 ) -> dict[str, Any]:
     """Configuration of Kueue's manager. The chart also derives its webhooks from it."""
+    gates = {NO_LIMIT: True} if not pods_ready_timeout_seconds and limits_by_default(version) else {}
+    gates |= {} if reclaim_ended_pods else HOLDS
     frameworks = [*FRAMEWORKS.values(), *(FRAMEWORKS_OF_OPERATORS[kind] for kind in further_kinds)]
     managed = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": sorted(namespaces)}
     mappings = [{"name": name, "deviceClassNames": [of]} for name, of in CLASSES.items() if name in devices]
@@ -105,7 +107,8 @@ def manager_configuration(
         "clientConnection": {"qps": 50, "burst": 100},
         "managedJobsNamespaceSelector": {"matchExpressions": [managed]},
         "integrations": {"frameworks": frameworks},
-        **wait_for_pods_ready(pods_ready_timeout_seconds, version),
+        **({"featureGates": gates} if gates else {}),
+        **wait_for_pods_ready(pods_ready_timeout_seconds),
         # https://kueue.sigs.k8s.io/docs/reference/kueue-config.v1beta2/#DeviceClassMapping
         **({"resources": {"deviceClassMappings": mappings}} if mappings else {}),
     }

@@ -401,10 +401,16 @@ def test_workload_whose_pods_do_not_become_ready_is_queued_again(build: Build) -
     assert "backoffLimitCount" not in waiting["requeuingStrategy"], "a stock-out must not end a run for good"
     off = configured(build(KueueStack, {"namespaces": []}, kueue_version="0.18.4"))
     assert "waitForPodsReady" not in off
-    assert off["featureGates"] == {"ReclaimablePods": False}, "a JobSet may create pods again that succeeded"
+    assert "featureGates" not in off
     off = configured(build(KueueStack, {"namespaces": []}))
     assert "waitForPodsReady" not in off
-    assert off["featureGates"]["DisableWaitForPodsReady"] is True, "0.19 has a limit by default"
+    assert off["featureGates"] == {"DisableWaitForPodsReady": True}, "0.19 has a limit by default"
+
+
+def test_runs_of_tenants_hold_their_quota_until_they_end(build: Build) -> None:
+    """A JobSet that restarts creates pods again that succeeded."""
+    kueue = build(KueueStack, {"namespaces": []}, pods_ready_timeout_seconds=1800, reclaim_ended_pods=False)
+    assert configured(kueue)["featureGates"] == {"ReclaimablePods": False}
 
 
 def test_flavors_of_the_same_resources_are_one_group(build: Build) -> None:

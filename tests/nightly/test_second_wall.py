@@ -157,7 +157,12 @@ def test_honest_runs_of_all_kinds_are_never_refused(member: Credential) -> None:
             created(member.create(item))
             alive[item["kind"], item["metadata"]["name"]] = item
         for kind in KINDS:
-            for item in member.read(kind).content["items"]:
+            items = member.read(kind).content["items"]
+            names = {item["metadata"]["name"] for item in items}
+            # Kueue deletes a pod that it preempts, and its author creates it again.
+            for key in [key for key in alive if key[0] == kind == "Pod" and key[1] not in names]:
+                waiting.insert(0, alive.pop(key))
+            for item in items:
                 key = (kind, item["metadata"]["name"])
                 if key in alive and has_ended({**item, "kind": kind}):
                     assert member.delete(*key).status == 200

@@ -154,7 +154,8 @@ def configuration(queues: Queues) -> dict[str, Any]:
     No pod becomes ready in a simulation, so there is no limit for that. Kueue's own limit of 50 requests per second
     would slow it down without changing a decision.
     """
-    written = manager_configuration(queues.stack.namespaces, False, 0)
+    stack = queues.stack
+    written = manager_configuration(stack.namespaces, False, 0, reclaim_ended_pods=not stack.spaces)
     return {
         **written,
         "leaderElection": {**written["leaderElection"], "leaderElect": False},

@@ -1,0 +1,302 @@
+"""Only here: what a member does between Kueue, JobSet, Trainer and KubeRay gains no accelerators beyond the queues.
+
+Members choose when their pods succeed and fail, so the tests end pods as a member's processes would.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.cluster.conftest import fresh
+from tests.cluster.emulator import Emulator, eventually
+from tests.cluster.test_tenants import (
+    AUTOPILOT,
+    FINALIZER,
+    NO_QUEUE,
+    PLACES,
+    QUEUE,
+    RBAC,
+    Credential,
+    created,
+    in_use,
+    item,
+    job,
+    jobset,
+    kept,
+    pod,
+    pods_of,
+    running,
+    spec,
+)
+from tests.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.nightly.test_trainer_and_ray import QUEUE as OWN
+from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, taken
+
+Object = dict[str, Any]
+ADMITTED = int(QUOTA["nvidia.com/gpu"])
+JOBSET = "jobset.sigs.k8s.io/replicatedjob-name"
+TOO_MANY, ADOPTED, MANUAL, STARTS = (
+    "has so many",
+    "would count as a pod of a Job",
+    "remove manualSelector",
+    "only Kueue may",
+)
+REPLACED = "Duplicate value"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Emulator]:
+    """A deployed tenant with all controllers."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+        yield emulator
+
+
+@pytest.fixture(scope="module")
+def team_a(shared: Emulator) -> Credential:
+    """A member's client, once the quota of its namespace counts the new kinds."""
+    member = Credential(shared, "team-a")
+    for made in (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN)):
+        eventually(partial(taken, partial(member.create, made, try_only=True)), "the cluster takes it", seconds=120)
+    return member
+
+
+def wide(kind: str, **fields: Any) -> Object:
+    """A Job of three pods with one GPU each."""
+    body = job(queue=OWN, name=kind)
+    return {**body, "spec": {**body["spec"], "parallelism": ADMITTED, **fields}}
+
+
+def ends(shared: Emulator, pods: list[Object], phase: str) -> None:
+    """The processes of pods end."""
+    for each in pods:
+        change = json.dumps({"status": {"phase": phase}})
+        path = ("pod", each["metadata"]["name"], "-n", "team-a", "--subresource=status", "--type=merge")
+        shared.kubectl("patch", *path, "-p", change)
+
+
+def started(team: Credential, label: str, count: int = ADMITTED) -> None:
+    """Waits until as many pods run."""
+    eventually(lambda: len(pods_of(team, label)) == count and running(team, label), f"{label} runs", seconds=60)
+
+
+def waits(team: Credential) -> None:
+    """Another run finds no quota, and what is on nodes is at most the quota."""
+    created(team.create(wide("more", completions=ADMITTED)))
+
+    def refused() -> bool:
+        found = [
+            flow for flow in team.read("Workload").content["items"] if flow["metadata"]["name"].startswith("job-more")
+        ]
+        conditions = found[0].get("status", {}).get("conditions", []) if found else []
+        return any(one["type"] == "QuotaReserved" and one["status"] == "False" for one in conditions)
+
+    eventually(refused, "the other run waits", seconds=30)
+    assert in_use(team) <= ADMITTED
+    for kind in ("Job", "JobSet"):
+        for left in team.read(kind).content["items"]:
+            team.delete(kind, left["metadata"]["name"])
+    eventually(lambda: not team.read("Workload").content["items"], "nothing is left", seconds=60)
+
+
+def test_a_jobset_that_restarts_after_some_jobs_succeeded_is_counted_in_full(
+    shared: Emulator, team_a: Credential
+) -> None:
+    body = jobset(queue=OWN, name="again")
+    (gpus,) = body["spec"]["replicatedJobs"]
+    gpus["replicas"] = ADMITTED
+    fails: Object = {"name": "fails", "template": {"spec": {"backoffLimit": 0, **job(spec(None))["spec"]}}}
+    body["spec"] |= {"replicatedJobs": [gpus, fails], "failurePolicy": {"maxRestarts": 3}}
+    created(team_a.create(body))
+    started(team_a, f"{JOBSET}=slice")
+    first = {each["metadata"]["uid"] for each in pods_of(team_a, f"{JOBSET}=slice")}
+    ends(shared, pods_of(team_a, f"{JOBSET}=slice"), "Succeeded")
+
+    def succeeded() -> bool:
+        statuses = team_a.read("JobSet", "again").content["status"].get("replicatedJobsStatus", [])
+        return any(status["succeeded"] == ADMITTED for status in statuses)
+
+    eventually(succeeded, "the Jobs succeed", seconds=30)
+    started(team_a, f"{JOBSET}=fails", 1)
+    ends(shared, pods_of(team_a, f"{JOBSET}=fails"), "Failed")
+
+    def again() -> bool:
+        return not first & {each["metadata"]["uid"] for each in pods_of(team_a, f"{JOBSET}=slice")}
+
+    eventually(again, "the JobSet restarts", seconds=60)
+    started(team_a, f"{JOBSET}=slice")
+    waits(team_a)
+
+
+def test_a_job_some_of_whose_pods_succeeded_is_counted_in_full(shared: Emulator, team_a: Credential) -> None:
+    """Also if a pod of the member were counted as one of its own: pods without accelerators may not say so."""
+    created(team_a.create(wide("adopts")))
+    started(team_a, "job-name=adopts")
+    uid = team_a.read("Job", "adopts").content["metadata"]["uid"]
+    for name in ("batch.kubernetes.io/controller-uid", "controller-uid"):
+        assert ADOPTED in team_a.create(pod(spec(None), None, name="decoy", labels={name: uid})).message
+    ends(shared, pods_of(team_a, "job-name=adopts")[:1], "Succeeded")
+
+    def counted() -> bool:
+        return bool(team_a.read("Job", "adopts").content["status"].get("succeeded") == 1)
+
+    eventually(counted, "a pod succeeded", seconds=30)
+    waits(team_a)
+
+
+def workers(**fields: Any) -> Object:
+    cluster = copy.deepcopy(ray_cluster_spec())
+    cluster["workerGroupSpecs"][0] |= {"minReplicas": 0, "maxReplicas": 1, **fields}
+    return cluster
+
+
+def many_jobs(**fields: Any) -> Object:
+    body = jobset(spec(None), None, name="attack")
+    body["spec"]["replicatedJobs"][0] |= fields
+    return body
+
+
+def manual(body: Object) -> Object:
+    return {**body, "manualSelector": True, "selector": {"matchLabels": {"x": "y"}}}
+
+
+SELECTED = {"template": {**job(spec(None))["spec"]["template"], "metadata": {"labels": {"x": "y"}}}}
+SIDECAR = {"name": "side", "image": "x:1", "restartPolicy": "Always", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+ATTACKS: list[tuple[str, str, Object, str]] = [
+    # JobSet and KubeRay hold each of these in memory, also while the run waits.
+    ("a JobSet of 2,147,483,647 Jobs", "JobSet", many_jobs(replicas=2**31 - 1), TOO_MANY),
+    (
+        "a RayCluster of 2,147,483,647 workers",
+        "RayCluster",
+        ray_cluster("x", OWN, workers(replicas=2**31 - 1)),
+        TOO_MANY,
+    ),
+    ("a RayJob of as many", "RayJob", ray_job("x", OWN, workers(replicas=2**31 - 1)), TOO_MANY),
+    # In 32 bits, Kueue counts none of them.
+    ("workers times hosts", "RayCluster", ray_cluster("x", OWN, workers(replicas=2**30, numOfHosts=4)), TOO_MANY),
+    ("a Job that adopts pods", "Job", item("Job", "x", manual(SELECTED)), MANUAL),
+    ("a JobSet that adopts pods", "JobSet", many_jobs(template={"spec": manual(SELECTED)}), MANUAL),
+    ("Kueue's patch", "TrainJob", train_job("x", OWN, runtimePatches=[patch("kueue.x-k8s.io/manager")]), REPLACED),
+    ("a pod's sidecar", "Pod", pod(spec(None, initContainers=[SIDECAR]), None), NO_QUEUE),
+    (
+        "a whole pod's GPUs",
+        "Pod",
+        pod(spec(None, resources={"limits": {"nvidia.com/gpu": "1"}}), None),
+        "Unsupported value",
+    ),
+    (
+        "GPUs in requests alone",
+        "Pod",
+        pod({"containers": [{"name": "x", "image": "x:1", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}, OWN),
+        "Limit must be set",
+    ),
+    ("more GPUs than 63 bits", "Pod", pod(spec(gpus=2**63 - 1), OWN), "exceeded quota"),
+]
+
+
+@pytest.mark.parametrize(("kind", "made", "why"), [case[1:] for case in ATTACKS], ids=[case[0] for case in ATTACKS])
+def test_a_member_is_refused(kind: str, made: Object, why: str, team_a: Credential) -> None:
+    assert made["kind"] == kind
+    answer = team_a.create(made, try_only=True)
+    assert answer.status >= 400, "created"
+    assert why in answer.message
+
+
+def old(version: str, made: Object) -> Object:
+    return {**made, "apiVersion": version}
+
+
+OLD_HPA = {**kept("HorizontalPodAutoscaler"), "apiVersion": "autoscaling/v1"}
+AUTOSCALED = {**ray_cluster_spec(), "enableInTreeAutoscaling": True}
+HELD, JOBS = "apis/batch/v1/namespaces/team-a/jobs/held", "apis/batch/v1/namespaces/team-a/jobs"
+START: Object = {"spec": {"suspend": False}}
+OF_JOB: Object = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "held"}}
+JSON, MERGE = "application/json", "application/strategic-merge-patch+json"
+REQUESTS: list[tuple[str, str, str, Any, str, str]] = [
+    (
+        "an old RayJob",
+        "POST",
+        "apis/ray.io/v1alpha1/namespaces/team-a/rayjobs",
+        old("ray.io/v1alpha1", ray_job(queue="")),
+        JSON,
+        NO_QUEUE,
+    ),
+    (
+        "an old RayCluster",
+        "POST",
+        "apis/ray.io/v1alpha1/namespaces/team-a/rayclusters",
+        old("ray.io/v1alpha1", ray_cluster("x", OWN, AUTOSCALED)),
+        JSON,
+        UNLISTED,
+    ),
+    (
+        "an old autoscaler",
+        "POST",
+        "apis/autoscaling/v1/namespaces/team-a/horizontalpodautoscalers",
+        OLD_HPA,
+        JSON,
+        FINALIZER,
+    ),
+    (
+        "a start as Kueue",
+        "PATCH",
+        f"{HELD}?fieldManager=kueue&force=true",
+        {**OF_JOB, **START},
+        "application/apply-patch+yaml",
+        STARTS,
+    ),
+    (
+        "a start by JSON patch",
+        "PATCH",
+        HELD,
+        [{"op": "replace", "path": "/spec/suspend", "value": False}],
+        "application/json-patch+json",
+        STARTS,
+    ),
+    ("a start without the queue", "PATCH", HELD, {"metadata": {"labels": {QUEUE: None}}, **START}, MERGE, NO_QUEUE),
+    ("the state of a Job", "PATCH", f"{HELD}/status", {"status": {"succeeded": 9}}, MERGE, RBAC),
+    ("all Jobs at once", "DELETE", JOBS, None, "", RBAC),
+    *(
+        (f"pods/{part}", "PATCH", f"{PLACES['Pod'].format('team-a')}/x/{part}", {"spec": {}}, MERGE, RBAC)
+        for part in ("resize", "ephemeralcontainers")
+    ),
+    *(
+        (f"pods/{part}", "POST", f"{PLACES['Pod'].format('team-a')}/x/{part}", {}, JSON, RBAC)
+        for part in ("eviction", "binding")
+    ),
+    *(
+        (f"{kind} by the API server's proxy", "GET", f"{PLACES[kind].format('team-a')}/x/proxy/", None, "", RBAC)
+        for kind in ("Pod", "Service")
+    ),
+    ("a token", "POST", f"{PLACES['ServiceAccount'].format('team-a')}/deployer/token", {}, JSON, RBAC),
+    ("endpoints", "POST", "api/v1/namespaces/team-a/endpoints", {}, JSON, RBAC),
+]
+
+
+def test_no_way_to_write_passes_the_rules(team_a: Credential) -> None:
+    """Other API versions, patches, owners of fields and parts of objects."""
+    created(team_a.create(job(spec(gpus=9), OWN, "held")))
+    for name, method, path, body, content_type, why in REQUESTS:
+        answer = team_a.ask(method, path, body, content_type)
+        assert answer.status >= 400, f"{name}: accepted"
+        assert why in answer.message, f"{name}: {answer.message}"
+    team_a.delete("Job", "held")
+
+
+def test_what_is_large_enough_for_an_honest_run_passes(team_a: Credential) -> None:
+    body = many_jobs(replicas=1000)
+    assert team_a.create(body, try_only=True).status == 201
+    cluster = ray_cluster(
+        "x", OWN, workers(replicas=500, maxReplicas=500, numOfHosts=2, template=copy.deepcopy(WORKER))
+    )
+    answer = team_a.create(cluster, try_only=True)
+    assert answer.status == 201, answer.message
+
+
+WORKER = ray_cluster_spec(each=GPU)["workerGroupSpecs"][0]["template"]
