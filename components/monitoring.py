@@ -35,8 +35,8 @@ class SystemMonitoring(Component):
 
     The alerts: a queue has waiting workloads and admits none, or Kueue sends no metrics; a queue's workloads are
     preempted many times within an hour; a server has no ready replica; a tenant has accelerators that Kueue does not
-    count. The queries are PromQL and may name metrics that
-    do not exist yet: the first samples arrive minutes after the first `up`.
+    count. The queries are PromQL and may name metrics that do not exist yet: the first samples arrive minutes after the
+    first `up`.
 
     Kueue serves its metrics over TLS to clients that Kubernetes allows to get `/metrics`. A service account has only
     this permission, and Managed Service for Prometheus reads its token from a Secret that Kubernetes fills. Kueue

@@ -11,6 +11,7 @@ from gke_ai.catalog.nodes import ACCELERATORS
 from gke_ai.catalog.nvlink import CHANNELS, NODE_NICS
 from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.catalog.quota import TENANT_QUOTA
 from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
@@ -173,9 +174,9 @@ class Tenant(Component):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
         quota = k8s.core.v1.ResourceQuota(
-            f"{namespace}/tenant",
+            f"{namespace}/{TENANT_QUOTA}",
             metadata={
-                "name": "tenant",
+                "name": TENANT_QUOTA,
                 "namespace": namespace,
                 **({"annotations": COUNTS_JOBSETS} if runs_jobsets else {}),
             },

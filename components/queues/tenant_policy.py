@@ -19,6 +19,7 @@ from typing import Any
 
 from gke_ai.catalog import fuse, nvlink, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.kueue import PRIORITY_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.operators import BY_KIND, KUBERAY, OPERATORS, RUNTIME_KIND
@@ -71,8 +72,7 @@ _OF_CONTROL_PLANE = (
 )
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 JOBSET_CONTROLLER = f"system:serviceaccounts:{JOBSET}"
-# https://kueue.sigs.k8s.io/docs/concepts/workload_priority_class/, https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
-PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+# https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
 GATE = "kueue.x-k8s.io/admission"
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"

@@ -10,6 +10,8 @@ from gke_ai.catalog.quantities import format_quantity, parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
 
 # The label that names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
+# Name of the ResourceQuota of a tenant's namespace.
+TENANT_QUOTA = "tenant"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # Resources with quota, in the order of the objects. Pods have no quota.
 _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")

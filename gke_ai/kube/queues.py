@@ -44,7 +44,7 @@ def reserved(queue: Object, key: str = "total") -> dict[Cell, Fraction]:
 def held(workload: Object) -> dict[Cell, Fraction]:
     """Returns the quota that a Workload holds. Kueue has freed that of pods that succeeded, unless it is set not to."""
     total: dict[Cell, Fraction] = defaultdict(Fraction)
-    freed = {one.get("name"): number(one.get("count")) or 0 for one in items(workload, "status", "reclaimablePods")}
+    freed = {pods.get("name"): number(pods.get("count")) or 0 for pods in items(workload, "status", "reclaimablePods")}
     for pod_set in items(workload, "status", "admission", "podSetAssignments"):
         usage = amounts(mapping(pod_set, "resourceUsage"))
         count = number(pod_set.get("count")) or 1

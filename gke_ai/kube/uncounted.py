@@ -12,8 +12,6 @@ from gke_ai.kube.pods import accelerators, ended
 from gke_ai.kube.queues import held
 from gke_ai.kube.values import value
 
-# The ResourceQuota of each tenant's namespace.
-TENANT_QUOTA = "tenant"
 QUOTAS = "/api/v1/resourcequotas"
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gke_ai.catalog import section_files
+from gke_ai.catalog.section_files import folder_of
 from gke_ai.emulation import RUN
-from gke_ai.ops.configuration_file import folder_of, read_configuration, read_keys, read_sections, write_keys
+from gke_ai.ops.configuration_file import read_configuration, read_keys, read_sections, write_keys
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.capacity import capacity_until, moment
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.quota import QUEUE_LABEL, TENANT_QUOTA
 from gke_ai.catalog.rdma import DEVICE_API, PROFILE_LABEL
 from gke_ai.catalog.versions import GATEWAY_API, JOBSET_API, KUEUE_API
 from gke_ai.console import new_console, new_table
@@ -27,7 +27,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
-from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA
+from gke_ai.kube.uncounted import QUOTAS
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops import blocks_picture

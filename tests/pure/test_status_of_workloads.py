@@ -184,7 +184,7 @@ def skipped(number: int, cpu: str = "1", **metadata: Any) -> dict[str, Any]:
     return {**item, "metadata": {**item["metadata"], **metadata}, "status": {}}
 
 
-def told(number: int, cpu: str = "1") -> dict[str, Any]:
+def explained(number: int, cpu: str = "1") -> dict[str, Any]:
     return {**skipped(number, cpu), "status": workload(number)["status"]}
 
 
@@ -201,14 +201,14 @@ def rows(*workloads: dict[str, Any]) -> dict[str, str]:
 
 def test_equal_workloads_wait_for_what_the_first_of_them_waits_for() -> None:
     """Kueue states a reason for the first of equal workloads alone, in whatever namespace of its cluster queue."""
-    why = rows(told(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
+    why = rows(explained(0), skipped(1), skipped(2, "2"), skipped(3, namespace="b"))
     assert why["job-1"] == why["job-3"] == why["job-0"] == "job-0 needs more than is free"
     assert why["job-2"] == "Kueue has not processed it yet"
     lost = skipped(4)
     lost["spec"]["queueName"] = "gone"
-    elsewhere = {**told(5), "spec": {**told(5)["spec"], "queueName": "gone too"}}
+    elsewhere = {**explained(5), "spec": {**explained(5)["spec"], "queueName": "gone too"}}
     assert rows(lost, elsewhere)["job-4"] == "Kueue has not processed it yet", "another queue that does not exist"
-    many = [told(0), *(skipped(number) for number in range(2950))]
+    many = [explained(0), *(skipped(number) for number in range(2950))]
     text = printed(status.ClusterObjects(workloads=silent_workloads.explained(many, LOCAL)))
     assert "job-0 needs more than is free" in text
     assert "has not processed" not in text

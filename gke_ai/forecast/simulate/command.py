@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gke_ai import settings
 from gke_ai.catalog.capacity import capacity_until, moment
+from gke_ai.catalog.section_files import folder_of
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.console import new_console
 from gke_ai.forecast.rehearse.command import stop_at_signals
@@ -32,7 +33,7 @@ from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.blocks import BlockNode, block_nodes
-from gke_ai.ops.configuration_file import folder_of, read_keys, read_prices
+from gke_ai.ops.configuration_file import read_keys, read_prices
 from gke_ai.ops.emulated import state
 from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google

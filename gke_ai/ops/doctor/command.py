@@ -14,8 +14,9 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from gke_ai.catalog.section_files import folder_of
 from gke_ai.console import new_console
-from gke_ai.ops.configuration_file import folder_of, read_keys, resolve
+from gke_ai.ops.configuration_file import read_keys, resolve
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
 from gke_ai.ops.doctor.images import ImageChecks

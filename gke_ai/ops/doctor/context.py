@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog import advisories
 from gke_ai.catalog import nodes as labels
 from gke_ai.catalog.nodes import ACCELERATORS
+from gke_ai.catalog.quota import TENANT_QUOTA
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import installed
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
-from gke_ai.kube.uncounted import QUOTAS, TENANT_QUOTA, uncounted
+from gke_ai.kube.uncounted import QUOTAS, uncounted
 from gke_ai.kube.values import items, mapping
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
@@ -102,8 +103,10 @@ class ClusterAlone:
     def counted_by_kueue(self) -> Iterator[Finding]:
         """Accelerators of tenants are those that their queues admitted."""
         quotas = list_objects(self.api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}")
-        workloads = list_objects(self.api, f"/apis/{KUEUE_API}/workloads") if quotas else []
-        for found in uncounted(quotas, list_objects(self.api, "/api/v1/pods") if quotas else [], workloads):
+        if not quotas:
+            return
+        pods, workloads = (list_objects(self.api, path) for path in ("/api/v1/pods", f"/apis/{KUEUE_API}/workloads"))
+        for found in uncounted(quotas, pods, workloads):
             yield Finding(
                 ADVICE,
                 f"tenant {found.namespace}",
