@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,14 @@ def fresh(**extra: str) -> Iterator[Emulator]:
         for cluster in (state / "clusters").glob("*"):
             emulator.run("python", "-c", f"import emulator.cluster; emulator.cluster.delete({cluster.name!r})")
         shutil.rmtree(state, ignore_errors=True)
+
+
+@contextmanager
+def deployed(example: str, sections: Mapping[str, Any]) -> Iterator[Emulator]:
+    """An emulator with an example, of which some sections are others."""
+    with fresh() as emulator:
+        emulator.make("up", emulator.configure(example, **sections))
+        yield emulator
 
 
 @pytest.fixture

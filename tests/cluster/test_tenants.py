@@ -26,7 +26,7 @@ from gke_ai.catalog.inference_extension import PICKER_LABEL
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
-from tests.cluster.conftest import fresh
+from tests.cluster.conftest import deployed
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
 from tests.cluster.tenant_attacks import check_attacks
 from tests.cluster.test_flex_start import finish
@@ -297,8 +297,7 @@ def plain(kind: str, name: str, version: str = "v1", **content: Any) -> Object:
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """The two deployed tenants. The last test destroys them."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+    with deployed(AUTOPILOT, SECTIONS) as emulator:
         yield emulator
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.cluster.conftest import fresh
+from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_tenants import (
     AUTOPILOT,
@@ -36,7 +35,7 @@ from tests.cluster.test_tenants import (
 )
 from tests.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.nightly.test_trainer_and_ray import QUEUE as OWN
-from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, taken
+from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, counted_member
 
 Object = dict[str, Any]
 ADMITTED = int(QUOTA["nvidia.com/gpu"])
@@ -53,18 +52,14 @@ REPLACED = "Duplicate value"
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A deployed tenant with all controllers."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+    with deployed(AUTOPILOT, SECTIONS) as emulator:
         yield emulator
 
 
 @pytest.fixture(scope="module")
 def team_a(shared: Emulator) -> Credential:
-    """A member's client, once the quota of its namespace counts the new kinds."""
-    member = Credential(shared, "team-a")
-    for made in (jobset(queue=OWN), train_job("first", OWN), ray_job("first", OWN), ray_cluster("first", OWN)):
-        eventually(partial(taken, partial(member.create, made, try_only=True)), "the cluster takes it", seconds=120)
-    return member
+    """A member's client."""
+    return counted_member(shared)
 
 
 def wide(kind: str, **fields: Any) -> Object:

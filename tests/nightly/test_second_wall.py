@@ -20,11 +20,11 @@ from gke_ai.components.queues.tenant import TIMES
 from gke_ai.emulation import READY_AFTER
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import Uncounted, uncounted
-from tests.cluster.conftest import fresh
+from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
 from tests.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
-from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, taken
+from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, counted_member
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly
@@ -44,22 +44,14 @@ AT_A_TIME = 60
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A deployed tenant with all controllers of runs."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+    with deployed(AUTOPILOT, SECTIONS) as emulator:
         yield emulator
 
 
 @pytest.fixture(scope="module")
 def member(shared: Emulator) -> Credential:
-    """A member's client, once the quota of its namespace counts every kind."""
-    client = Credential(shared, "team-a")
-    for item in (train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE)):
-
-        def accepted(item: Object = item) -> bool:
-            return taken(lambda: client.create(item, try_only=True))
-
-        eventually(accepted, f"the cluster takes a {item['kind']}", seconds=120)
-    return client
+    """A member's client."""
+    return counted_member(shared)
 
 
 # ------------------------------------------------------------------------------------------------------- honest runs

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.inference_extension import PICKER_LABEL
-from tests.cluster.conftest import fresh
+from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, Found, eventually, gone
 from tests.cluster.tenant_attacks import check_attacks
 from tests.cluster.test_flex_start import finish
@@ -40,6 +40,7 @@ from tests.cluster.test_tenants import (
     Credential,
     created,
     deployment,
+    jobset,
     owned_by,
     pod,
     pods_of,
@@ -71,16 +72,21 @@ JOBSET, RAY = "jobset.sigs.k8s.io/jobset-name", "ray.io/cluster"
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Emulator]:
     """A deployed tenant with both controllers. The last test destroys it."""
-    with fresh() as emulator:
-        emulator.make("up", emulator.configure(AUTOPILOT, **SECTIONS))
+    with deployed(AUTOPILOT, SECTIONS) as emulator:
         yield emulator
 
 
 @pytest.fixture(scope="module")
 def team_a(shared: Emulator) -> Credential:
-    """A member's client, once the quota of its namespace counts the new kinds."""
-    member = Credential(shared, "team-a")
-    for item in (train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE)):
+    """A member's client."""
+    return counted_member(shared)
+
+
+def counted_member(emulator: Emulator) -> Credential:
+    """A member's client, once the quota of its namespace counts every kind of run."""
+    member = Credential(emulator, "team-a")
+    items = (jobset(queue=QUEUE), train_job("first", QUEUE), ray_job("first", QUEUE), ray_cluster("first", QUEUE))
+    for item in items:
         tries = partial(member.create, item, try_only=True)
         eventually(partial(taken, tries), f"the cluster takes a {item['kind']}", seconds=120)
     return member
