@@ -46,6 +46,7 @@ class Folder:
         self.pki = self.control_plane / "pki"
         self.socket = self.control_plane / "egress.sock"
         self.pod_proxy = self.path / "pod-proxy"
+        self.ray_elsewhere = self.path / "ray-elsewhere"
         self._file = self.path / "cluster.json"
 
     def create(self) -> None:

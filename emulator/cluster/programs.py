@@ -334,7 +334,9 @@ async def _jetstream_http(container: Container) -> list[str]:
 
 async def _ray(container: Container) -> list[str]:
     """Every container of Ray has it. Only that of the head is called."""
-    return stubs.command("ray_head", {"port": container.sandbox.port(8265)})
+    file = container.folder.ray_elsewhere
+    elsewhere = {"elsewhere": file.read_text()} if file.exists() else {}
+    return stubs.command("ray_head", {"port": container.sandbox.port(8265), **elsewhere})
 
 
 async def _device_plugin(container: Container) -> list[str]:

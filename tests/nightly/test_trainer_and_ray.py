@@ -404,11 +404,18 @@ def elsewhere() -> Iterator[int]:
         server.shutdown()
 
 
+def redirected(shared: Emulator, name: str, port: int) -> Object:
+    """A RayJob whose head sends KubeRay to a port of this machine."""
+    folder = shared.state / "clusters" / shared.outputs()["clusterName"]
+    (folder / "ray-elsewhere").write_text(f"http://127.0.0.1:{port}")
+    return ray_job(name, QUEUE, submissionMode="HTTPMode", jobId="redirected")
+
+
 def test_a_head_that_redirects_kuberay_receives_no_credential(
     elsewhere: int, team_a: Credential, shared: Emulator
 ) -> None:
     """With the flag that this program turns off, it receives a token: so this test would notice one."""
-    created(team_a.create(ray_job("redirects", QUEUE, submissionMode="HTTPMode", jobId=f"redirected-to-{elsewhere}")))
+    created(team_a.create(redirected(shared, "redirects", elsewhere)))
     eventually(lambda: len(Listener.seen) > 1, "KubeRay follows the redirect", seconds=120)
     assert not [name for headers in Listener.seen for name in headers if "auth" in name or "cookie" in name]
     path = ("-n", "kuberay-system", "deployment", "kuberay-operator")
@@ -429,15 +436,11 @@ def test_a_head_that_redirects_kuberay_receives_no_credential(
     eventually(lambda: not team_a.read("Workload").content["items"], "it is gone", seconds=120)
 
 
-def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential) -> None:
+def test_heads_that_never_answer_hold_up_no_other_run(team_a: Credential, shared: Emulator) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         for number in range(2):
-            created(
-                team_a.create(
-                    ray_job(f"silent-{number}", QUEUE, submissionMode="HTTPMode", jobId=f"redirected-to-{port}")
-                )
-            )
+            created(team_a.create(redirected(shared, f"silent-{number}", port)))
         created(team_a.create(ray_job("quick", QUEUE, submissionMode="HTTPMode")))
 
         def ended() -> bool:
