@@ -13,7 +13,7 @@ from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
 from gke_ai.kube.objects import Object
-from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.values import items, list_at, mapping, value
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -68,15 +68,16 @@ def read(api: ApiClient) -> Content:
 def _is_proxying(api: ApiClient, deployment: Object) -> bool:
     """Whether KubeRay asks Ray heads with its own credential, by its flag or its file of configuration."""
     containers = items(deployment, "spec", "template", "spec", "containers")
-    words = [str(word) for container in containers for word in items(container, "args")]
-    if any(word.startswith("--config") for word in words):
+    words = [str(word) for container in containers for key in ("command", "args") for word in list_at(container, key)]
+    flags = {name.lstrip("-"): value for name, _, value in (word.partition("=") for word in words)}
+    if "config" in flags:  # then KubeRay ignores its other flags
         files = list_objects(api, f"/api/v1/namespaces/{deployment['metadata']['namespace']}/configmaps")
         return any(
             re.search(rf"^\s*{RAY_PROXY_KEY}:\s*true", str(text), re.M)
             for file in files
             for text in mapping(file, "data").values()
         )
-    return any(word.partition("=")[0] == RAY_PROXY_FLAG and word.partition("=")[2] != "false" for word in words)
+    return flags.get(RAY_PROXY_FLAG.lstrip("-"), "false").lower() not in ("false", "f", "0")
 
 
 def refusals(expected: Expected, content: Content) -> Iterator[Refusal]:

@@ -11,6 +11,8 @@ import yaml
 
 from gke_ai.catalog.operators import KUBERAY, OPERATORS, TRAINER
 from gke_ai.components.queues.tenant_policy import FIELDS, variables
+from gke_ai.kube import existing
+from gke_ai.kube.client import Answer
 from gke_ai.kube.existing import Content, refusals
 from gke_ai.registered.gitops.command import files
 from gke_ai.registered.gitops.objects import Stage
@@ -58,6 +60,42 @@ def test_kuberay_asks_pods_without_a_credential() -> None:
     """A head that redirects the request would receive it."""
     values = releases(recorded(stated(ray="install")))[KUBERAY.release]["values"]
     assert values["useKubernetesProxy"] is False
+
+
+CONFIGURED = {"data": {"config.yaml": "apiVersion: config.ray.io/v1alpha1\nuseKubernetesProxy: true\n"}}
+
+
+@pytest.mark.parametrize(
+    ("container", "files", "proxying"),
+    [
+        ({}, [], False),
+        ({"args": ["--use-kubernetes-proxy=false", "--enable-metrics=true"]}, [], False),
+        ({"args": ["--use-kubernetes-proxy=F"]}, [], False),
+        ({"args": ["--enable-metrics=true"]}, [CONFIGURED], False),  # another program's file
+        ({"args": ["--enable-metrics=true", "--use-kubernetes-proxy=true"]}, [], True),
+        ({"args": ["-use-kubernetes-proxy"]}, [], True),  # Go takes one dash
+        ({"command": ["/manager", "--use-kubernetes-proxy"]}, [], True),
+        ({"args": ["--config", "/etc/kuberay/config.yaml"]}, [CONFIGURED], True),
+        ({"args": ["--config=/etc/kuberay/config.yaml"]}, [{"data": {"config.yaml": "logFile: x\n"}}], False),
+    ],
+)
+def test_a_kuberay_that_asks_pods_with_its_credential_is_noticed_in_its_cluster(
+    container: Object, files: list[Object], proxying: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment = {
+        "metadata": {"name": "kuberay-operator", "namespace": KUBERAY.namespace},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
+    lists = {
+        f"/apis/apps/v1/namespaces/{KUBERAY.namespace}/deployments": [deployment],
+        f"/api/v1/namespaces/{KUBERAY.namespace}/configmaps": files,
+    }
+    monkeypatch.setattr(existing, "list_objects", lambda _, path: lists.get(path, []))
+    monkeypatch.setattr(existing, "request", lambda *_: Answer(200))
+    monkeypatch.setattr(existing, "installed", lambda _: None)
+    content = existing.read(object())  # type: ignore[arg-type]
+    assert content.operators == [KUBERAY.namespace]
+    assert content.proxying == ([KUBERAY.namespace] if proxying else [])
 
 
 def test_a_kuberay_that_asks_pods_with_its_credential_is_refused_beside_tenants() -> None:
