@@ -142,6 +142,22 @@ def test_an_up_does_not_deploy_the_configuration_of_a_second_one_which_is_refuse
     assert copied("mine")["size"] == 2
 
 
+def test_an_up_with_another_file_of_a_section_is_refused_while_one_deploys(tmp_path: Path) -> None:
+    (tmp_path / "buckets.yaml").write_text("[]\n")
+    source = write(tmp_path / "one.yaml", **{"gke-ai:buckets": {"file": "buckets.yaml"}})
+    command = [sys.executable, "-c", DEPLOYS, str(source)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "deploys\n"
+        try:
+            emulated.prepare("mine", source, deploying=True)
+            (tmp_path / "buckets.yaml").write_text("[{name: other}]\n")
+            with pytest.raises(Stop, match="is not the configuration with which another command deploys"):
+                emulated.prepare("mine", source, deploying=True)
+        finally:
+            other.kill()
+
+
 def test_a_copy_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk: it has the secrets that Pulumi encrypted."""
     source = write(tmp_path / "mine.yaml", size=1)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gke_ai.kube.uncounted import Uncounted, uncounted
+from gke_ai.ops.doctor import context
+from gke_ai.ops.doctor.context import ClusterAlone
 from gke_ai.ops.queues import uncounted_rows
 
 Object = dict[str, Any]
@@ -82,3 +84,20 @@ def test_quota_that_kueue_freed_for_pods_that_succeeded_is_not_counted() -> None
 def test_the_status_shows_it_beside_the_bound() -> None:
     (row,) = uncounted_rows([quota()], [pod(3), pod(3, **ENDING)], [workload(3)])
     assert row == ("team-a", GPU, "6, 3 of them end", "3", "6", "pods that end, as after a preemption or a deletion")
+
+
+@pytest.mark.parametrize("tenants", [True, False])
+def test_the_doctor_of_a_cluster_names_it(tenants: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a tenant, it reads no pods."""
+    lists = {"resourcequotas": [quota()] if tenants else [], "pods": [pod(3)], "workloads": [workload(1)]}
+    asked: list[str] = []
+
+    def listed(_: object, path: str, **_query: str) -> list[Object]:
+        asked.append(path.rpartition("/")[2])
+        return lists[asked[-1]]
+
+    monkeypatch.setattr(context, "list_objects", listed)
+    findings = [*ClusterAlone(object(), "kubectl").counted_by_kueue()]  # type: ignore[arg-type]
+    texts = [f"3 {GPU} are in use, and Kueue counts 1: pods that no queue admitted"] if tenants else []
+    assert [finding.text for finding in findings] == texts
+    assert asked == (["resourcequotas", "pods", "workloads"] if tenants else ["resourcequotas"])
