@@ -24,10 +24,10 @@ from pulumi.runtime.proto import source_pb2
 from pydantic.alias_generators import to_camel
 
 from gke_ai import settings
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.zones import is_zone, node_zones
 from gke_ai.components.base import Component
 from gke_ai.components.plugin.inputs import ComponentInputs
-from gke_ai.settings.reading import PREFIX
 from tests.repository import ROOT as ROOT
 from tests.repository import source
 

@@ -12,12 +12,11 @@ import yaml
 from gke_ai import settings
 from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
-from gke_ai.catalog.section_files import folder_of
+from gke_ai.catalog.section_files import PREFIX, folder_of
 from gke_ai.ops.stack import ROOT
 from gke_ai.registered import prices
 from gke_ai.settings import Problem, ResolvedStack, calibration
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN
 from gke_ai.terminal import Stop
 

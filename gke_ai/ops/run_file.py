@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from gke_ai.settings.reading import PREFIX
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.terminal import Stop
 
 SECTIONS = ("training", "batch")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from gke_ai.catalog import section_files
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.problems import BadConfiguration, Problem
-from gke_ai.settings.reading import PREFIX, read, with_project
+from gke_ai.settings.reading import read, with_project
 from gke_ai.settings.rules import check
 from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
 from gke_ai.settings.rules.provider import project_problems, region_problems

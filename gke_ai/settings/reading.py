@@ -15,7 +15,7 @@ from pydantic import ValidationError, create_model
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from gke_ai.catalog.section_files import PREFIX as PREFIX
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Queues, Section, Settings, Unresolved, descriptions
 from gke_ai.settings.problems import Problem, closest, nearest
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.catalog.section_files import FILE, WITHOUT_FILE
+from gke_ai.catalog.section_files import FILE, PREFIX, WITHOUT_FILE
 from gke_ai.settings.model import Settings
-from gke_ai.settings.reading import PREFIX, section_types
+from gke_ai.settings.reading import section_types
 from gke_ai.settings.secrets import SECRETS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

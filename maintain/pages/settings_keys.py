@@ -11,8 +11,9 @@ from typing import Any
 import yaml
 
 from gke_ai import settings
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Section, descriptions
-from gke_ai.settings.reading import PREFIX, discriminator, section_types
+from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.schema import plain
 from tests import repository
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import yaml
 from pydantic.fields import FieldInfo
 
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Section, Settings, descriptions
-from gke_ai.settings.reading import PREFIX, discriminator, section_types
+from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.secrets import SECRETS
 from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
 from tests.repository import name_of, source

@@ -15,11 +15,12 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
 from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.components import every_component
 from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.settings.model import Section, Settings
-from gke_ai.settings.reading import PREFIX, section_types
+from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts

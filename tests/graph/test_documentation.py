@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from gke_ai.settings.reading import PREFIX, read
+from gke_ai.catalog.section_files import PREFIX
+from gke_ai.settings.reading import read
 from gke_ai.settings.schema import schema
 from maintain.pages.__main__ import FOLDER, PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS

@@ -12,7 +12,7 @@ import yaml
 
 from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, GPUDIRECT_LABEL, MTU, cidr
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.reading import PREFIX
+from gke_ai.catalog.section_files import PREFIX
 from tests.mistakes import base
 from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
 

@@ -17,12 +17,12 @@ from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.quantities import GI, KI, parse_quantity
 from gke_ai.catalog.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.registered.gitops.objects import Stage, in_cluster
 from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.settings.published import place
-from gke_ai.settings.reading import PREFIX
 from maintain.pages.pictures import examples
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published

@@ -23,10 +23,10 @@ from gke_ai.catalog.rdma import (
     TEMPLATE,
     suffices,
 )
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack
 from gke_ai.settings.published import place
-from gke_ai.settings.reading import PREFIX
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.mistakes import base

@@ -8,7 +8,7 @@ import pulumi
 import pytest
 
 from gke_ai.catalog.capacity import UNTIL
-from gke_ai.settings.reading import PREFIX
+from gke_ai.catalog.section_files import PREFIX
 from tests.recorder import run_program
 
 CAPACITY = {"mode": "reservation", "reservation": "march", "until": "2020-03-14T00:00:00Z"}

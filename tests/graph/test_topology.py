@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.topology import ANNOTATIONS, GROUP_SIZE, GROUPS, HOSTNAME, LEVELS, PREFERRED, REQUIRED, TOPOLOGY
 from gke_ai.components import GpuNodePool, KueueStack
 from gke_ai.settings.published import place
-from gke_ai.settings.reading import PREFIX
 from gke_ai.settings.stack.queues import flavors_of
 from tests.graph.test_published import published
 from tests.mistakes import base

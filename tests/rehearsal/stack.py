@@ -7,7 +7,7 @@ from typing import Any
 
 from gke_ai import settings
 from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.settings.reading import PREFIX
+from gke_ai.catalog.section_files import PREFIX
 from tests.rehearsal.scenario import ACCELERATOR, Scenario
 
 Section = dict[str, Any]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gke_ai import settings
 from gke_ai.catalog.capacity import capacity_until, moment
-from gke_ai.catalog.section_files import folder_of
+from gke_ai.catalog.section_files import PREFIX, folder_of
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.console import new_console
 from gke_ai.forecast.rehearse.command import stop_at_signals
@@ -38,7 +38,6 @@ from gke_ai.ops.emulated import state
 from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
-from gke_ai.settings.reading import PREFIX
 from gke_ai.terminal import Stop, echo, write
 
 SHOW_EVERY = 2.0

@@ -10,6 +10,7 @@ from typing import Any
 from gke_ai import settings
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
@@ -18,7 +19,6 @@ from gke_ai.ops.configuration_file import read_configuration, read_sections
 from gke_ai.ops.run_file import SECTIONS, run_of
 from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
-from gke_ai.settings.reading import PREFIX
 from gke_ai.terminal import Stop
 
 KINDS = ("Job", "JobSet", "Workload")
