@@ -173,6 +173,13 @@ class Tenant(Component):
             spec={"policy_name": policy_name(namespace), "validation_actions": ["Deny"]},
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
+        # The API server refuses an object for the first rule that it breaks, and warns of every one.
+        k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
+            f"{policy_name(namespace)}-warnings",
+            metadata={"name": f"{policy_name(namespace)}-warnings"},
+            spec={"policy_name": policy_name(namespace), "validation_actions": ["Warn"]},
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        )
         quota = k8s.core.v1.ResourceQuota(
             f"{namespace}/{TENANT_QUOTA}",
             metadata={

@@ -19,12 +19,12 @@ from typing import Any
 
 from gke_ai.catalog import fuse, nvlink, topology
 from gke_ai.catalog.inference_extension import PICKER_LABEL
-from gke_ai.catalog.kueue import PRIORITY_LABEL
+from gke_ai.catalog.kueue import POD_GATE, PRIORITY_LABEL
 from gke_ai.catalog.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.operators import BY_KIND, KUBERAY, OPERATORS, RUNTIME_KIND
 from gke_ai.catalog.published import CONFIG_MAP
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.quota import MIN_PARALLELISM, QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import POD_MONITORING_API
@@ -72,8 +72,6 @@ _OF_CONTROL_PLANE = (
 )
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 JOBSET_CONTROLLER = f"system:serviceaccounts:{JOBSET}"
-# https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
-GATE = "kueue.x-k8s.io/admission"
 # https://jobset.sigs.k8s.io/docs/tasks/exclusive_placement/
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 
@@ -112,7 +110,7 @@ ANNOTATIONS = {
     "Job": [
         *_ANNOTATIONS,
         *_TOPOLOGY,
-        "kueue.x-k8s.io/job-min-parallelism",
+        MIN_PARALLELISM,
         "kueue.x-k8s.io/job-completions-equal-parallelism",
     ],
     "JobSet": [*_ANNOTATIONS, *_TOPOLOGY, EXCLUSIVE],  # only for node pools of TPUs, by a rule
@@ -242,7 +240,7 @@ def variables(pickers: Sequence[str] = (), further_kinds: Sequence[str] = ()) ->
         # A toleration without a key tolerates every taint.
         "accelerator_taints": json.dumps(["", NVIDIA_GPU, GOOGLE_TPU]),
         "queue_label": QUEUE_LABEL,
-        "gate": GATE,
+        "gate": POD_GATE,
         "pickers": json.dumps(list(pickers)),
         "picker_label": PICKER_LABEL,
         "job_controller": JOB_CONTROLLER,

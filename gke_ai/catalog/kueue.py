@@ -22,6 +22,8 @@ FRAMEWORKS: Mapping[str, str] = MappingProxyType(
 )
 # https://kueue.sigs.k8s.io/docs/concepts/workload_priority_class/
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+# The scheduling gate of a pod that Kueue holds: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
+POD_GATE = "kueue.x-k8s.io/admission"
 # From this version on, Kueue limits by default how long pods take to be ready, and only the gate turns that off:
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/features/kube_features.go
 LIMIT_BY_DEFAULT, DEFAULT_LIMIT_SECONDS, NO_LIMIT = (0, 19), 1800.0, "DisableWaitForPodsReady"

@@ -9,10 +9,12 @@ from gke_ai.catalog.nodes import NVIDIA_GPU, NodeShape, free
 from gke_ai.catalog.quantities import format_quantity, parse_quantity
 from gke_ai.catalog.tpus import GOOGLE_TPU
 
-# The label that names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
 # Name of the ResourceQuota of a tenant's namespace.
 TENANT_QUOTA = "tenant"
+# The label that names a workload's local queue: https://kueue.sigs.k8s.io/docs/tasks/run/
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+# The annotation of a Job that may start with fewer pods: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/#partial-admission
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 # Resources with quota, in the order of the objects. Pods have no quota.
 _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 

@@ -23,8 +23,8 @@ def matches(term: Object, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression["key"]), expression.get("values", [])
-    match expression["operator"]:
+    value, values = labels.get(expression["key"]), expression.get("values") or [""]
+    match expression.get("operator"):
         case "In":
             return value in values
         case "NotIn":

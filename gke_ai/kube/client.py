@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +39,8 @@ class Answer:
     code: int
     body: Any = field(default=None, repr=False)
     error: str = ""
+    warnings: tuple[str, ...] = ()
+    """What the API server or a policy says beside its answer."""
 
     @property
     def reason(self) -> str:
@@ -144,13 +147,21 @@ def send(
             _request_timeout=seconds,
         )
         clock.compare(api.configuration.host, response.headers.get("Date"), began)
-        return Answer(response.status, response.data.decode(errors="replace"))
+        return Answer(response.status, response.data.decode(errors="replace"), warnings=_warnings(response.headers))
     except ApiException as error:
-        return Answer(error.status or 0, error.body or "", "" if error.status else str(error.reason))
+        said = _warnings(error.headers)
+        return Answer(error.status or 0, error.body or "", "" if error.status else str(error.reason), said)
     except MaxRetryError as error:
         return Answer(0, error=type(error.reason or error).__name__)
     except HTTPError as error:
         return Answer(0, error=type(error).__name__)
+
+
+def _warnings(headers: Any) -> tuple[str, ...]:
+    """The texts of the headers `Warning: 299 - "TEXT"`: https://www.rfc-editor.org/rfc/rfc7234#section-5.5"""
+    found = headers.getlist("Warning") if hasattr(headers, "getlist") else []
+    quoted = (re.fullmatch(r'299 \S+ "(.*)"', header, re.DOTALL) for header in found)
+    return tuple(re.sub(r"\\(.)", r"\1", match[1]) for match in quoted if match)
 
 
 def stream(api: ApiClient, path: str, query: Mapping[str, str], silent_seconds: float) -> Iterator[str]:
@@ -197,13 +208,14 @@ def request(
         raise Stop(f"The cluster does not answer ({answer.error}): {api.configuration.host}")
     content = parsed(answer.body)
     if answer.code >= 400:
-        return Answer(answer.code, mapping(content), str(value(content, "message") or answer.body))
+        said = str(value(content, "message") or answer.body)
+        return Answer(answer.code, mapping(content), said, answer.warnings)
     if not _is_readable(content):
         raise Stop(
             f"{api.configuration.host} answers {method} {path} with no object of Kubernetes. Nothing else can be read "
             "from it. Check the server in the kubeconfig, and any proxy before it."
         )
-    return Answer(answer.code, content)
+    return Answer(answer.code, content, warnings=answer.warnings)
 
 
 def parsed(text: object) -> object:

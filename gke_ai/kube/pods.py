@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -125,6 +125,20 @@ def pod_sets(item: Object) -> Iterator[tuple[int, Object]]:
             yield 1, mapping(spec, "submitterPodTemplate") or SUBMITTER
     else:
         yield _count(spec, "replicas" if "replicas" in spec else "parallelism"), mapping(spec, "template")
+
+
+def counted(sets: Iterable[tuple[int, Object]]) -> dict[str, Fraction]:
+    """What a ResourceQuota counts of sets of equal pods, by its own names."""
+    total: defaultdict[str, Fraction] = defaultdict(Fraction)
+    for count, template in sets:
+        spec = mapping(template, "spec")
+        for resource, amount in requests(spec).items():
+            total[f"requests.{resource}"] += amount * count
+            if resource in ("cpu", "memory", "ephemeral-storage"):
+                total[resource] += amount * count
+        total["pods"] += count
+        total["count/pods"] += count
+    return dict(total)
 
 
 def _ray_groups(cluster: Object) -> Iterator[tuple[int, Object]]:

@@ -24,6 +24,7 @@ from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.kube.blocks import block_nodes, block_rows
 from gke_ai.kube.client import list_objects
+from gke_ai.kube.creation import lacks_pods, refused
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
@@ -52,6 +53,7 @@ JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
 # Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
 AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
 NOT_SCALED_UP = "NotTriggerScaleUp"
+REFUSED_EVENTS = "reason=FailedCreate"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
@@ -80,6 +82,7 @@ class ClusterObjects:
     claims: Sequence[Object] = field(default_factory=list)
     slices: Sequence[Object] = field(default_factory=list)
     quotas: Sequence[Object] = field(default_factory=list)
+    refused: Sequence[Object] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         gateways=list_objects(api, f"/apis/{GATEWAY_API}/gateways") if GATEWAY in has else [],
         routes=list_objects(api, f"/apis/{GATEWAY_API}/httproutes") if GATEWAY in has else [],
         events=list_objects(api, "/api/v1/events", fieldSelector=AUTOSCALER_EVENTS) if any(map(waiting, pods)) else [],
+        refused=list_objects(api, "/api/v1/events", fieldSelector=REFUSED_EVENTS) if any(map(lacks_pods, jobs)) else [],
         pools=[pool["inputs"] for pool in stack.of_type(NODE_POOL)],
         jobs=jobs,
         cold_starts=cold_starts(stack.recorded_outputs),
@@ -205,6 +209,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
             ("gateway", "address", "host", "share of requests", "why"),
             gateway_rows(snapshot.gateways, snapshot.routes),
         ),
+        ("Refused pods", ("of", "why the cluster creates none"), refused_rows(snapshot)),
         ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
     listed = [(title, columns, list(part)) for title, columns, part in parts]
@@ -335,6 +340,12 @@ def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         ready = deployment.get("status", {}).get("readyReplicas", 0)
         name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
         yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
+
+
+def refused_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
+    """Yields a row per Deployment and Job whose pods the API server refuses, with its reason."""
+    for item, why in refused(snapshot.deployments, snapshot.jobs, snapshot.refused):
+        yield f"{item['metadata']['namespace']}/{item['metadata']['name']}", why
 
 
 def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

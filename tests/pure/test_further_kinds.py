@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from gke_ai.kube.names import WorkloadName
-from gke_ai.kube.pods import pod_sets, templates, wanted_pods
+from gke_ai.kube.pods import counted, pod_sets, templates, wanted_pods
 from gke_ai.ops.runs import Run
-from gke_ai.ops.submit.manifest import problems_of, read_manifest, total_requests
+from gke_ai.ops.submit.fit import Fit
+from gke_ai.ops.submit.manifest import problems_of, read_manifest
 from gke_ai.terminal import Stop
 from tests.further_kinds import SMALL, ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.pure.test_submit import PUBLISHED
@@ -34,7 +35,7 @@ def test_pods_are_counted_with_what_they_request(item: Object, counts: list[int]
     assert [count for count, _ in pod_sets(item)] == counts
     assert wanted_pods(item) == sum(counts)
     assert len([*templates(item["kind"], item)]) == len(counts)
-    assert total_requests(item)["nvidia.com/gpu"] == gpus
+    assert counted(pod_sets(item))["requests.nvidia.com/gpu"] == gpus
 
 
 def test_a_group_without_replicas_has_no_pods_and_one_of_several_hosts_has_more() -> None:
@@ -86,17 +87,15 @@ def test_a_pod_has_the_name_of_the_run_that_kueue_queued(workload: str, owner: O
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        (train_job(each={"cpu": "2"}), "container node requests no memory"),
-        (train_job(queue=""), "has no kueue.x-k8s.io/queue-name"),
-        (train_job(nodes=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
-        (ray_job(cluster=ray_cluster_spec(3)), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
-        (ray_cluster(cluster=ray_cluster_spec(priorityClassName="high")), "may not use priority class high"),
+        (train_job(nodes=3), "queue lq has no quota for memory"),
+        (ray_job(cluster=ray_cluster_spec(3)), "queue lq has no quota for memory"),
         (train_job(), "the stack has no Kubeflow Trainer, so nothing would start a TrainJob"),
         (ray_job(), "the stack has no KubeRay, so nothing would start a RayJob"),
     ],
 )
 def test_a_manifest_is_checked_by_the_same_rules_as_a_job(item: Object, problem: str) -> None:
-    assert [text for text in problems_of(Path("run.yaml"), item, PUBLISHED) if problem in text]
+    fit = Fit.of_queue(PUBLISHED, "lq")
+    assert [text for text in problems_of(Path("run.yaml"), item, PUBLISHED, fit) if problem in text]
 
 
 def test_a_manifest_of_a_stack_with_its_controller_has_no_problem() -> None:
@@ -105,7 +104,7 @@ def test_a_manifest_of_a_stack_with_its_controller_has_no_problem() -> None:
     queues = {**PUBLISHED.sections["queues"], "clusterQueues": [queue], "trainer": "install", "ray": "install"}
     published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues})
     for item in (train_job(), ray_job(), ray_cluster(cluster=ray_cluster_spec(each=SMALL))):
-        assert [*problems_of(Path("run.yaml"), item, published)] == []
+        assert [*problems_of(Path("run.yaml"), item, published, Fit.of_queue(published, "lq"))] == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,20 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.topology import REQUIRED
 from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
+from gke_ai.kube.objects import label
 from gke_ai.ops import runs as ops_runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.submit import checks, follow, member
+from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.follow import Observation
 from gke_ai.ops.submit.image import ImageCheck
-from gke_ai.ops.submit.manifest import problems_of, read_manifest
+from gke_ai.ops.submit.manifest import notes_of, problems_of, read_manifest
 from gke_ai.ops.submit.member import SUBMITTED, Member, marked
 from gke_ai.ops.submit.refused import REFUSED
 from gke_ai.ops.submit.request import Options, Request
@@ -219,6 +223,7 @@ def job(requests: Object, queue: str = "lq", pods: int = 1, **spec: Any) -> Obje
 
 
 GOOD = {"cpu": "2", "nvidia.com/gpu": "1"}
+A100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-a100"}
 LIMITED = job({"cpu": "2"})
 LIMITED["spec"]["template"]["metadata"] = {"annotations": {REQUIRED: "cloud.google.com/gce-topology-block"}}
 LIMITED["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = GOOD
@@ -228,28 +233,106 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        (job({**GOOD, "memory": "1Gi"}, queue=""), "has no kueue.x-k8s.io/queue-name"),
-        (job(GOOD), "container main requests no memory"),
-        (job({"memory": "1Gi", "nvidia.com/gpu": "1"}), "container main requests no cpu"),
         (job({**GOOD, "memory": "1Gi"}), "queue lq has no quota for memory"),
-        (LIMITED, "container main has limits of nvidia.com/gpu and no requests. After a restart, Kueue would count it"),
-        (job(GOOD, pods=3), "the run requests 3 of nvidia.com/gpu in all, and queue lq has 2"),
+        (job(GOOD, pods=3), "the 3 pods of a set request 3 of nvidia.com/gpu, and queue lq has 2 in flavor l4"),
         (job({"cpu": "8", "nvidia.com/gpu": "3"}), "a pod requests 3 of nvidia.com/gpu, and a node of pool gpus"),
         (job({"cpu": "30", "memory": "1Gi"}), "a node of pool gpus (g2-standard-24) has 23"),
-        (job(GOOD, priorityClassName="high"), "tenant team-a may not use priority class high. It may use low"),
+        (job(GOOD, queue="", nodeSelector=A100), "the pods select nodes that no pool of the stack has"),
+        (
+            job(GOOD, nodeSelector=A100),
+            "select nodes that no flavor of queue lq has: cloud.google.com/gke-accelerator=",
+        ),
     ],
 )
 def test_a_manifest_is_checked_by_what_the_stack_publishes(item: Object, problem: str) -> None:
-    assert [text for text in problems_of(Path("job.yaml"), item, PUBLISHED) if problem in text]
+    fit = Fit.of_queue(PUBLISHED, label(item, QUEUE_LABEL))
+    assert [text for text in problems_of(Path("job.yaml"), item, PUBLISHED, fit) if problem in text]
+
+
+@pytest.mark.parametrize(
+    ("item", "note"),
+    [
+        (job(GOOD), "Container main requests no memory: quota does not count it"),
+        (job({"nvidia.com/gpu": "1"}), "Container main requests no cpu and no memory"),
+        (LIMITED, "Container main has limits of nvidia.com/gpu and no requests: after a restart, Kueue counts it"),
+    ],
+)
+def test_what_kubectl_would_bring_to_run_is_noted_and_not_refused(item: Object, note: str) -> None:
+    assert [text for text in notes_of(item) if note in text]
+    assert [*problems_of(Path("job.yaml"), item, PUBLISHED, Fit.of_queue(PUBLISHED, "lq"))] == []
+
+
+# Flavors with their pools and quotas, and sets of pods: GPUs of each pod, pods, and the pool that they select.
+A, B = ("a", {"cpu": "4", "nvidia.com/gpu": "1"}), ("b", {"cpu": "4", "nvidia.com/gpu": "1"})
+TWO = ("b", {"cpu": "4", "nvidia.com/gpu": "2"})
+
+
+@pytest.mark.parametrize(
+    ("flavors", "sets", "problem"),
+    [
+        (
+            [A, B],
+            [(1, 2, "")],
+            "the 2 pods of a set request 2 of nvidia.com/gpu, and queue lq has 1 in flavor a0, 1 in",
+        ),
+        ([A, TWO], [(1, 2, "")], ""),
+        ([A, B], [(1, 1, ""), (1, 1, "")], ""),
+        ([A, B], [(1, 1, ""), (1, 1, "a")], ""),  # Kueue tries the next flavor of the first set
+        ([A, B], [(1, 1, "a"), (1, 1, "a")], "beside the sets before it, a pod requests 1 of nvidia.com/gpu"),
+        ([A, B], [(1, 1, ""), (1, 1, ""), (1, 1, "")], "beside the sets before it"),
+        (
+            [A, B],
+            [(1, 1, "c")],
+            "the pods select nodes that no flavor of queue lq has: cloud.google.com/gke-nodepool=c",
+        ),
+        ([A, B], [(0, 0, ""), (1, 1, "b")], ""),
+        ([A], [(1, 1, "")] * 40, "beside the sets before it"),
+        ([A, B, TWO], [(0, 1, "")] * 12, ""),
+    ],
+)
+def test_each_set_of_pods_gets_one_flavor(
+    flavors: list[tuple[str, Object]], sets: list[tuple[int, int, str]], problem: str
+) -> None:
+    named = [f"{pool}{index}" for index, (pool, _) in enumerate(flavors)]
+    quotas = [{"flavor": name, "quota": quota} for name, (_, quota) in zip(named, flavors, strict=True)]
+    sections = {
+        **PUBLISHED.sections,
+        "gpuPools": [{**PUBLISHED.sections["gpuPools"][0], "name": pool} for pool in ("a", "b")],
+        "queues": {
+            **PUBLISHED.sections["queues"],
+            "flavors": [{"name": name, "pools": [pool]} for name, (pool, _) in zip(named, flavors, strict=True)],
+            "clusterQueues": [{"name": "cq", "flavors": quotas}],
+        },
+    }
+    jobs = []
+    for gpus, pods, pool in sets:
+        container = {"name": "main", "resources": {"requests": {"cpu": "100m", "nvidia.com/gpu": str(gpus)}}}
+        spec = {"containers": [container], **({"nodeSelector": {GKE_NODEPOOL: pool}} if pool else {})}
+        jobs.append({"replicas": 1, "template": {"spec": {"parallelism": pods, "template": {"spec": spec}}}})
+    item = {"kind": "JobSet", "metadata": {"name": "m"}, "spec": {"replicatedJobs": jobs}}
+    found = Fit.of_queue(replace(PUBLISHED, sections=sections), "lq").never_admitted(item)
+    assert (problem in found, bool(found)) == (True, bool(problem)), found
+
+
+def test_a_manifest_may_have_objects_beside_its_run_and_a_generated_name(tmp_path: Path) -> None:
+    generated = {**job(GOOD), "metadata": {"generateName": "mine-"}}
+    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump_all([code, generated]))
+    config_map, run = read_manifest(file).inside("team-a")
+    assert (config_map["metadata"], run["metadata"]["namespace"]) == ({"name": "code", "namespace": "team-a"}, "team-a")
+    assert re.fullmatch(r"mine-[0-9a-f]{5}", run["metadata"]["name"])
+    assert read_manifest(file).inside("team-a")[-1] == run, "a repeated submission finds its own run"
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ({**job(GOOD), "kind": "RayJob", "apiVersion": "ray.io/v1alpha1"}, r"is a RayJob \(ray.io/v1alpha1\)"),
-        ({**job(GOOD), "kind": "Deployment", "apiVersion": "apps/v1"}, "is a Deployment"),
-        ({**job(GOOD), "metadata": {"generateName": "x-"}}, "metadata.name is missing"),
-        ([1, 2], "has 1 objects"),
+        ({**job(GOOD), "kind": "RayJob", "apiVersion": "ray.io/v1alpha1"}, r"has a RayJob \(ray.io/v1alpha1\)"),
+        ({**job(GOOD), "kind": "Deployment", "apiVersion": "apps/v1"}, "has a Deployment"),
+        ({**job(GOOD), "metadata": {}}, "metadata.name of the Job is missing"),
+        ([1, 2], "has text"),
+        (None, "has 0 runs"),
         ({**job(GOOD), "metadata": {"name": "mine", "labels": "x"}}, "metadata.labels is no map of texts"),
         ({**job(GOOD), "metadata": {"name": "mine", "annotations": {"a": 1}}}, "metadata.annotations is no map"),
         ({**job(GOOD), "metadata": {"name": ["mine"], "namespace": 1}}, "metadata.name is no text"),
@@ -272,8 +355,9 @@ def test_a_manifest_with_empty_fields_is_marked(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(item))
     manifest = read_manifest(file)
-    assert SUBMITTED in marked(manifest.inside("team-a"))["metadata"]["annotations"]
-    assert [*problems_of(file, manifest.content, PUBLISHED)]
+    (run,) = manifest.inside("team-a")
+    assert SUBMITTED in marked(run)["metadata"]["annotations"]
+    assert [*notes_of(run)]
 
 
 def test_an_image_has_a_name_and_a_registry_that_does_not_answer_is_named() -> None:

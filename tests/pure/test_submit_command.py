@@ -31,7 +31,10 @@ class Cluster:
 
     def __init__(self, breaks: list[str] | None = None, published: bool = True) -> None:
         self.breaks, self.created = breaks or [], list[str]()
-        self.objects: dict[str, Object] = {f"{QUEUES}/lq": {"metadata": {"name": "lq"}}}
+        self.objects: dict[str, Object] = {
+            f"{QUEUES}/lq": {"metadata": {"name": "lq"}},
+            "/api/v1/namespaces/team-a/secrets/hf-secret": {"metadata": {}, "data": {"hf_api_token": "eA=="}},
+        }
         if published:
             path = f"/api/v1/namespaces/team-a/configmaps/{CONFIG_MAP}"
             self.objects[path] = {"metadata": {"name": CONFIG_MAP, "annotations": {ANNOTATION: TEXT}}}

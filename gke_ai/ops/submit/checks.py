@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from gke_ai.catalog.kueue import POD_GATE
 from gke_ai.catalog.operators import BY_KIND
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
+from gke_ai.kube.references import references
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit.ending import ending
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.image import ImageCheck
-from gke_ai.ops.submit.manifest import Manifest, problems_of
+from gke_ai.ops.submit.manifest import Manifest, notes_of, problems_of
 from gke_ai.ops.submit.member import Member, marked
 from gke_ai.ops.submit.request import Request
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.published import Published, place
+
+# Keys of a pod that name other objects.
+_NAMED = frozenset({"serviceAccountName", "serviceAccount", "priorityClassName", "runtimeClassName"})
 
 
 @dataclass(frozen=True)
@@ -68,23 +73,24 @@ def _check_run(member: Member, published: Published | None, request: Request) ->
 
 def _check_manifest(member: Member, published: Published | None, manifest: Manifest) -> Checked:
     """Checks a manifest: by what the stack published, and by what the cluster says."""
-    item = marked(manifest.inside(member.namespace))
-    problems = list(problems_of(manifest.file, item, published))
-    fit = Fit.of_queue(published, label(item, QUEUE_LABEL)) if published else None
-    pools = [pool for template in templates(item["kind"], item) for pool in (fit.pools_for(template) if fit else ())]
+    objects = [marked(item) for item in manifest.inside(member.namespace)]
+    run = objects[-1]
+    fit = Fit.of_queue(published, label(run, QUEUE_LABEL)) if published else None
+    problems = list(problems_of(manifest.file, run, published, fit)) if published and fit else []
+    pools = [pool for template in templates(run["kind"], run) for pool in (fit.pools_for(template) if fit else ())]
     gone, notes = ending(pools, datetime.now(UTC))
     if gone:
         problems.append(f"{manifest.file}: {gone}. The run would wait forever. Use another pool or queue.")
-    specs = [mapping(template, "spec") for template in templates(item["kind"], item)]
+    specs = [mapping(template, "spec") for template in templates(run["kind"], run)]
     containers = [container for spec in specs for container in items(spec, "containers")]
     # That of a TrainJob may be in its runtime.
     images = [
         str(container.get("image", ""))
         for container in containers
-        if item["kind"] not in BY_KIND or "image" in container
+        if run["kind"] not in BY_KIND or "image" in container
     ]
-    checked = _ask(member, [item], label(item, QUEUE_LABEL) or None, problems, images, complete=True)
-    return replace(checked, notes=notes)
+    checked = _ask(member, objects, label(run, QUEUE_LABEL) or None, problems, images, complete=True)
+    return replace(checked, notes=[*notes, *notes_of(run)])
 
 
 def _ask(
@@ -98,17 +104,59 @@ def _ask(
     """Asks the cluster and the registry about a run, all at once. Only `complete` objects are tried."""
     run = objects[-1]
     check = ImageCheck(images)
+    pods = list(_pods(run)) if complete else []
+    named = {reference for pod in pods for reference in references(pod["spec"])}
+    beside = {(item["kind"], item["metadata"]["name"]) for item in objects}
+    lacking = sorted(reference for reference in named if (reference.kind, reference.name) not in beside)
     with ThreadPoolExecutor(4) as pool:
         existing = pool.submit(member.existing, run)
-        rights = pool.submit(member.may_create, run)
+        rights, of_pods = pool.submit(member.may_create, run), pool.submit(member.may_create, {"kind": "Pod"})
         queued = pool.submit(member.queue_problem, queue) if queue else None
-        tries = [pool.submit(member.refusal, item) for item in objects] if complete else []
+        tries = [pool.submit(member.refusals, item) for item in objects] if complete else []
+        pod_tries = [pool.submit(member.refusals, pod) for pod in pods]
+        lacks = [pool.submit(member.lacks, reference) for reference in lacking]
         found = [*problems, rights.result(), member.class_problem(run), *([queued.result()] if queued else [])]
         # An object that exists already would count twice against the quota of the namespace.
-        refusals = [] if rights.result() or existing.result() else [attempt.result() for attempt in tries]
+        known = rights.result() or existing.result()
+        refusals = [] if known else [text for attempt in tries for text in attempt.result()]
+        # As policies say of a pod what they say of the run, each is listed once.
+        of_a_pod = [] if known or of_pods.result() else [text for attempt in pod_tries for text in attempt.result()]
+    found += [f"the cluster refuses it: {text}" for text in refusals]
+    found += [f"the cluster would refuse its pods: {text}" for text in of_a_pod if text not in refusals]
+    found += [] if known else [*(lack.result() for lack in lacks), *(member.quota_problems(run) if complete else ())]
     missing, left_out = check.result()
-    found += [*(f"the cluster refuses it: {text}" for text in refusals if text), *missing]
-    return Checked(objects if complete else (), [text for text in found if text], left_out, existing.result())
+    if complete and of_pods.result():
+        left_out = [*left_out, "whether its pods are allowed (you may not create pods)"]
+    found = [*dict.fromkeys(text for text in [*found, *missing] if text)]
+    return Checked(objects if complete else (), found, left_out, existing.result())
+
+
+def _pods(run: Object) -> Iterator[dict[str, Any]]:
+    """Yields a pod of each template, as the controllers create it, held by Kueue. Pods of other images are left out.
+
+    The cluster says of a pod whose account or class is missing only that, so such a pod is there without them too.
+    """
+    queue = label(run, QUEUE_LABEL)
+    for template in templates(run["kind"], run):
+        spec = mapping(template, "spec")
+        if not all("image" in container for container in items(spec, "containers")) or not items(spec, "containers"):
+            continue
+        annotations = mapping(template, "metadata", "annotations")
+        pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": run["metadata"]["name"],
+                "namespace": run["metadata"]["namespace"],
+                "labels": {QUEUE_LABEL: queue} if queue else {},
+                # Those of Kueue and JobSet are read on the run.
+                "annotations": {key: text for key, text in annotations.items() if "k8s.io/" not in key},
+            },
+            "spec": {**spec, **({"schedulingGates": [{"name": POD_GATE}]} if queue else {})},
+        }
+        yield pod
+        if not _NAMED.isdisjoint(spec):
+            yield {**pod, "spec": {key: part for key, part in pod["spec"].items() if key not in _NAMED}}
 
 
 def _in_words(problem: Problem, request: Request) -> str:

@@ -47,12 +47,19 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
         how: How it is submitted.
     """
     stated = request.stated_namespace
-    if context.is_stated and stated and stated != context.namespace:
-        raise Stop(f"The run is in namespace {stated}, and --namespace is {context.namespace}. Leave one of them out.")
-    where = stated or context.namespace
-    if not where:
+    if not (stated or context.namespace):
         raise Stop("No namespace is stated, and the context has none. Set --namespace.")
+    where = context.namespace if context.is_stated else stated or context.namespace
     api, answer = opening.result(where)
+    elsewhere = ""
+    if stated and context.namespace and stated != context.namespace:
+        if context.is_stated:
+            elsewhere = (
+                f"the run is in namespace {stated}, and --namespace is {context.namespace}. Leave one of them out"
+            )
+        elif elsewhere := Member(api, stated).may_create({"kind": "Job"}):
+            # The rest is compared with the user's own namespace.
+            where, (api, answer) = context.namespace, opening.result(context.namespace)
     member = Member(api, where)
     published = member.published(answer)
     known = published if isinstance(published, Published) else None
@@ -64,14 +71,14 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
         _tell(f"The stack was deployed by version {known.version}, and this is {PROJECT_VERSION}. Objects may differ.")
     for text in left_out:
         _tell(f"Not checked: {text}.")
-    problems = [*checked.problems, *name_problems(checked, how)]
+    for text in checked.notes:
+        _tell(text)
+    problems = [*([elsewhere] if elsewhere else []), *checked.problems, *name_problems(checked, how)]
     if problems:
         _tell("The run is refused, and nothing was created:")
         for problem in problems:
             _tell(f"  - {problem}")
         return REFUSED
-    for text in checked.notes:
-        _tell(text)
     if how.dry_run:
         print(yaml.safe_dump_all([dict(item) for item in checked.objects], sort_keys=False), end="")
         return 0

@@ -1,69 +1,131 @@
-"""Whether the pods of a manifest fit a node that their queue can give them, as far as the stack publishes its nodes."""
+"""Whether a local queue can ever admit the pods of a manifest, and whether some node holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.nodes import NVIDIA_GPU, autopilot_machine, node_labels, smallest_machine
 from gke_ai.catalog.quantities import readable
+from gke_ai.catalog.quota import MIN_PARALLELISM
+from gke_ai.catalog.selectors import matches
 from gke_ai.kube.objects import Object, annotation
-from gke_ai.kube.pods import amounts, requests
-from gke_ai.kube.values import mapping
+from gke_ai.kube.pods import amounts, pod_sets, requests, templates
+from gke_ai.kube.values import items, mapping
+from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.settings.published import Published, resolved
 from gke_ai.settings.rules.fit import missing
-from gke_ai.settings.stack import NodePool, ResolvedStack
+from gke_ai.settings.stack import NodePool, Queue, ResolvedStack
 
 Amounts = Mapping[str, Fraction]
 NONE = Fraction(0)
+MOST_TRIES = 10_000  # ways to give flavors to sets of pods. Beyond, Kueue says whether one is possible
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The nodes of a local queue."""
+    """The quotas and the nodes of a local queue; those of all queues for a run without one."""
 
+    name: str
     stack: ResolvedStack
-    pools: tuple[NodePool, ...]
-    gpu_types: tuple[str, ...]
-    """GPU types whose machines Google chooses."""
+    queues: Sequence[Queue]
 
     @classmethod
-    def of_queue(cls, published: Published, queue: str) -> Fit | None:
-        """Returns the nodes of a queue, or None if some of its flavors take nodes that the stack does not name."""
+    def of_queue(cls, published: Published, queue: str) -> Fit:
+        """Returns what a local queue has. A queue that the stack does not publish has nothing."""
         stack = resolved(published)
-        named = next((item.cluster_queue for item in stack.queues.local_queues if item.name == queue), None)
-        quotas = [quota for item in stack.cluster_queues if item.section.name == named for quota in item.quotas]
-        flavors = [quota.flavor for quota in quotas if quota.flavor]
-        if not flavors or any(not flavor.pools and not flavor.section.accelerator for flavor in flavors):
-            return None
-        pools = tuple(pool for flavor in flavors for pool in flavor.pools)
-        types = tuple(flavor.section.accelerator for flavor in flavors if flavor.section.accelerator)
-        return cls(stack, pools, types)
+        named = {item.cluster_queue for item in stack.queues.local_queues if queue in ("", item.name)}
+        return cls(queue, stack, [item for item in stack.cluster_queues if item.section.name in named])
+
+    def problems(self, run: Object) -> Iterator[str]:
+        """Yields why no quota or no node is enough for a run, a sentence each."""
+        if len(self.queues) == 1 and self.name and (never := self.never_admitted(run)):
+            yield f"{never}. Kueue would never admit it"
+        yield from filter(None, dict.fromkeys(self.without_node(template) for template in templates(run["kind"], run)))
+
+    # ----------------------------------------------------------------------------------------------------------- quota
+    def never_admitted(self, run: Object) -> str:
+        """Returns why Kueue would never admit a run, as a sentence; empty if it may.
+
+        Kueue gives each set of pods one flavor, whose labels its pods select, and counts the sets before it:
+        https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go
+        """
+        quotas = [(quota.flavor, quota.amounts) for quota in self.queues[0].quotas if quota.flavor]
+        sets: list[tuple[Amounts, dict[str, Amounts]]] = []
+        for count, template in pod_sets(run):
+            fewest = annotation(run, MIN_PARALLELISM)
+            pods = min(count, int(fewest)) if fewest.isdigit() else count
+            spec = mapping(template, "spec")
+            total = {resource: amount * pods for resource, amount in requests(spec).items() if amount * pods}
+            if lacking := [resource for resource in total if all(resource not in amounts for _, amounts in quotas)]:
+                return f"queue {self.name} has no quota for {' and '.join(lacking)}, which the run requests"
+            usable = {
+                flavor.section.name: amounts
+                for flavor, amounts in quotas
+                if _selects(spec, flavor.labels, flavor.labels.keys())
+            }
+            if not usable:
+                return f"the pods select nodes that no flavor of queue {self.name} has{_selected(spec)}"
+            sets.append((total, usable))
+            if not _are_assignable(sets):
+                alone = all(missing(total, limits) for limits in usable.values())
+                what = f"the {pods} pods of a set request" if pods > 1 else "a pod requests"
+                return self._too_large(what if alone else f"beside the sets before it, {what}", total, usable)
+        return ""
+
+    def _too_large(self, what: str, total: Amounts, usable: Mapping[str, Amounts]) -> str:
+        def share(resource: str) -> Fraction:
+            return max(total[resource] / (limits.get(resource) or Fraction(1, 1000)) for limits in usable.values())
+
+        resource = max(total, key=share)
+        has = {name: readable(resource, limits.get(resource, NONE)) for name, limits in usable.items()}
+        return (
+            f"{what} {readable(resource, total[resource])} of {resource}, and queue {self.name} has "
+            f"{', '.join(f'{amount} in flavor {name}' for name, amount in has.items())}. Kueue gives each set of pods "
+            "one flavor"
+        )
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+    @cached_property
+    def _pools(self) -> list[NodePool]:
+        """The pools of the flavors; none if some flavor takes nodes that the stack does not name."""
+        flavors = [quota.flavor for queue in self.queues for quota in queue.quotas if quota.flavor]
+        named = all(flavor.pools or flavor.section.accelerator for flavor in flavors)
+        return [pool for flavor in flavors for pool in flavor.pools] if named else []
+
+    @cached_property
+    def _gpu_types(self) -> set[str]:
+        """GPU types whose machines Google chooses."""
+        flavors = [quota.flavor for queue in self.queues for quota in queue.quotas if quota.flavor]
+        return {flavor.section.accelerator for flavor in flavors if flavor.section.accelerator}
 
     def pools_for(self, template: Object) -> list[NodePool]:
-        """Returns the pools whose nodes a pod of this template selects."""
-        selector = mapping(template, "spec", "nodeSelector")
-        return [pool for pool in self.pools if not _differs(selector, node_labels(pool.shape))]
+        """Returns the pools whose nodes a pod of this template selects, by labels that GKE sets."""
+        labels = {pool.section.name: node_labels(pool.shape) for pool in self._pools}
+        keys = {key for own in labels.values() for key in own}
+        spec = mapping(template, "spec")
+        return [pool for pool in self._pools if _selects(spec, labels[pool.section.name], keys)]
 
-    def problem(self, template: Object) -> str:
-        """Returns why no node holds a pod of this template, as a sentence; empty if one does."""
-        request = _requested(template)
-        pools = self.pools_for(template)
-        gaps = [(missing(request, pool.room), pool) for pool in pools]
-        reasons = [self._without_a_machine(request, gpu) for gpu in self.gpu_types]
-        if not (gaps or reasons) or any(not lacking for lacking, _ in gaps) or "" in reasons:
+    def without_node(self, template: Object) -> str:
+        """Returns why no node holds a pod of this template, as a sentence; empty if one may."""
+        request, spec = _requested(template), mapping(template, "spec")
+        gaps = [(missing(request, pool.room), pool) for pool in self.pools_for(template)]
+        reasons = [self._without_a_machine(request, gpu) for gpu in sorted(self._gpu_types)]
+        if any(not lacking for lacking, _ in gaps) or "" in reasons or not (gaps or reasons or self._pools):
             return ""
-        if not gaps:
-            return f"{reasons[0]}. The pods would stay pending"
-        lacking, pool = min(gaps, key=lambda gap: len(gap[0]))
-        resource = lacking[0]
-        amount, has = request[resource], pool.room.get(resource, NONE)
-        return (
-            f"a pod requests {readable(resource, amount)} of {resource}, and a node of pool {pool.section.name} "
-            f"({pool.shape.machine_type}) has {readable(resource, has)} for pods. It would stay pending"
-        )
+        if gaps:
+            lacking, pool = min(gaps, key=lambda gap: len(gap[0]))
+            resource = lacking[0]
+            amount, has = request[resource], pool.room.get(resource, NONE)
+            return (
+                f"a pod requests {readable(resource, amount)} of {resource}, and a node of pool {pool.section.name} "
+                f"({pool.shape.machine_type}) has {readable(resource, has)} for pods. It would stay pending"
+            )
+        cause = reasons[0] if reasons else f"the pods select nodes that no pool of the stack has{_selected(spec)}"
+        return f"{cause}. They would stay pending"
 
     def _without_a_machine(self, request: Amounts, gpu: str) -> str:
         """Why no machine with a GPU type holds a pod; empty if one does."""
@@ -73,6 +135,26 @@ class Fit:
         except LookupError as error:
             return str(error)
         return ""
+
+
+def _are_assignable(sets: Sequence[tuple[Amounts, Mapping[str, Amounts]]]) -> bool:
+    """Whether each set of pods can have a flavor beside the others. True if that is not known after many tries."""
+    tries = 0
+
+    def place(index: int, left: Mapping[str, Amounts]) -> bool:
+        nonlocal tries
+        tries += 1
+        if index == len(sets) or tries > MOST_TRIES:
+            return True
+        total, usable = sets[index]
+        for name in usable:
+            if not missing(total, left[name]):
+                rest = {resource: amount - total.get(resource, NONE) for resource, amount in left[name].items()}
+                if place(index + 1, {**left, name: rest}):
+                    return True
+        return False
+
+    return place(0, {name: limits for _, usable in sets for name, limits in usable.items()})
 
 
 def _requested(template: Object) -> Amounts:
@@ -86,5 +168,15 @@ def _requested(template: Object) -> Amounts:
     return total
 
 
-def _differs(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    return any(labels.get(key, text) != text for key, text in selector.items())
+def _selects(spec: Object, labels: Mapping[str, str], keys: Collection[str]) -> bool:
+    """Whether a pod selects nodes with these labels. Only these keys count."""
+    if any(labels.get(key) != text for key, text in mapping(spec, "nodeSelector").items() if key in keys):
+        return False
+    terms = items(spec, "affinity", "nodeAffinity", DURING_SCHEDULING, "nodeSelectorTerms")
+    counted = [[entry for entry in items(term, "matchExpressions") if entry.get("key") in keys] for term in terms]
+    return not counted or any(not entries or matches({"matchExpressions": entries}, labels) for entries in counted)
+
+
+def _selected(spec: Object) -> str:
+    stated = [f"{key}={text}" for key, text in mapping(spec, "nodeSelector").items()]
+    return f": {', '.join(stated)}" if stated else ""

@@ -12,11 +12,12 @@ from gke_ai.catalog import fuse
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API, VISIBILITY_API
 from gke_ai.kube.client import list_objects, request, send
-from gke_ai.kube.objects import Object, condition, label
+from gke_ai.kube.creation import refusals
+from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ended, waiting_containers
-from gke_ai.kube.values import items
+from gke_ai.kube.values import items, value
 from gke_ai.ops import logs
-from gke_ai.ops.runs import Run
+from gke_ai.ops.runs import JOB_LABEL, Run
 from gke_ai.ops.workloads import EVICTED, WAITING, state_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Observation:
     workload: Object | None
     pods: list[Object] = field(default_factory=list)
     position: str = ""
+    refused: str = ""
+    """Why the cluster refuses its pods, as the newest event says; empty if it does not."""
 
     @property
     def queue(self) -> str:
@@ -58,15 +61,16 @@ class Observation:
 
     @property
     def progress(self) -> str:
-        """Its pods, with their nodes or with what they wait for; empty without pods."""
-        if not self.pods:
+        """Its pods, with their nodes or with what they wait for; empty without any that is there or refused."""
+        if not (self.pods or self.refused):
             return ""
         running = sum(pod.get("status", {}).get("phase") == "Running" for pod in self.pods)
         text = f"{running} of {self.run.wanted_pods} pods run"
         nodes = sorted({pod["spec"]["nodeName"] for pod in self.pods if pod["spec"].get("nodeName")})
         if running == self.run.wanted_pods:
             return f"{text} on {', '.join(nodes)}."
-        why = dict.fromkeys(reason for pod in self.pods for reason in _waits(pod))
+        refused = [f"the cluster refuses a pod: {self.refused}"] if self.refused else []
+        why = dict.fromkeys([*refused, *(reason for pod in self.pods for reason in _waits(pod))])
         return f"{text}: {'; '.join(why) or 'the others start'}."
 
 
@@ -93,7 +97,21 @@ def observe(api: ApiClient, run: Run) -> Observation:
     )
     workload = next(owned, None)
     position = _position(api, workload) if workload else ""
-    return Observation(run, workload, [pod for pod in run.pods(api) if not ended(pod)], position)
+    pods = [pod for pod in run.pods(api) if not ended(pod)]
+    waits = run.end or len(pods) >= run.wanted_pods or (workload is not None and not holds(workload, "Admitted"))
+    return Observation(run, workload, pods, position, "" if waits else _refused(api, run))
+
+
+def _refused(api: ApiClient, run: Run) -> str:
+    """The newest reason why a controller of the run could not create a pod; empty without one."""
+    selector = run.selector if run.kind in ("JobSet", "TrainJob") else f"{JOB_LABEL}={run.name}"
+    jobs = f"/apis/batch/v1/namespaces/{run.namespace}/jobs"
+    owners = [run.item or {}, *list_objects(api, jobs, labelSelector=selector)]
+    if cluster := str(value(run.item, "status", "rayClusterName") or ""):
+        owners.append(request(api, "GET", Run(cluster, run.namespace, "RayCluster").path).body)
+    events = list_objects(api, f"/api/v1/namespaces/{run.namespace}/events", fieldSelector="type=Warning")
+    said = refusals(events)
+    return next((said[uid] for owner in owners if (uid := value(owner, "metadata", "uid")) in said), "")
 
 
 def _position(api: ApiClient, workload: Object) -> str:

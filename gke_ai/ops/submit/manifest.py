@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.documents import Reader
 from gke_ai.catalog.operators import BY_KIND, OPERATORS
-from gke_ai.catalog.quantities import parse_quantity, readable
-from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.topology import ANNOTATIONS
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.kube.objects import Object, label
-from gke_ai.kube.pods import limited_only, pod_sets, requests, templates
+from gke_ai.kube.objects import Object
+from gke_ai.kube.pods import limited_only, templates
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.configuration_file import read_documents
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 
-# Kinds that submit creates, with their API version.
+# Kinds that submit creates, with their API version: a run, and what may stand beside it and is deleted with it.
 KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API, **{kind: operator.api for kind, operator in BY_KIND.items()}}
+BESIDE = {"Service": "v1", "ConfigMap": "v1", "Secret": "v1"}
 
 
 @dataclass(frozen=True)
@@ -33,39 +32,59 @@ class Manifest:
 
     file: Path
     content: dict[str, Any]
+    beside: Sequence[dict[str, Any]] = ()
+    """Objects that are created before the run."""
 
     @property
     def stated_namespace(self) -> str:
         """The namespace in the manifest; empty if it states none."""
         return str(self.content["metadata"].get("namespace") or "")
 
-    def inside(self, namespace: str) -> dict[str, Any]:
-        """Returns the object in a namespace."""
-        return {**self.content, "metadata": {**self.content["metadata"], "namespace": namespace}}
+    def inside(self, namespace: str) -> list[dict[str, Any]]:
+        """Returns the objects in a namespace, the run last."""
+        objects = (*self.beside, self.content)
+        return [{**item, "metadata": {**item["metadata"], "namespace": namespace}} for item in objects]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Returns the run of a file. Stops if the file has anything else."""
+    """Returns the run of a file, with the objects beside it. Stops if the file has anything else."""
     documents = [item for item in read_documents(path, Reader.KUBECTL) if item is not None]
-    if len(documents) != 1 or not isinstance(documents[0], dict):
-        raise Stop(f"{path} has {len(documents)} objects. Write the manifest of one run.")
-    (item,) = documents
-    kind, version = str(item.get("kind")), str(item.get("apiVersion"))
-    if KINDS.get(kind) != version:
-        known = " or ".join(f"{kind} ({version})" for kind, version in KINDS.items())
-        raise Stop(f"{path} is a {kind} ({version}). Write a {known}.")
-    metadata = item.get("metadata")
-    if not isinstance(metadata, dict) or not metadata.get("name"):
-        raise Stop(f"{path}: metadata.name is missing. By a name, a repeated submission finds its own run. Add it.")
-    if wrong := [*_unreadable(item)]:
+    runs, beside, others = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
+    for item in documents:
+        kind, version = (str(item.get(key)) for key in ("kind", "apiVersion")) if isinstance(item, dict) else ("", "")
+        if {**KINDS, **BESIDE}.get(kind) != version:
+            others.append(f"a {kind} ({version})" if kind else "text")
+        else:
+            (runs if kind in KINDS else beside).append(item)
+    if others or len(runs) != 1:
+        found = f"has {' and '.join(others)}" if others else f"has {len(runs)} runs"
+        known = ", ".join(f"{kind} ({version})" for kind, version in KINDS.items())
+        raise Stop(
+            f"{path} {found}. Write one run: {known}. {', '.join(BESIDE)} may stand beside it; create others first, "
+            "with kubectl."
+        )
+    if wrong := [text for item in (*beside, *runs) for text in _unreadable(item)]:
         raise Stop("\n".join(f"{path}: {text}. The cluster would refuse it. Correct it." for text in wrong))
-    return Manifest(path, item)
+    return Manifest(path, _named(runs[0]), beside)
+
+
+def _named(item: dict[str, Any]) -> dict[str, Any]:
+    """A run with a name: one from `generateName` ends in its hash, so that a repeated submission finds its own run."""
+    metadata = item["metadata"]
+    if metadata.get("name"):
+        return item
+    digest = hashlib.sha256(json.dumps(item, sort_keys=True, default=str).encode()).hexdigest()[:5]
+    kept = {key: value for key, value in metadata.items() if key != "generateName"}
+    return {**item, "metadata": {**kept, "name": f"{metadata['generateName']}{digest}"}}
 
 
 def _unreadable(item: Object) -> Iterator[str]:
     """Yields the fields that the checks read and that have another type than Kubernetes takes."""
-    metadata = item["metadata"]
-    for key in ("name", "namespace"):
+    metadata = item.get("metadata")
+    if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
+        yield f"metadata.name of the {item['kind']} is missing"
+        return
+    for key in ("name", "generateName", "namespace"):
         if metadata.get(key) is not None and not isinstance(metadata[key], str):
             yield f"metadata.{key} is no text"
     for key in ("labels", "annotations"):
@@ -86,86 +105,31 @@ def _unreadable(item: Object) -> Iterator[str]:
                 yield f"{place}.{key} is no number"
 
 
-def problems_of(path: Path, item: Object, published: Published | None) -> Iterator[str]:
-    """Yields what is wrong with a manifest: requests, queue, quota, priority and fit on a node."""
-    queue = label(item, QUEUE_LABEL)
-    if not queue:
-        yield f"{path}: metadata.labels has no {QUEUE_LABEL}, so Kueue does not manage the run. Add it."
-    yield from _without_controller(path, item["kind"], published)
+def problems_of(path: Path, item: Object, published: Published, fit: Fit) -> Iterator[str]:
+    """Yields why a run of a manifest would never start: controllers, quotas and nodes that the stack has not."""
+    key = next((key for key, operator in OPERATORS.items() if item["kind"] in operator.kinds), "")
+    if key and key not in published.sections["queues"]:
+        yield (
+            f"{path}: the stack has no {OPERATORS[key].name}, so nothing would start a {item['kind']}. Write a Job or "
+            f"a JobSet, or ask the platform team to set gke-ai:queues.{key}."
+        )
+    yield from (f"{path}: {problem}. Request less, or select others." for problem in fit.problems(item))
+
+
+def notes_of(item: Object) -> Iterator[str]:
+    """Yields what quota or topology does not count of a run, which runs all the same."""
     for template in templates(item["kind"], item):
         spec = mapping(template, "spec")
-        yield from _without_requests(path, template)
         for container in items(spec, "containers"):
             resources = {**mapping(container, "resources", "limits"), **mapping(container, "resources", "requests")}
             if missing := [name for name in ("cpu", "memory") if resources.get(name) is None]:
                 yield (
-                    f"{path}: container {container.get('name')} requests no {' and no '.join(missing)}. Nodes would be "
-                    "shared without limits, and quota would not count it. Set resources.requests."
+                    f"Container {container.get('name')} requests no {' and no '.join(missing)}: quota does not count "
+                    "it, and other pods of its node may take it."
                 )
-    if published is not None:
-        yield from _against(path, item, queue, published.sections)
-        if fit := Fit.of_queue(published, queue):
-            reasons = dict.fromkeys(fit.problem(template) for template in templates(item["kind"], item))
-            yield from (f"{path}: {reason}. Request less." for reason in reasons if reason)
-
-
-def _without_requests(path: Path, template: Object) -> Iterator[str]:
-    """Yields the containers with limits and no requests, in a pod that Kueue places by topology."""
-    if {*ANNOTATIONS}.isdisjoint(mapping(template, "metadata", "annotations")):
-        return
-    for container, missing in limited_only(mapping(template, "spec")):
-        yield (
-            f"{path}: container {container} has limits of {', '.join(missing)} and no requests. After a restart, Kueue "
-            "would count it as nothing and place others on its node. Set resources.requests."
-        )
-
-
-def _without_controller(path: Path, kind: str, published: Published | None) -> Iterator[str]:
-    """Yields that the stack does not queue a further kind."""
-    key = next((key for key, operator in OPERATORS.items() if kind in operator.kinds), "")
-    if key and published is not None and key not in published.sections["queues"]:
-        yield (
-            f"{path}: the stack has no {OPERATORS[key].name}, so nothing would start a {kind}. Write a Job or a "
-            f"JobSet, or ask the platform team to set gke-ai:queues.{key}."
-        )
-
-
-def _against(path: Path, item: Object, queue: str, sections: Mapping[str, Any]) -> Iterator[str]:
-    queues, (tenant,) = sections["queues"], sections["tenants"]
-    allowed = tenant.get("priorityClasses", [])
-    default = [entry["name"] for entry in queues["priorityClasses"] if entry.get("globalDefault")]
-    for template in templates(item["kind"], item):
-        name = mapping(template, "spec").get("priorityClassName")
-        if name and name not in (*allowed, *default):
-            names = ", ".join(allowed) or "no class"
-            yield f"{path}: tenant {tenant['name']} may not use priority class {name}. It may use {names}."
-            break
-    local = {entry["name"]: entry["clusterQueue"] for entry in queues["localQueues"]}
-    if queue not in local:
-        return  # the cluster says whether it exists
-    total = total_requests(item)
-    cluster_queue = next((entry for entry in queues["clusterQueues"] if entry["name"] == local[queue]), None)
-    if cluster_queue is None:
-        return
-    limits: dict[str, Fraction] = {}
-    for flavor in cluster_queue["flavors"]:  # Kueue chooses a flavor for each set of pods
-        for resource, amount in flavor["quota"].items():
-            limits[resource] = limits.get(resource, Fraction(0)) + parse_quantity(amount)
-    for resource, amount in total.items():
-        if resource not in limits:
-            text = f"queue {queue} has no quota for {resource}, which the run requests"
-        elif amount > limits[resource]:
-            most = readable(resource, limits[resource])
-            text = f"the run requests {readable(resource, amount)} of {resource} in all, and queue {queue} has {most}"
-        else:
-            continue
-        yield f"{path}: {text}. Kueue would never admit it. Request less."
-
-
-def total_requests(item: Object) -> dict[str, Fraction]:
-    """What all pods of a run that run together request, by resource."""
-    total: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for count, template in pod_sets(item):
-        for resource, amount in requests(mapping(template, "spec")).items():
-            total[resource] += amount * count
-    return dict(total)
+        if {*ANNOTATIONS} & {*mapping(template, "metadata", "annotations")}:
+            yield from (
+                f"Container {container} has limits of {', '.join(missing)} and no requests: after a restart, Kueue "
+                "counts it as nothing and places others on its node."
+                for container, missing in limited_only(spec)
+            )

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, parsed, request, send
 from gke_ai.kube.objects import ApiObject, Object, annotation
-from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.pods import amounts, counted, pod_sets
+from gke_ai.kube.references import Reference
+from gke_ai.kube.values import items, mapping, quantity, value
 from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
 from gke_ai.ops.runs import PARTS
 from gke_ai.settings.published import Published
@@ -25,6 +30,11 @@ if TYPE_CHECKING:
 # On each submitted object: the hash of its content, by which a repeated submission knows its own.
 SUBMITTED = "gke-ai/submitted"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+# How a policy of a tenant warns of each rule that an object breaks; the API server refuses it for the first alone.
+_BROKEN = re.compile(r"Validation failed for ValidatingAdmissionPolicy '[^']*' with binding '[^']*': (.*)", re.DOTALL)
+# What ResourceQuotas say of an object for which not enough is left:
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+_EXCEEDED = re.compile(r"exceeded quota: \S+, requested: (\S+), used: \S+, limited: (\S+)")
 # Pauses between tries after a lost connection or a conflict, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 GONE_SECONDS = 60.0
@@ -39,9 +49,19 @@ def marked(item: Object) -> dict[str, Any]:
     return {**item, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SUBMITTED: digest}}}
 
 
+# Kinds that a run is compared with, or consists of.
+_KINDS = {
+    **PARTS,
+    "Pod": ("/api/v1", "pods"),
+    "Secret": ("/api/v1", "secrets"),
+    "PersistentVolumeClaim": ("/api/v1", "persistentvolumeclaims"),
+    "ResourceQuota": ("/api/v1", "resourcequotas"),
+}
+
+
 def collection(item: Object) -> str:
     """The API path of the objects of its kind in its namespace."""
-    base, plural = PARTS[item["kind"]]
+    base, plural = _KINDS[item["kind"]]
     return f"{base}/namespaces/{item['metadata']['namespace']}/{plural}"
 
 
@@ -72,7 +92,7 @@ class Member:
 
     def may_create(self, item: Object) -> str:
         """Returns why the user may not create an object; empty if it may."""
-        base, plural = PARTS[item["kind"]]
+        base, plural = _KINDS[item["kind"]]
         group = base.split("/")[2] if base.startswith("/apis/") else ""
         attributes = {"namespace": self.namespace, "verb": "create", "group": group, "resource": plural}
         body = {
@@ -111,12 +131,46 @@ class Member:
         answer = self.get(path_of(item))
         return _whole(answer.body, item) if answer.code == 200 else None
 
-    def refusal(self, item: Object) -> str:
-        """Returns why the cluster would refuse an object; empty if it would create it. Nothing is created."""
+    def refusals(self, item: Object) -> Sequence[str]:
+        """Returns why the cluster would refuse an object; nothing if it would create it. Nothing is created.
+
+        A policy of a tenant names every rule that the object breaks.
+        """
         answer = request(self.api, "POST", collection(item), {"dryRun": "All", "fieldValidation": "Strict"}, item)
         if answer.code < 400 or answer.code == 409:
-            return ""
-        return "" if answer.code == 403 and self.existing(item) else answer.reason  # it counts in a quota already
+            return ()
+        if answer.code == 403 and item["kind"] != "Pod" and self.existing(item):
+            return ()  # it counts in a quota already
+        if item["kind"] == "Pod" and _is_free_later(answer.reason):
+            return ()
+        broken = [match[1] for match in map(_BROKEN.fullmatch, answer.warnings) if match]
+        return broken or [answer.reason]
+
+    def lacks(self, reference: Reference) -> str:
+        """Returns why pods would not start that name an object; empty if it exists, or if the user may not read it."""
+        kind, name, key = reference
+        answer = self.get(path_of({"kind": kind, "metadata": {"namespace": self.namespace, "name": name}}))
+        if answer.code == 404:
+            return f"namespace {self.namespace} has no {kind} {name}, without which the pods do not start. Create it"
+        keys = {**mapping(answer.body, "data"), **mapping(answer.body, "binaryData")}
+        if answer.code == 200 and key and key not in keys:
+            return f"{kind} {name} has no key {key}, without which the pods do not start. Add it"
+        return ""
+
+    def quota_problems(self, run: Object) -> Iterator[str]:
+        """Yields the ResourceQuotas that never allow all pods of a run. One with a scope may not count them."""
+        answer = self.get(collection({"kind": "ResourceQuota", "metadata": {"namespace": self.namespace}}))
+        total = counted([*pod_sets(run)])
+        for quota in items(answer.body, "items") if answer.code == 200 else ():
+            if not any(mapping(quota, "spec").get(key) for key in ("scopes", "scopeSelector")):
+                hard = amounts(mapping(quota, "spec", "hard"))
+                yield from (
+                    f"its pods together need {readable(name, total[name])} of {name}, and ResourceQuota "
+                    f"{quota['metadata'].get('name')} of namespace {self.namespace} allows {readable(name, most)}. "
+                    "Some would never be created"
+                    for name, most in hard.items()
+                    if total.get(name, most) > most
+                )
 
     def create(self, item: Object) -> Object:
         """Creates an object once, also over a connection that breaks. Stops if the cluster refuses it.
@@ -167,6 +221,16 @@ class Member:
             if time.monotonic() > end:
                 raise Stop(f"The {title(item)} is still ending after {GONE_SECONDS:.0f} s. Submit it again later.")
             time.sleep(0.5)
+
+
+def _is_free_later(refusal: str) -> bool:
+    """Whether a quota refuses a pod only because others use it now."""
+    if not (match := _EXCEEDED.search(refusal)):
+        return False
+    requested, limited = (
+        {key: quantity(text) for key, text in re.findall(r"([^,=]+)=([^,=]+)", part)} for part in match.groups()
+    )
+    return all((requested[key] or 0) <= (most or 0) for key, most in limited.items() if key in requested)
 
 
 def _whole(body: object, item: Object) -> Object:
