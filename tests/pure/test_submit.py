@@ -236,8 +236,8 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
         (job({**GOOD, "memory": "1Gi"}), "queue lq has no quota for memory"),
         (job(GOOD, pods=3), "the 3 pods of a set request 3 of nvidia.com/gpu, and queue lq has 2 in flavor l4"),
         (job({"cpu": "8", "nvidia.com/gpu": "3"}), "a pod requests 3 of nvidia.com/gpu, and a node of pool gpus"),
-        (job({"cpu": "30", "memory": "1Gi"}), "a node of pool gpus (g2-standard-24) has 23"),
-        (job(GOOD, queue="", nodeSelector=A100), "the pods select nodes that no pool of the stack has"),
+        (job({"cpu": "30"}), "a node of pool gpus (g2-standard-24) has 23"),
+        (job(GOOD, queue="", nodeSelector=A100), "the pods select nodes that no flavor of any queue has"),
         (
             job(GOOD, nodeSelector=A100),
             "select nodes that no flavor of queue lq has: cloud.google.com/gke-accelerator=",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.nodes import NVIDIA_GPU, autopilot_machine, node_labels, smallest_machine
@@ -18,7 +17,7 @@ from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.settings.published import Published, resolved
 from gke_ai.settings.rules.fit import missing
-from gke_ai.settings.stack import NodePool, Queue, ResolvedStack
+from gke_ai.settings.stack import NodePool, Queue, ResolvedStack, ResourceFlavor
 
 Amounts = Mapping[str, Fraction]
 NONE = Fraction(0)
@@ -44,7 +43,7 @@ class Fit:
         """Yields why no quota or no node is enough for a run, a sentence each."""
         if len(self.queues) == 1 and self.name and (never := self.never_admitted(run)):
             yield f"{never}. Kueue would never admit it"
-        yield from filter(None, dict.fromkeys(self.without_node(template) for template in templates(run["kind"], run)))
+        yield from dict.fromkeys(filter(None, map(self.without_node, templates(run["kind"], run))))
 
     # ----------------------------------------------------------------------------------------------------------- quota
     def never_admitted(self, run: Object) -> str:
@@ -89,32 +88,36 @@ class Fit:
         )
 
     # ----------------------------------------------------------------------------------------------------------- nodes
-    @cached_property
-    def _pools(self) -> list[NodePool]:
-        """The pools of the flavors; none if some flavor takes nodes that the stack does not name."""
-        flavors = [quota.flavor for queue in self.queues for quota in queue.quotas if quota.flavor]
-        named = all(flavor.pools or flavor.section.accelerator for flavor in flavors)
-        return [pool for flavor in flavors for pool in flavor.pools] if named else []
-
-    @cached_property
-    def _gpu_types(self) -> set[str]:
-        """GPU types whose machines Google chooses."""
-        flavors = [quota.flavor for queue in self.queues for quota in queue.quotas if quota.flavor]
-        return {flavor.section.accelerator for flavor in flavors if flavor.section.accelerator}
+    def _flavors(self, template: Object) -> list[ResourceFlavor]:
+        """The flavors that a pod of this template may have, by its node selector and their quotas."""
+        spec = mapping(template, "spec")
+        wanted = [resource for resource, amount in requests(spec).items() if amount]
+        return [
+            flavor
+            for queue in self.queues
+            for quota in queue.quotas
+            if (flavor := quota.flavor) and _selects(spec, flavor.labels, flavor.labels.keys())
+            if all(quota.amounts.get(resource) for resource in wanted)
+        ]
 
     def pools_for(self, template: Object) -> list[NodePool]:
         """Returns the pools whose nodes a pod of this template selects, by labels that GKE sets."""
-        labels = {pool.section.name: node_labels(pool.shape) for pool in self._pools}
+        pools = [pool for flavor in self._flavors(template) for pool in flavor.pools]
+        labels = {pool.section.name: node_labels(pool.shape) for pool in pools}
         keys = {key for own in labels.values() for key in own}
-        spec = mapping(template, "spec")
-        return [pool for pool in self._pools if _selects(spec, labels[pool.section.name], keys)]
+        return [pool for pool in pools if _selects(mapping(template, "spec"), labels[pool.section.name], keys)]
 
     def without_node(self, template: Object) -> str:
-        """Returns why no node holds a pod of this template, as a sentence; empty if one may."""
-        request, spec = _requested(template), mapping(template, "spec")
+        """Returns why no node holds a pod of this template, as a sentence; empty if one does, or is not known."""
+        request, spec, flavors = _requested(template), mapping(template, "spec"), self._flavors(template)
+        if not self.queues or (self.name and not flavors):
+            return ""  # the queue admits none
+        if any(not flavor.pools and not flavor.section.accelerator for flavor in flavors):
+            return ""  # some nodes are not named
         gaps = [(missing(request, pool.room), pool) for pool in self.pools_for(template)]
-        reasons = [self._without_a_machine(request, gpu) for gpu in sorted(self._gpu_types)]
-        if any(not lacking for lacking, _ in gaps) or "" in reasons or not (gaps or reasons or self._pools):
+        types = sorted({flavor.section.accelerator for flavor in flavors if flavor.section.accelerator})
+        reasons = [self._without_a_machine(request, gpu) for gpu in types]
+        if any(not lacking for lacking, _ in gaps) or "" in reasons:
             return ""
         if gaps:
             lacking, pool = min(gaps, key=lambda gap: len(gap[0]))
@@ -124,8 +127,8 @@ class Fit:
                 f"a pod requests {readable(resource, amount)} of {resource}, and a node of pool {pool.section.name} "
                 f"({pool.shape.machine_type}) has {readable(resource, has)} for pods. It would stay pending"
             )
-        cause = reasons[0] if reasons else f"the pods select nodes that no pool of the stack has{_selected(spec)}"
-        return f"{cause}. They would stay pending"
+        none = f"the pods select nodes that no flavor of {self.name or 'any queue'} has{_selected(spec)}"
+        return f"{(*reasons, none)[0]}. They would stay pending"
 
     def _without_a_machine(self, request: Amounts, gpu: str) -> str:
         """Why no machine with a GPU type holds a pod; empty if one does."""
