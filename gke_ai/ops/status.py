@@ -209,7 +209,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
             ("gateway", "address", "host", "share of requests", "why"),
             gateway_rows(snapshot.gateways, snapshot.routes),
         ),
-        ("Refused pods", ("of", "why the cluster creates none"), refused_rows(snapshot)),
+        ("Refused pods", ("of", "why"), refused_rows(snapshot)),
         ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
     listed = [(title, columns, list(part)) for title, columns, part in parts]

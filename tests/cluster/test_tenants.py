@@ -1106,6 +1106,35 @@ def test_a_wrong_run_is_refused_with_every_mistake_and_nothing_is_created(
 
 
 @pytest.mark.usefixtures("at_work")
+def test_a_wrong_manifest_is_refused_with_every_mistake(shared: Emulator, kubeconfig: Path) -> None:
+    """The API server says one at a time. Asked for the object and for its pods, and with its warnings, it says all."""
+    variable = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "x"}}}
+    container = {"name": "main", "image": "i:1", "env": [variable], "securityContext": {"privileged": True}}
+    spec = {"containers": [container], "restartPolicy": "Never", "serviceAccountName": "nobody", "hostNetwork": True}
+    wrong = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "wrong", "labels": {"kueue.x-k8s.io/queue-name": "other"}, "finalizers": ["x.example/y"]},
+        "spec": {"parallelism": 2000, "template": {"spec": spec}},
+    }
+    file = shared.state / "wrong.yaml"
+    file.write_text(yaml.safe_dump(wrong))
+    words = ["gke-ai", "submit", "--manifest", str(file), "--namespace", "team-a", "--kubeconfig", str(kubeconfig)]
+    output = shared.run(*words, fails=True)
+    for cause in (
+        "the cluster refuses it: uses a queue that team-a does not have",
+        "the cluster refuses it: has a finalizer that nobody would remove",
+        "the cluster refuses it: runs as a service account that workloads may not use",
+        'the cluster would refuse its pods: pods "wrong" is forbidden: error looking up service account team-a/nobody',
+        'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), privileged',
+        "namespace team-a has no Secret absent, without which the pods do not start",
+        "namespace team-a has no local queue other",
+        "its pods together need 2000 of pods, and ResourceQuota tenant of namespace team-a allows 1000",
+    ):
+        assert cause in output, (cause, output)
+
+
+@pytest.mark.usefixtures("at_work")
 def test_without_what_the_stack_publishes_each_check_that_is_left_out_is_named(
     ask: Ask, shared: Emulator, team_a: Credential
 ) -> None:
