@@ -49,6 +49,7 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         raise pulumi.RunError(str(bad)) from None
     found = [
         *warnings.legacy_engines(stack.settings.serving),
+        *warnings.uncertain_arguments(stack.settings.serving),
         *warnings.long_grace_periods(stack.placed),
         *warnings.images_without_streaming(stack.servers),
         *warnings.ending_capacity(stack.pools, stack.placed, datetime.now(UTC)),

@@ -82,6 +82,7 @@ class Engine:
         shutdown_flag: Flag (without dashes) with the time in which open answers may finish after SIGTERM, in seconds.
             Default: no flag.
         shutdown_since: The first release with this flag.
+        flags: File of this folder with the flags of the pinned image. Default: unknown, so arguments are not checked.
         removed: Flags (without dashes) of former releases that the pinned image refuses, with the remedy.
         architectures: Architectures of models that the pinned image supports. Default: unknown, so models pass.
         without_lora: Architectures for which the pinned image takes no LoRA adapters.
@@ -114,6 +115,7 @@ class Engine:
     metrics_off: str = ""
     shutdown_flag: str = ""
     shutdown_since: tuple[int, ...] = ()
+    flags: str = ""
     removed: Mapping[str, str] = field(default_factory=dict)
     architectures: frozenset[str] | None = None
     without_lora: frozenset[str] = frozenset()
@@ -185,17 +187,12 @@ _VLLM = Engine(
         "quantize": "--quantization",
         "max_model_len": "--max-model-len",
     },
-    aliases={
-        "model": "model",
-        "tp": "gpus",
-        "dp": "data_parallel",
-        "q": "quantize",
-        "hf-token": "token_secret",
-    },
+    aliases={"model": "model", "hf-token": "token_secret"},
     quantize_of_own_images=True,
     quantize=vllm.QUANTIZATION,
     shutdown_flag=vllm.SHUTDOWN_TIMEOUT,
     shutdown_since=vllm.SHUTDOWN_TIMEOUT_SINCE,
+    flags="vllm_flags.json",
     removed=vllm.REMOVED_FLAGS,
     architectures=ARCHITECTURES,
     without_lora=WITHOUT_LORA,
@@ -230,7 +227,7 @@ _VLLM_ON_TPUS = replace(
     tpus=("v5e", "v6e", "tpu7x"),
     # https://docs.vllm.ai/en/stable/cli/serve.html
     names={"port": "--port", "max_model_len": "--max-model-len"},
-    aliases={"model": "model", "tensor-parallel-size": "pool", "tp": "pool", "hf-token": "token_secret"},
+    aliases={"model": "model", "tensor-parallel-size": "pool", "hf-token": "token_secret"},
     quantize=(),
     quantize_of_own_images=False,
     without_lora=frozenset(),
@@ -247,12 +244,7 @@ _VLLM_ON_TPUS = replace(
         expert_parallel_flag="enable-expert-parallel",
         changed_by=(
             *vllm.MEMORY_SETTINGS,
-            *vllm.PIPELINE_FLAGS,
-            "additional-config",
-            "data-parallel-size",
-            "dp",
-            "quantization",
-            "q",
+            *(vllm.PIPELINE_FLAG, "additional-config", "data-parallel-size", "quantization"),
         ),
         utilization_flag="gpu-memory-utilization",
         kv_cache_flag="kv-cache-dtype",

@@ -1,7 +1,8 @@
-"""Reads tables that are YAML files of this project."""
+"""Reads tables that are files of this project, in YAML or JSON."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import yaml
 
 def read_table(file: Path) -> Any:
     """Returns the content of a file of this project."""
+    if file.suffix == ".json":
+        return json.loads(file.read_text())
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
     return yaml.load(file.read_text(), loader)
 

@@ -68,13 +68,13 @@ REMOVED_FLAGS: Mapping[str, str] = MappingProxyType(
 
 # Flags and variables that change the memory: vllm/engine/arg_utils.py, vllm/envs.py
 MEMORY_SETTINGS = (
-    *("decode-context-parallel-size", "dcp", "prefill-context-parallel-size", "cpu-offload-gb", "dtype", "config"),
+    *("decode-context-parallel-size", "prefill-context-parallel-size", "cpu-offload-gb", "dtype", "config"),
     *("hf-overrides", "load-format", "num-gpu-blocks-override", "kv-cache-memory-bytes", "speculative-config"),
     *("enable-lora", "disable-hybrid-kv-cache-manager", "no-async-scheduling", "kv-transfer-config"),
     *("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "VLLM_USE_V2_MODEL_RUNNER"),
 )
-# Flags that divide the layers over further GPUs: vllm/engine/arg_utils.py
-PIPELINE_FLAGS = ("pipeline-parallel-size", "pp")
+# Flag that divides the layers over further GPUs: vllm/engine/arg_utils.py
+PIPELINE_FLAG = "pipeline-parallel-size"
 # Variable that, as 0, leaves CUDA graphs out of what is subtracted, and flags without an encoder or without its
 # measurement: vllm/envs.py, vllm/config/multimodal.py
 ESTIMATE_GRAPHS = "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gke_ai.catalog import vllm, vllm_memory
@@ -39,9 +39,7 @@ NOT_CHECKED = "Not checked: "
 _BF16 = (8, 0)
 _HOPPER = (9, 0)
 # Flags of vLLM that state the sizes of CUDA graphs, and one that limits images to none
-_GRAPH_FLAGS = re.compile(
-    r"compilation-config|cc|cudagraph-capture-sizes|max-cudagraph-capture-size|optimization-level|O\d?"
-)
+_GRAPH_FLAGS = {"compilation-config", "cudagraph-capture-sizes", "max-cudagraph-capture-size", "optimization-level"}
 _NO_IMAGES = re.compile(r"""["']?image["']?\s*[:=]\s*0\b""")
 
 # Memory of each accelerator in GiB, by the name of its node label.
@@ -297,31 +295,25 @@ def _load(placed: Placed[AnyServer], model: Model, use: MemoryUse) -> Load | Unc
 
 def _run(server: Server) -> Run:
     """How vLLM on GPUs runs the server's model, except for what depends on the GPU."""
-    stated = {name.partition(".")[0]: value for name, value in server.further_arguments.items()}
+    stated = server.further_arguments
     return Run(
         gpus=1,
         batch=0,
         requests=0,
         capability=_HOPPER,
         ranks=server.data_ranks,
-        graphs=not _is_on(stated, "enforce-eager") and server.env.get(vllm.ESTIMATE_GRAPHS) != "0",
-        stated_graphs=any(_GRAPH_FLAGS.fullmatch(name) for name in stated),
-        images=not any(_is_on(stated, name) for name in vllm.WITHOUT_IMAGES) and not _limits_images(server),
-        whole_experts=_is_on(stated, "enable-expert-parallel"),
+        graphs="enforce-eager" not in stated and server.env.get(vllm.ESTIMATE_GRAPHS) != "0",
+        stated_graphs=not _GRAPH_FLAGS.isdisjoint(stated),
+        images=not any(name in stated for name in vllm.WITHOUT_IMAGES) and not _limits_images(server),
+        whole_experts="enable-expert-parallel" in stated,
         adapters=bool(server.adapters),
         pinned=release_of(server.images[0]) == release_of(vllm.IMAGE),
     )
 
 
-def _is_on(stated: Mapping[str, str], name: str) -> bool:
-    return name in stated and stated[name].lower() != "false"
-
-
 def _limits_images(server: Server) -> bool:
     """Whether requests may have no image."""
-    flag = "limit-mm-per-prompt"
-    stated = server.further_arguments
-    return bool(_NO_IMAGES.search(stated.get(flag, ""))) or stated.get(f"{flag}.image") == "0"
+    return bool(_NO_IMAGES.search(server.further_arguments.get("limit-mm-per-prompt", "")))
 
 
 def _changes(server: Server, use: MemoryUse) -> Iterator[Unchecked]:
@@ -330,7 +322,7 @@ def _changes(server: Server, use: MemoryUse) -> Iterator[Unchecked]:
         if name in use.changed_by:
             yield _changed(server.at(f"env.{name}"), name)
     for name, value in server.further_arguments.items():
-        if name.partition(".")[0] in use.changed_by or (name == use.utilization_flag and not _is_number(value)):
+        if name in use.changed_by or (name == use.utilization_flag and not _is_number(value)):
             yield _changed(server.at("arguments"), server.argument_name(name))
 
 

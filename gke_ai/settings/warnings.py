@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import chain, islice
 
 from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS, capacity_until, moment
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.registries import registry_of, streams_to
 from gke_ai.catalog.zones import region_of
 from gke_ai.settings.model import AnyServer, Pool, Server, Workload
+from gke_ai.settings.model.serving import FlagArguments
+from gke_ai.settings.problems import SHOWN
 from gke_ai.settings.rules.common import join_names
+from gke_ai.settings.rules.serving import refused_arguments
 from gke_ai.settings.stack import Placed
 
 # How long before its end a reservation is warned about: the maximum duration of Google's other timed capacity.
 SOON = timedelta(days=7)
+_OTHER_IMAGE = "Its image may be of another release, so this is no error."
 _GRACE = "termination_grace_period_seconds"
 
 
@@ -26,6 +31,19 @@ def legacy_engines(serving: Sequence[Server]) -> list[str]:
         f"Set engine: {CURRENT[engine.accelerator]}."
         for server, engine in engines
         if engine.legacy
+    ]
+
+
+def uncertain_arguments(serving: Sequence[Server]) -> list[str]:
+    """Arguments that the pinned release refuses, of servers with another image, and abbreviated flags."""
+    own = (server for server in serving if not server.has_pinned_release)
+    problems = islice(chain.from_iterable(map(refused_arguments, own)), SHOWN)
+    return [f"{problem} {_OTHER_IMAGE}" for problem in problems] + [
+        f"{server.at(f'arguments[{index}]')}: the engine takes {server.arguments[index][:80]} for --{name} while no "
+        f"other flag begins so. Write --{name}."
+        for server in serving
+        if isinstance(server, FlagArguments)
+        for index, name in server.reading.abbreviated.items()
     ]
 
 

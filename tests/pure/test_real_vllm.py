@@ -11,16 +11,12 @@ import pytest
 
 from emulator.cluster.processes import free_ports
 from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
 from maintain.real_vllm import environment
 from maintain.real_vllm.observing import Process, observed, running
-from maintain.real_vllm.recording import FILE, command, flags, recorded
+from maintain.real_vllm.recording import FILE, command, recorded
 from maintain.real_vllm.served import WITH_FLAG, WITHOUT_FLAG, Served, servers
 
 pytestmark = pytest.mark.slow
-
-# Flags of the catalog that were read in the source of the release after the recording was made.
-NOT_RECORDED = {"prefill-context-parallel-size", "dp"}
 
 # Where the stub differs from a real vLLM, with the reason of each. A `*` stands for any part of a path.
 _NULL = "Fields of vLLM beside those of OpenAI's API: null unless a request asks for them, and nothing here reads them."
@@ -83,13 +79,6 @@ def test_the_stub_differs_from_the_recorded_vllm_only_where_the_list_says(stub: 
 def test_the_recording_is_of_the_pinned_release() -> None:
     assert recorded()["made with"][environment.PACKAGE] == vllm.RELEASE, f"run `make test-vllm`, which writes {FILE}"
     assert environment.versions()[environment.PACKAGE] == vllm.RELEASE, "run `python -m maintain.real_vllm.lock`"
-
-
-def test_the_recorded_vllm_has_the_flags_of_the_catalog_and_none_of_those_that_it_calls_removed() -> None:
-    known = recorded()["flags"]
-    assert {*known["accepted"]} == flags() - NOT_RECORDED
-    assert not NOT_RECORDED & {*known["accepted"]}, "recorded by now"
-    assert {*known["refused"]} == {*ENGINES["vllm"].removed}
 
 
 def test_the_recording_was_made_with_what_the_program_registers(registered: dict[str, Served]) -> None:

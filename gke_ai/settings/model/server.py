@@ -192,6 +192,14 @@ class Server(Workload):
         return 1
 
     @property
+    def has_pinned_release(self) -> bool:
+        """Whether its image is of the pinned release, as the engine's project publishes it."""
+        engine, (name, _, _) = ENGINES[self.engine], self.images[0].partition(":")
+        return self.image is None or (
+            name.endswith(engine.image_name) and release_of(self.images[0]) == release_of(engine.image)
+        )
+
+    @property
     def images(self) -> list[str]:
         return [self.image or ENGINES[self.engine].image]
 

@@ -11,10 +11,11 @@ from gke_ai.catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JET
 from gke_ai.catalog.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
 from gke_ai.catalog.vllm import LORA_RANKS
+from gke_ai.settings.flags import Reading, read
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.model.lora import LoraAdapter
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.server import EngineName, Server, is_flag, yaml_key
+from gke_ai.settings.model.server import EngineName, Server, yaml_key
 from gke_ai.settings.model.workloads import GpuWorkload, SingleSliceWorkload, TokenSecret
 
 
@@ -70,25 +71,24 @@ class FlagArguments(Server):
     """Additional arguments of the engine."""
 
     @property
+    def reading(self) -> Reading:
+        """Its arguments as the engine reads them."""
+        return read(tuple(self.arguments), ENGINES[self.engine].flags)
+
+    @property
     def further_arguments(self) -> dict[str, str]:
-        values: dict[str, str] = {}
-        for index, text in enumerate(self.arguments):
-            if is_flag(text):
-                name, equals, value = text.lstrip("-").partition("=")
-                following = self.arguments[index + 1] if index + 1 < len(self.arguments) else ""
-                values[name.replace("_", "-")] = value if equals or is_flag(following) else following
-        return values
+        return self.reading.values
 
     @property
     def argument_texts(self) -> list[tuple[str, str]]:
-        return [(text.partition("=")[0].lstrip("-").replace("_", "-"), text) for text in self.arguments]
+        return list(zip(self.reading.names, self.arguments, strict=True))
 
     def argument_name(self, name: str) -> str:
         return f"--{name}"
 
     @property
     def served_model(self) -> str:
-        return self.further_arguments.get("served-model-name") or super().served_model
+        return self.further_arguments.get("served-model-name", "").partition(" ")[0] or super().served_model
 
 
 class FlagServer(FlagArguments, GpuServer):

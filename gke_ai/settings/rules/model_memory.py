@@ -149,8 +149,7 @@ def lengths_are_within_the_context(server: Server) -> Iterator[Problem]:
     model, length = model_of(server), server.max_length
     if not isinstance(server, FlagArguments) or model is None or length is None or length <= model.context_length:
         return
-    stated = {name.partition(".")[0] for name in server.further_arguments}
-    if "hf-overrides" not in stated and server.env.get(vllm.ALLOW_LONG, "0") == "0":
+    if "hf-overrides" not in server.further_arguments and server.env.get(vllm.ALLOW_LONG, "0") == "0":
         cause = f"{server.model} has a context of {model.context_length:,} tokens. vLLM would not start"
         remedy = f"Set maxModelLen to {model.context_length:,} or less"
         yield Problem(server.at("maxModelLen"), cause, remedy)
@@ -165,11 +164,9 @@ def gpus_are_those_of_the_parallelism(server: Server) -> Iterator[Problem]:
         cause = f"{server.data_ranks} copies cannot share {server.gpus} GPUs evenly. The server would not start"
         counts = ", ".join(str(count) for count in range(1, server.gpus + 1) if server.gpus % count == 0)
         yield Problem(server.at("dataParallel"), cause, f"Write one of: {counts}")
-    for name in vllm.PIPELINE_FLAGS:
-        stages = server.further_arguments.get(name, "1")
-        if stages == "1":
-            continue
-        cause = f"gpus sets {server.tensor_parallel} GPUs for each layer, and {server.argument_name(name)} {stages} "
+    stages = server.further_arguments.get(vllm.PIPELINE_FLAG, "1")
+    if stages != "1":
+        cause = f"gpus sets {server.tensor_parallel} GPUs for each layer, and --{vllm.PIPELINE_FLAG} {stages} "
         cause += f"times as many. The replica has {server.gpus} GPUs, and vLLM would not start"
         yield Problem(server.at("arguments"), cause, "Remove it: the GPUs share each layer")
 
@@ -225,17 +222,6 @@ def latent_attention_runs(placed: Placed[AnyServer]) -> Iterator[Problem]:
     cause = f"{server.model} has multi-head latent attention. {ENGINES[server.engine].title} would refuse it"
     remedy = f"Set {vllm.TPU_MLA_VARIABLE} to 1 in env, and add '{vllm.TPU_MLA_FLAG}' to arguments"
     yield Problem(server.at("model"), cause, remedy)
-
-
-@each_server
-def flags_exist(server: Server) -> Iterator[Problem]:
-    """The pinned image has the flags in `arguments`; the user's own image is not checked."""
-    removed = ENGINES[server.engine].removed if server.image is None else {}
-    for name in server.further_arguments:
-        if name in removed:
-            title = f"{ENGINES[server.engine].title} {vllm.RELEASE}"
-            cause = f"{title} has no flag {server.argument_name(name)}. The server would not start"
-            yield Problem(server.at("arguments"), cause, removed[name])
 
 
 def _has_kernels(server: Server, gpu: Gpu) -> bool:

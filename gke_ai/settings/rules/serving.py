@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain, islice
 from pathlib import PurePosixPath
 
+from gke_ai.catalog import vllm
 from gke_ai.catalog.disks import attached_disks
 from gke_ai.catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
 from gke_ai.catalog.models import find_model
 from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
-from gke_ai.settings.problems import TOKEN, Problem, nearest
-from gke_ai.settings.rules.common import each, each_server, join_names, needs
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.model.serving import FlagArguments
+from gke_ai.settings.problems import SHOWN, TOKEN, Problem, nearest
+from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
+from gke_ai.settings.stack import Placed, ResolvedStack
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")
@@ -82,6 +85,28 @@ def arguments_are_free_to_set(server: Server) -> Iterator[Problem]:
         elif name in set_by:
             cause = f"{set_by[name]} sets {name}. The server would get it twice"
             yield Problem(server.at("arguments"), cause, f"Remove it and set {server.at(set_by[name])}")
+
+
+@rule
+def arguments_are_accepted(stack: ResolvedStack) -> Iterator[Problem]:
+    """The pinned release accepts the arguments. Those of another image are a warning."""
+    pinned = (server for server in stack.settings.serving if server.has_pinned_release)
+    return islice(chain.from_iterable(map(refused_arguments, pinned)), SHOWN)
+
+
+def refused_arguments(server: Server) -> Iterator[Problem]:
+    """The arguments that the pinned release refuses, but for those that other rules report."""
+    engine = ENGINES[server.engine]
+    if not isinstance(server, FlagArguments) or not engine.flags:
+        return
+    for mistake in server.reading.mistakes:
+        name, text = server.reading.names[mistake.index], server.arguments[mistake.index]
+        if name in server.set_arguments or TOKEN.search(text):
+            continue
+        shown = text.partition("=")[0][:80] if mistake.is_unknown else text[:80]
+        refuses = f"has no flag {shown}" if mistake.is_unknown else f"refuses {shown}"
+        cause = f"{engine.title} {vllm.RELEASE} {refuses}. The server would end at its start"
+        yield Problem(server.at(f"arguments[{mistake.index}]"), cause, engine.removed.get(name) or mistake.advice)
 
 
 @each_server
