@@ -51,6 +51,7 @@ def load() -> tuple[ResolvedStack, str, Secrets]:
         *warnings.legacy_engines(stack.settings.serving),
         *warnings.uncertain_arguments(stack.settings.serving),
         *warnings.long_grace_periods(stack.placed),
+        *warnings.compact_spot_pools(stack.pools),
         *warnings.images_without_streaming(stack.servers),
         *warnings.ending_capacity(stack.pools, stack.placed, datetime.now(UTC)),
     ]

@@ -9,8 +9,9 @@ from itertools import chain, islice
 from gke_ai.catalog.capacity import SPOT_SHUTDOWN_SECONDS, capacity_until, moment
 from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.registries import registry_of, streams_to
+from gke_ai.catalog.topology import COMPACT_SPOT_FAILED
 from gke_ai.catalog.zones import region_of
-from gke_ai.settings.model import AnyServer, Pool, Server, Workload
+from gke_ai.settings.model import AnyServer, GpuPool, Pool, Server, Workload
 from gke_ai.settings.model.serving import FlagArguments
 from gke_ai.settings.problems import SHOWN
 from gke_ai.settings.rules.common import join_names
@@ -89,6 +90,17 @@ def ending_capacity(pools: Sequence[Pool], placed: Sequence[Placed[Workload]], n
                 "Have runs save checkpoints before, or move them to another pool."
             )
     return found
+
+
+def compact_spot_pools(pools: Sequence[Pool]) -> list[str]:
+    """The compact pools on Spot whose machines were reported to fail so. Not refused: only two reports say so."""
+    return [
+        f"{pool.at('compactPlacement')}: compact pools of {pool.machine_type} on Spot ended in an error in two reports. "
+        "The pool could get no nodes. Remove compactPlacement, or use another capacity mode."
+        for pool in pools
+        if isinstance(pool, GpuPool) and pool.compact_placement and pool.capacity.mode == "spot"
+        if pool.machine_type in COMPACT_SPOT_FAILED
+    ]
 
 
 def images_without_streaming(servers: Sequence[Placed[AnyServer]]) -> list[str]:

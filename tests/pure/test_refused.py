@@ -32,8 +32,8 @@ ELSEWHERE = {
         "gateway.routes_match_their_models",
         "maintenance.maintenance_leaves_time_for_upgrades",
     ),
-    *("model_memory.flags_exist", "model_memory.gpus_are_those_of_the_parallelism"),
     *(
+        "model_memory.gpus_are_those_of_the_parallelism",
         "model_memory.latent_attention_runs",
         "model_memory.lengths_are_within_the_context",
         "model_memory.models_are_known",

@@ -44,6 +44,17 @@ def missing(request: Amounts, left: Amounts) -> list[str]:
     return [resource for resource, amount in request.items() if amount > left.get(resource, Fraction(0))]
 
 
+def _gap(request: Amounts, left: Amounts) -> tuple[int, Fraction]:
+    """By how much a request exceeds what is left: the number of resources, then the sum of the shares that lack."""
+    short = missing(request, left)
+    return len(short), sum((1 - left.get(resource, Fraction(0)) / request[resource] for resource in short), Fraction(0))
+
+
+def _lacking(shorts: list[list[str]], index: int) -> str:
+    """A resource that one of several lacks, preferably one that all of them lack."""
+    return next((name for name in shorts[index] if all(name in short for short in shorts)), shorts[index][0])
+
+
 def _larger(request: Amounts, gpu: str | None) -> str:
     """Suggests a machine type that is large enough, as the end of a sentence; empty if none is."""
     if gpu is None:
@@ -62,10 +73,9 @@ def _larger(request: Amounts, gpu: str | None) -> str:
 def pods_fit_a_node_of_their_pool(placed: Placed[Workload]) -> Iterator[Problem]:
     """One pod, including its FUSE sidecar, fits one node of a pool that it may run on."""
     workload, request = placed.section, placed.node_request
-    gaps = [(len(missing(request, pool.room)), pool) for pool in placed.pools]
-    if not gaps or min(gap for gap, _ in gaps) == 0:
+    pool = min(placed.pools, key=lambda pool: _gap(request, pool.room), default=None)
+    if pool is None:
         return
-    pool = min(gaps, key=lambda gap: gap[0])[1]
     for resource in missing(request, pool.room):
         with_sidecar = workload.sidecar is not None and resource != workload.accelerator_resource
         noun = f"{workload.pod_noun} with its FUSE sidecar" if with_sidecar else workload.pod_noun
@@ -134,10 +144,11 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
     gaps = [
         (user, [missing(request, amounts) for amounts in left]) for user, request in zip(users, requests, strict=True)
     ]
-    for user, of_choices in gaps:
+    for (user, of_choices), request in zip(gaps, requests, strict=True):
         if all(of_choices):
-            nearest = min(range(len(left)), key=lambda index: len(of_choices[index]))
-            resource, workload = of_choices[nearest][0], user.section
+            nearest = min(range(len(left)), key=lambda index: _gap(request, left[index]))
+            resource, workload = _lacking(of_choices, nearest), user.section
+            enough = "has as much" if all(resource in short for short in of_choices) else "holds it"
             amount = _amount(resource, user.node_request[resource])
             has = _amount(resource, left[nearest].get(resource, Fraction(0)))
             of_disk = resource == "ephemeral-storage"
@@ -146,8 +157,8 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
             )
             yield Problem(
                 workload.at(_key(workload, resource)),
-                f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} has "
-                f"as much: {compute_class.priorities[nearest].machine_type} has {has} for pods. "
+                f"{workload.pod_noun} requests {amount}, and no choice of compute class {compute_class.name} {enough}: "
+                f"{compute_class.priorities[nearest].machine_type} has {has} for pods. "
                 "It would stay pending",
                 f"Request less{larger}",
             )
@@ -156,7 +167,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
     for index, priority in enumerate(compute_class.priorities):
         short = [of_choices[index] for _, of_choices in gaps]
         if all(short):
-            resource = short[0][0]
+            resource = _lacking(short, 0)
             has = _amount(resource, left[index].get(resource, Fraction(0)))
             yield Problem(
                 compute_class.at(f"priorities[{index}].machineType"),
@@ -260,9 +271,9 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         return
     name = queue.section.name
     usable = {flavor.name for flavor in usable_flavors(queue, placed)}
-    quotas = [amounts for quota, amounts in queue.limits() if quota.section.flavor in usable]
-    if placed.pool_of_slice:
-        quotas = [_sum(quotas)] if quotas else []  # Kueue assigns a flavor to each slice separately
+    quotas = {str(quota.section.flavor): amounts for quota, amounts in queue.limits() if quota.section.flavor in usable}
+    if placed.pool_of_slice and quotas:
+        quotas = {"": _sum([*quotas.values()])}  # Kueue assigns a flavor to each slice separately
     noun = f"{workload.short_noun} {workload.name}"
     if not quotas:
         own = join_names(pool.section.name for pool in placed.pools)
@@ -275,22 +286,27 @@ def _fits_its_queue(placed: Placed[Workload]) -> Iterator[Problem]:
         return
     pods = placed.pods_at_once
     request = {resource: amount * pods for resource, amount in placed.queued_request.items()}
-    if pods == 0 or any(not missing(request, amounts) for amounts in quotas):
+    if pods == 0 or any(not missing(request, amounts) for amounts in quotas.values()):
         return
-    best = min(quotas, key=lambda amounts: len(missing(request, amounts)))
-    for resource in missing(request, best):
-        if resource not in best:
+    nearest = min(quotas, key=lambda flavor: _gap(request, quotas[flavor]))
+    for resource in missing(request, quotas[nearest]):
+        amounts = [amounts.get(resource) for amounts in quotas.values()]
+        most = max((amount for amount in amounts if amount is not None), default=None)
+        if most is None:
             yield Problem(
                 queue.section.at("flavors[0].quota"),
                 f"cluster queue {name} has no quota for {resource}, which {noun} requests. Kueue would never admit it",
                 f"Add {resource} to the quota, or write quota: derive",
             )
             continue
+        is_elsewhere = most >= request[resource]  # in a flavor that lacks more of another resource
+        has = quotas[nearest].get(resource, Fraction(0)) if is_elsewhere else most
+        where = f"flavor {nearest} of cluster queue {name}" if is_elsewhere else f"cluster queue {name}"
         together = f"the {pods} pods of {noun} together request" if pods > 1 else f"one pod of {noun} requests"
         yield Problem(
             workload.at(workload.pods_key if pods > 1 else _key(workload, resource)),
-            f"{together} {_amount(resource, request[resource])}, and cluster queue {name} has at most "
-            f"{_amount(resource, best[resource])}. Kueue would never admit it",
+            f"{together} {_amount(resource, request[resource])}, and {where} has at most "
+            f"{_amount(resource, has)}. Kueue would never admit it",
             f"Request less, or raise the quota at {queue.section.at('flavors')}",
         )
 
