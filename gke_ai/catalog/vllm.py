@@ -43,25 +43,21 @@ METRICS_OFF = "disable-log-stats"
 
 # Flags that releases since 0.11 had and this one refuses, with what to do: vllm/engine/arg_utils.py and
 # vllm/entrypoints/launchers/cli_args.py of both.
-_ROPE = "Write --hf-overrides instead"
 REMOVED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
-        "calculate-kv-scales": "Remove it",
+        **dict.fromkeys(
+            ("calculate-kv-scales", "disable-frontend-multiprocessing", "logits-processor-pattern"), "Remove it"
+        ),
+        **dict.fromkeys(
+            ("lora-extra-vocab-size", "max-long-partial-prefills", "max-num-partial-prefills"), "Remove it"
+        ),
+        **dict.fromkeys(("num-lookahead-slots", "override-attention-dtype", "swap-space"), "Remove it"),
+        **dict.fromkeys(("rope-scaling", "rope-theta"), "Write --hf-overrides instead"),
         "cuda-graph-sizes": "Write --cudagraph-capture-sizes instead",
-        "disable-frontend-multiprocessing": "Remove it",
         "disable-log-requests": "Remove it: requests are not logged unless --enable-log-requests is set",
         "disable-mm-preprocessor-cache": "Write --mm-processor-cache-gb=0 instead",
         "enable-multimodal-encoder-data-parallel": "Write --mm-encoder-tp-mode=data instead",
-        "logits-processor-pattern": "Remove it",
-        "lora-extra-vocab-size": "Remove it",
-        "max-long-partial-prefills": "Remove it",
-        "max-num-partial-prefills": "Remove it",
-        "num-lookahead-slots": "Remove it",
-        "override-attention-dtype": "Remove it",
         "override-pooler-config": "Write --pooler-config instead",
-        "rope-scaling": _ROPE,
-        "rope-theta": _ROPE,
-        "swap-space": "Remove it",
         "task": "Write --runner or --convert instead",
     }
 )

@@ -1,7 +1,7 @@
 """Reads the arguments of an engine as the parser of its pinned release does, and says which of them it refuses.
 
 `gke_ai/catalog/vllm_flags.json` has the flags of vLLM. `python -m maintain.real_vllm.flags` asks vLLM's own parser for
-them. It is argparse's, with underscores like dashes, and with keys of JSON as flags of their own (`--a.b=1`):
+them. It is `argparse`, with underscores like dashes, and with keys of JSON as flags of their own (`--a.b=1`):
 https://github.com/vllm-project/vllm/blob/v0.31.0/vllm/utils/argparse_utils.py, `FlexibleArgumentParser`.
 """
 
@@ -20,11 +20,12 @@ from pydantic_core import SchemaValidator, ValidationError
 from gke_ai.catalog.tables import table
 from gke_ai.settings.problems import closest, sentence
 
-MOST = 1000  # no server has as many arguments: the rest is not read
+# No server has as many arguments, or such deep JSON: what is beyond is not read.
+MOST, MOST_KEYS = 1000, 64
 _NEGATIVE = re.compile(r"-(\d+|\d*\.\d+)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kmgtKMGT])")
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_TEXTS = re.compile(r'("(?:[^"\\]|\\.)*")')
+_TEXTS = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))')  # with one that does not end, so that no text is read twice
 Flag = Mapping[str, Any]
 
 
@@ -180,16 +181,14 @@ def read(arguments: tuple[str, ...], file: str) -> Reading:
             name, equals, value = first.lstrip("-").partition("=")
             reading.names[index] = name
             values[name] = value if equals else " ".join(texts[1:2])
-    mistakes[:] = [item for item in mistakes if item.flag.get("unless") not in values and _is_read(item.flag, values)]
+    looked_at = (None, *values)
+    mistakes[:] = [
+        item for item in mistakes if item.flag.get("unless") not in values and item.flag.get("with") in looked_at
+    ]
     for name in values:
         if (needed := flags.get(name, {}).get("needs")) and needed not in values:
             mistakes.append(Mistake(reading.names.index(name), f"Add --{needed}"))
     return reading
-
-
-def _is_read(flag: Flag, values: Mapping[str, str]) -> bool:
-    """Whether the release looks at the value of a flag."""
-    return flag.get("with") in (None, *values)
 
 
 def _groups(arguments: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
@@ -204,7 +203,7 @@ def _groups(arguments: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
         if name.startswith("--"):
             flag, dot, keys = name.partition(".")
             name = flag.replace("_", "-") + dot + keys
-        if name.startswith("-") and "." in name:
+        if name.startswith("-") and 0 < name.count(".") < MOST_KEYS:
             value = value if equals else next(rest, (index, ""))[1]
             name, plus, _ = name.partition("+") if name.endswith("+") else (name, "", "")
             *path, last = name.split(".")
@@ -223,7 +222,7 @@ def _groups(arguments: Sequence[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _json_or_text(text: str) -> Any:
-    for convert in (json.loads, _size):
+    for convert in (json.loads, _size) if text.count("{") + text.count("[") < MOST_KEYS else ():
         try:
             return convert(text)
         except (ValueError, OverflowError, RecursionError):

@@ -95,7 +95,7 @@ def ending_capacity(pools: Sequence[Pool], placed: Sequence[Placed[Workload]], n
 def compact_spot_pools(pools: Sequence[Pool]) -> list[str]:
     """The compact pools on Spot whose machines were reported to fail so. Not refused: only two reports say so."""
     return [
-        f"{pool.at('compactPlacement')}: compact pools of {pool.machine_type} on Spot ended in an error in two reports. "
+        f"{pool.at('compactPlacement')}: two reports saw compact pools of {pool.machine_type} on Spot fail. "
         "The pool could get no nodes. Remove compactPlacement, or use another capacity mode."
         for pool in pools
         if isinstance(pool, GpuPool) and pool.compact_placement and pool.capacity.mode == "spot"

@@ -15,7 +15,7 @@ import json
 import sys
 from argparse import Action, Namespace
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, get_origin
 
 # A field that no class has, so validation always ends before a class looks for what a field names.
 NO_FIELD = "no field has this name"
@@ -24,6 +24,10 @@ BOUNDS = ("gt", "ge", "lt", "le")
 
 def load(name: str) -> Any:
     return importlib.import_module(name)
+
+
+def is_literal(hint: Any) -> bool:
+    return get_origin(hint) is Literal
 
 
 class Release:
@@ -115,15 +119,19 @@ class Release:
         """The fields of a class that are taken as keys of JSON, each with the values that it accepts."""
         found = {}
         for field in dataclasses.fields(section):
-            accepted = [not self.errors(section, {field.name: value}) for value in values]
-            if not any(accepted) and not self.nested(section, field.name):
-                accepted = [True] * len(values)  # it needs a value that was not tried
-            found[field.name] = {"accepted": accepted, "bounds": self.bounds(section, field.name)}
-            hints = self.arg_utils.get_type_hints(field.type)
-            literals = [hint for hint in hints if self.arg_utils.is_type(hint, load("typing").Literal)]
-            if literals:
-                found[field.name]["choices"] = [item for hint in literals for item in hint.__args__]
-            inner = self.nested(section, field.name)
+            hints, inner = self.arg_utils.get_type_hints(field.type), self.nested(section, field.name)
+            literals = [item for hint in hints if is_literal(hint) for item in hint.__args__]
+            refused = [self.errors(section, {field.name: value}) for value in [*values, *literals]]
+            if all(
+                error["msg"] == "Unexpected keyword argument" for errors in refused for error in errors or [{"msg": ""}]
+            ):
+                continue  # a field that the class sets itself
+            accepted = [not errors for errors in refused]
+            if not any(accepted) and inner is None:
+                accepted = [True] * len(accepted)  # it needs a value that was not tried
+            found[field.name] = {"accepted": accepted[: len(values)], "bounds": self.bounds(section, field.name)}
+            if taken := [item for item, is_taken in zip(literals, accepted[len(values) :], strict=True) if is_taken]:
+                found[field.name]["choices"] = taken
             if inner is not None and depth < 3:
                 found[field.name]["keys"] = self.keys(inner, values, depth + 1)
         return found
@@ -137,7 +145,7 @@ class Release:
         )
         found = [item for item in action.choices or () if item is not None]
         for hint in hints:
-            if self.arg_utils.is_type(hint, load("typing").Literal):
+            if is_literal(hint):
                 found += hint.__args__
             elif isinstance(hint, type) and issubclass(hint, load("enum").Enum):
                 members: Any = hint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -43,3 +44,51 @@ def test_the_flags_and_the_verdicts_are_those_of_the_pinned_release() -> None:
     assert table(FILE)["release"] == vllm.RELEASE
     assert len(ROWS) > 100
     assert all("refused" in row for row in ROWS), "run python -m maintain.real_vllm.flags"
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (["--max_num_seqs", "64"], {"max-num-seqs": "64"}),
+        (["--max-num-seqs=32", "--max-num-seqs=64"], {"max-num-seqs": "64"}),
+        (["--max-num-batched-tokens=8K"], {"max-num-batched-tokens": "8192"}),
+        (
+            ["-tp=2", "-q", "awq", "-ep"],
+            {"tensor-parallel-size": "2", "quantization": "awq", "enable-expert-parallel": ""},
+        ),
+        (["--gpu-memory-util", "0.5"], {"gpu-memory-utilization": "0.5"}),
+        (["--device-memory-utilization=.5"], {"gpu-memory-utilization": "0.5"}),
+        (["--enforce-eager", "--no-enforce-eager"], {"no-enforce-eager": ""}),
+        (["--seed", "-1", "--served-model-name", "a", "b"], {"seed": "-1", "served-model-name": "a b"}),
+        (["-O3", "-cc.mode=3"], {"optimization-level": "3", "compilation-config": '{"mode": 3}'}),
+        (["--limit-mm-per-prompt.image", "0"], {"limit-mm-per-prompt": '{"image": 0}'}),
+        (["--newer_flag", "1", "--other=2"], {"newer-flag": "1", "other": "2"}),
+    ],
+)
+def test_values_are_read_in_every_spelling(line: list[str], values: dict[str, str]) -> None:
+    assert read(tuple(line), FILE).values == values
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--x" + ".a" * 100_000 + "=1"],
+        ["--compilation-config" + ".a" * 60 + "=" + "[" * 100_000],
+        ["--compilation-config=" + "[" * 100_000],
+        ["--kv-transfer-config=" + '\\"' * 60_000],
+        ["--max-num-batched-tokens=" + "9" * 5000 + "k"],
+        ["--max-num-batched-tokens=" + "9" * 4299 + "T"],
+        ["--cpu-offload-gb=" + "9" * 5000],
+        ["--no-such-flag" * 10_000],
+        ["--max-num-seqs=x"] * 20_000,
+        [f"--unknown-{number}" for number in range(20_000)],
+        ["x"] * 20_000,
+        ["--served-model-name", *["a"] * 20_000],
+    ],
+    ids=lambda line: f"{line[0][:30]} {len(line)}",
+)
+def test_hostile_arguments_are_read_in_bounded_time(line: list[str]) -> None:
+    started = process_time()
+    reading = read(tuple(line), FILE)
+    assert all(len(mistake.remedy) < 400 for mistake in reading.mistakes)
+    assert process_time() - started < 5

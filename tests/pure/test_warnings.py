@@ -27,8 +27,8 @@ def test_an_argument_that_the_pinned_release_refuses_is_a_warning_with_an_image_
 def test_an_abbreviated_flag_is_a_warning() -> None:
     (warning,) = warned_of_arguments("--enforce-eager", "--enable-chunked-prefil")
     assert warning == (
-        "gke-ai:serving[0].arguments[1]: the engine takes --enable-chunked-prefil for --enable-chunked-prefill while no "
-        "other flag begins so. Write --enable-chunked-prefill."
+        "gke-ai:serving[0].arguments[1]: the engine takes --enable-chunked-prefil for --enable-chunked-prefill while "
+        "no other flag begins so. Write --enable-chunked-prefill."
     )
     assert warned_of_arguments("-cc.mode=3", "-O3", "--max_num_seqs=4", "--no-enforce-eager") == []
 
@@ -41,6 +41,6 @@ def test_a_compact_pool_of_a3_mega_on_spot_is_a_warning() -> None:
         return warnings.compact_spot_pools(load({**values, "gpuPools": [pool | capacity]}, PROJECT, True).pools)
 
     (warning,) = warned("a3-megagpu-8g", "spot")
-    assert warning.startswith("gke-ai:gpuPools[0].compactPlacement: compact pools of a3-megagpu-8g on Spot")
+    assert warning.startswith("gke-ai:gpuPools[0].compactPlacement: two reports saw compact pools of a3-megagpu-8g")
     assert warned("a3-megagpu-8g", "spot", compact=False) == warned("a3-megagpu-8g", "onDemand") == []
     assert warned("a2-highgpu-8g", "spot") == []
