@@ -326,7 +326,10 @@ UNKNOWN = "Not checked: gke-ai:serving[0].model: the catalog does not have the m
         ),
         (vllm(**L4, env={"VLLM_USE_V2_MODEL_RUNNER": "0"}), "VLLM_USE_V2_MODEL_RUNNER changes"),
         (vllm(**L4, arguments=["--hf-overrides.max_position_embeddings=8192"]), "--hf-overrides"),
-        (vllm(**L4, arguments=["--gpu-memory-utilization=most"]), "--gpu-memory-utilization changes"),
+        (
+            vllm(**L4, arguments=["--gpu-memory-utilization=most"], image="registry.example/vllm:1"),
+            "--gpu-memory-utilization changes",
+        ),
         (
             vllm(**L4, quantize="compressed-tensors"),
             "gke-ai:serving[0].quantize: compressed-tensors does not say how many bits a weight has",

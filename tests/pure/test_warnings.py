@@ -18,7 +18,7 @@ def test_an_argument_that_the_pinned_release_refuses_is_a_warning_with_an_image_
     for image in ("vllm/vllm-openai:v0.32.0", "us-docker.pkg.dev/my-project/serving/server:0.31.0"):
         (warning,) = warned_of_arguments("--new-flag=1", "--max-num-seqs=4", image=image)
         assert warning == (
-            "gke-ai:serving[0].arguments[0]: vLLM 0.31.0 has no flag --new-flag. The server would end at its start. "
+            "gke-ai:serving[0].arguments[0]: vLLM 0.31.0 has no flag --new-flag. The server would not start. "
             "Remove it. Its image may be of another release, so this is no error."
         )
         assert warned_of_arguments("--max-num-seqs=4", image=image) == []

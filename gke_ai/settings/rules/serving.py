@@ -103,9 +103,8 @@ def refused_arguments(server: Server) -> Iterator[Problem]:
         name, text = server.reading.names[mistake.index], server.arguments[mistake.index]
         if name in server.set_arguments or TOKEN.search(text):
             continue
-        shown = text.partition("=")[0][:80] if mistake.is_unknown else text[:80]
-        refuses = f"has no flag {shown}" if mistake.is_unknown else f"refuses {shown}"
-        cause = f"{engine.title} {vllm.RELEASE} {refuses}. The server would end at its start"
+        refuses = f"has no flag --{name[:80]}" if mistake.is_unknown else f"refuses {text[:80]}"
+        cause = f"{engine.title} {vllm.RELEASE} {refuses}. The server would not start"
         yield Problem(server.at(f"arguments[{mistake.index}]"), cause, engine.removed.get(name) or mistake.advice)
 
 
