@@ -19,6 +19,7 @@ from gke_ai.components.cluster.cluster_fields import (
     identifier,
     maintenance,
     monitoring,
+    refuse_before_pools,
     refuse_kept_group,
     vpc_name,
     warn_of_kept_exclusions,
@@ -146,7 +147,7 @@ class GkeCluster(Component):
             workload_identity: The stack uses Workload Identity, which an existing cluster must have.
             bucket_volumes: Runs mount buckets, so an existing cluster must have the Cloud Storage FUSE driver.
             gateway_api: Serve the Gateway API, and create the proxy-only subnetwork of `vpc`.
-            ray_operator: Run GKE's Ray operator. It stays on if you omit this later.
+            ray_operator: Run GKE's Ray operator.
             rdma: Let GKE's service agent create the RDMA networks of pools. An existing cluster must have Dataplane V2.
             gpudirect: Pools have networks of GPUDirect, for which an existing cluster must have multi-networking.
             bare_metal: Pools have bare-metal machines, for which an existing cluster must have no shielded nodes.
@@ -317,6 +318,7 @@ class GkeCluster(Component):
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
                 replacement_trigger=identifier(cluster, project, features.network_policy),
+                hooks=pulumi.ResourceHookBinding(before_update=[refuse_before_pools(cluster, project)]),
                 depends_on=before,
             ),
         )

@@ -5,6 +5,7 @@ import pulumi_gcp as gcp
 
 from gke_ai.catalog.cluster_updates import disable_google_groups, remove_exclusion
 from gke_ai.catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
+from gke_ai.catalog.machines import is_bare_metal
 from gke_ai.catalog.zones import chooses_zones, node_zones
 from gke_ai.settings.model import Cluster, Maintenance
 
@@ -101,17 +102,44 @@ def refuse_kept_group(
     )
 
 
-def addons(autopilot: bool, calico: bool, ray: bool) -> gcp.container.ClusterAddonsConfigArgsDict | None:
-    """Add-ons of a cluster; None on Autopilot, which has the others built in, without Ray's."""
-    if autopilot and not ray:
-        return None
-    config: gcp.container.ClusterAddonsConfigArgsDict = {}
+def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHook:
+    """A hook that refuses to take from a cluster what nodes of its pools need, in a preview too.
+
+    Pulumi updates the cluster before it deletes or replaces a pool. Whether GKE refuses that is not documented.
+    """
+
+    async def check(args: pulumi.ResourceHookArgs) -> None:
+        old, new = args.old_inputs or {}, args.new_inputs or {}
+        networks = old.get("enableMultiNetworking") and not new.get("enableMultiNetworking")
+        shielded = old.get("enableShieldedNodes") is False and new.get("enableShieldedNodes") is not False
+        if not (networks or shielded):
+            return
+        current = gcp.container.get_cluster_output(name=cluster.name, location=cluster.location, project=project)
+        for pool in await current.apply(lambda found: found.node_pools).future() or []:
+            bare_metal = shielded and any(is_bare_metal(node.machine_type) for node in pool.node_configs)
+            # The networks of a profile are GKE's own, and need no multi-networking.
+            own = [nics for nics in pool.network_configs if networks and not nics.accelerator_network_profile]
+            if bare_metal or any(nics.additional_node_network_configs for nics in own):
+                needed = "shieldedNodes: false" if bare_metal else "multiNetworking: true"
+                raise pulumi.RunError(
+                    f"gke-ai:cluster: node pool {pool.name} still exists and needs {needed}. Pulumi would update the "
+                    f"cluster before it deletes or replaces the pool. Keep {needed} for an up without such a pool, "
+                    "then remove it"
+                )
+
+    return pulumi.ResourceHook(f"{cluster.name}-before-pools", check, pulumi.ResourceHookOptions(on_dry_run=True))
+
+
+def addons(autopilot: bool, calico: bool, ray: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
+    """Add-ons of a cluster. Autopilot has the others built in, but for Ray's.
+
+    GKE returns Ray's as disabled for a cluster that never had it, so stating it changes no cluster.
+    """
+    config: gcp.container.ClusterAddonsConfigArgsDict = {"ray_operator_configs": [{"enabled": ray}]}
     if not autopilot:
         config["gcs_fuse_csi_driver_config"] = {"enabled": True}
     if calico:
         config["network_policy_config"] = {"disabled": False}
-    if ray:
-        config["ray_operator_configs"] = [{"enabled": True}]
     return config
 
 
@@ -138,7 +166,6 @@ def identifier(cluster: Cluster, project: str, network_policy: str | None) -> st
     further = {
         "pods": cluster.pods_range,
         "services": cluster.services_range,
-        "networks": "multi" if cluster.multi_networking else None,
         "dataplane": "v2" if network_policy == "dataplaneV2" else None,
     }
     if cluster.vpc is not None:

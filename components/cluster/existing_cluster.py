@@ -82,8 +82,8 @@ def look_up_cluster(
     if features.gpudirect and not (existing.enable_multi_networking and existing.datapath_provider == DATAPATH):
         raise pulumi.RunError(
             f"Cluster {cluster.name} does not have multi-networking with Dataplane V2, which the networks of GPUDirect "
-            "of gke-ai:gpuPools need, and only a new cluster can get it. GKE would refuse the pool. Use another "
-            "cluster, or set acceptSlowNetwork: true for the runs over several nodes"
+            "of gke-ai:gpuPools need. GKE would refuse the pool. Turn multi-networking on, use another cluster (only a "
+            "new one can get Dataplane V2), or set acceptSlowNetwork: true for the runs over several nodes"
         )
     if features.bare_metal and existing.enable_shielded_nodes:
         raise pulumi.RunError(

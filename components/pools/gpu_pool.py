@@ -29,10 +29,11 @@ class GpuNodePool(NodePoolComponent):
     Flex-start, queued or not, implies autoscaling from zero, no reservation, and no auto-repair.
 
     With `create_before_delete`, a change of the nodes (machine, GPUs, driver, boot disk, capacity, placement, network,
-    account) creates a second pool in Google Cloud, named `NAME-` and a hash of six digits. The program then drains the
-    old pool under disruption budgets, for up to an hour, and Pulumi deletes it. A server with two replicas and a budget
-    always keeps one. You pay for both pools meanwhile, and quota and reservations must have room for both. An evicted
-    run restarts, as after any loss of a node; so does a server with one replica. Pods select the pool by its label
+    account, and the zone of a pool that must be in one) creates a second pool in Google Cloud, named `NAME-` and a hash
+    of six digits. The program then drains the old pool under disruption budgets, for up to an hour, and Pulumi deletes
+    it. A server with two replicas and a budget always keeps one. You pay for both pools meanwhile, and quota and
+    reservations must have room for both. An evicted run restarts, as after any loss of a node; so does a server with
+    one replica. If the name does not change, the old pool is deleted first. Pods select the pool by its label
     `gke-ai/pool=NAME`, which both pools have: if the pool is autoscaled, the autoscaler may add nodes to the old pool
     for evicted pods, and the program drains those too. If the drain fails, both pools stay. Run `up` again, or return
     to the old settings with one difference, such as a boot disk larger by one GB: the old pool still has its name.
@@ -89,12 +90,16 @@ class GpuNodePool(NodePoolComponent):
                 `GpuDirectNetworks`. Default: none.
         """
         super().__init__(name, opts)
+        place = Place(project, cluster, location, cluster_zones, node_service_account, private_nodes)
+        zones = place.zones_of(args) if args.in_one_zone else pulumi.Output.from_input([""])
         domain = self.nvlink_domain(args, project, location, cluster) if has_domain(args.machine_type) else None
         node_pool = self.create_pool(
             args,
             opts,
-            Place(project, cluster, location, cluster_zones, node_service_account, private_nodes),
-            name=f"{args.name}-{digits(args, node_service_account)}" if args.create_before_delete else None,
+            place,
+            name=zones.apply(lambda names: f"{args.name}-{digits(args, place, names[0])}")
+            if args.create_before_delete
+            else None,
             accelerators={
                 "guest_accelerators": guest_accelerators(args),
                 # GKE adds it only if a pool without GPUs existed before. Declared, the order does not matter.
@@ -134,8 +139,8 @@ class GpuNodePool(NodePoolComponent):
         return {"type": "", "policy_name": policy.name}
 
 
-def digits(spec: GpuPool, node_service_account: str | None) -> str:
-    """Six digits that change whenever the nodes must be replaced.
+def digits(spec: GpuPool, place: Place, zone: str) -> str:
+    """Six digits that change whenever the nodes must be replaced. `zone` is that of a pool that must be in one.
 
     Unset settings do not count, nor do the Local SSDs, which the machine type decides.
     """
@@ -143,14 +148,15 @@ def digits(spec: GpuPool, node_service_account: str | None) -> str:
         "machine_type": spec.machine_type,
         "disk_size_gb": spec.disk_size_gb,
         "disk_type": spec.disk_type,
-        "service_account": node_service_account,
+        "service_account": place.node_service_account,
         "oauth_scopes": NODE_SCOPES,
         "guest_accelerators": guest_accelerators(spec),
         **secondary_boot_disk(spec),
         **capacity(spec),
     }
     placement = {"placement": "COMPACT"} if spec.compact_placement else {}
-    network = {"network": PROFILE} if spec.nics else {}
+    placement |= {"zone": zone} if zone else {}
+    network = {"network": f"{PROFILE}, private: {place.private_nodes}"} if spec.nics else {}
     if technology := spec.gpudirect_networks:
         network = {"network": technology.name}
     stated = {key: value for key, value in nodes.items() if value is not None} | placement | network

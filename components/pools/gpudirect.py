@@ -50,7 +50,7 @@ class GpuDirectNetworks(Component):
     the installer of NCCL's plug-in, and the injector that gives a pod's daemon the devices of its node. They are
     privileged, in a namespace of their own. A pool waits for its networks and their objects.
 
-    Refused: by GKE, a cluster without multi-networking and Dataplane V2, which it gets only at its creation.
+    Refused: by GKE, a cluster without multi-networking and Dataplane V2. It gets Dataplane V2 only at its creation.
 
     Sources: those of `gke_ai.catalog.gpudirect`.
     """

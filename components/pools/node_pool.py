@@ -42,7 +42,7 @@ class NodePoolComponent(Component):
         opts: pulumi.ResourceOptions | None,
         place: Place,
         *,
-        name: str | None = None,
+        name: pulumi.Input[str] | None = None,
         accelerators: gcp.container.NodePoolNodeConfigArgsDict | None = None,
         autoscaling: pulumi.Input[gcp.container.NodePoolAutoscalingArgsDict] | None = None,
         placement: gcp.container.NodePoolPlacementPolicyArgsDict | None = None,
@@ -61,6 +61,9 @@ class NodePoolComponent(Component):
             networks: VPC networks of the nodes' further NICs, each with a subnetwork of its name. Default: none.
             replace_on_changes: Inputs whose change replaces the pool although the provider plans an update.
         """
+        # The provider would move the nodes of a slice or of a network in place, and send GKE's networks with a profile.
+        moved = ["nodeLocations"] if spec.in_one_zone else []
+        private = ["networkConfig.enablePrivateNodes"] if network_profile else []
         further: list[gcp.container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgsDict] = [
             {"network": network, "subnetwork": network} for network in networks
         ]
@@ -102,10 +105,10 @@ class NodePoolComponent(Component):
                 # dependencies, such as an account that the stack no longer has.
                 depends_on=opts.depends_on if opts else None,
                 protect=spec.protect,
-                # Unless the name changes too, it is taken until the pool is deleted.
-                delete_before_replace=not spec.drains_old_nodes,
+                # The name is taken until the pool is deleted. Undecided, the provider creates first only under another.
+                delete_before_replace=None if spec.drains_old_nodes else True,
                 ignore_changes=owned_by_others(spec.grows),
-                replace_on_changes=list(replace_on_changes),
+                replace_on_changes=[*replace_on_changes, *moved, *private],
             ),
         )
         self.pool_name = node_pool.name

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emulator.gcp_plugin.cluster_records import is_autopilot
-from emulator.gcp_plugin.containers import Cluster
+from emulator.gcp_plugin.containers import NODE_POOL, Cluster, NodePool
 from emulator.gcp_plugin.resource import Cloud, Properties
 from emulator.gcp_plugin.schema import Schema
 from emulator.gcp_plugin.secrets import get_secret
@@ -68,6 +68,8 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         # A block whose name is a plural keeps it, such as confidentialNodes.
         plural = name if re.search(r"[^u]s$", name) else _plural(name)
         result[plural] = [] if value is None else [_lists(value)]
+    pools = [NodePool(cloud).outputs(pool) for pool in cloud.store.all(NODE_POOL, under=f"{identity}/nodePools/")]
+    result["nodePools"] = [_lists(pool) for pool in pools]
     return result | {"id": record.identity, "enableAutopilot": is_autopilot(record.inputs)}
 
 

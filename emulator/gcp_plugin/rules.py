@@ -166,6 +166,15 @@ def changed_node_pool(old: Values, new: Values) -> Iterator[Problem]:
         text = "At least one of ['node_version', 'image_type', 'locations', 'labels', …] must be specified."
         yield labels, bad_request(text)
     yield from _boot_disk(value_at(new, "nodeConfig") or {}, "nodeConfig")
+    # Not documented, and so refused: the new place of nodes that are placed together, and the networks that GKE chose
+    # for a profile, which the provider sends with it although a creation can't have both.
+    profile, blocks = "networkConfig.acceleratorNetworkProfile", str(value_at(new, "nodeConfig.reservationAffinity"))
+    together = value_at(new, "placementPolicy") or value_at(new, profile) or "/reservationBlocks/" in blocks
+    if together and old.get("nodeLocations") != new.get("nodeLocations"):
+        yield "nodeLocations", bad_request("Nodes that are placed together can't move to another zone")
+    private = "networkConfig.enablePrivateNodes"
+    if value_at(new, profile) and value_at(old, private) != value_at(new, private):
+        yield private, bad_request("Accelerator network profile and additional node networks can't be used together")
 
 
 def _boot_disk(config: Values, path: str) -> Iterator[Problem]:

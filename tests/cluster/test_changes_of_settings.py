@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -49,3 +50,42 @@ def test_removed_settings_are_off_and_kept_ones_are_reported(emulator: Emulator)
     emulator.pulumi("config", "rm", "--path", "gke-ai:cluster.podsRange")
     replaced = emulator.planned()["replace"]
     assert {"gcp:container/cluster:Cluster::c", "pulumi:providers:kubernetes::c"} <= set(replaced)
+
+
+# What the nodes of these pools need of their cluster.
+NEEDED = {"multiNetworking": True, "shieldedNodes": False}
+NEEDING = [
+    {"name": "tcpx", "machineType": "a3-highgpu-8g", "nodesPerZone": 1, "zones": ["us-central1-a"], "gpuDirect": True},
+    {
+        "name": "metal",
+        "machineType": "a4x-maxgpu-4g-metal",
+        "nodesPerZone": 1,
+        "zones": ["us-central1-a"],
+        "capacity": {"mode": "reservation", "reservation": "r"},
+    },
+]
+
+
+def test_a_cluster_keeps_what_its_pools_need_until_they_are_gone(emulator: Emulator) -> None:
+    def up(pools: list[dict[str, Any]], fails: bool = False, **cluster: Any) -> str:
+        section = {"name": "c", "mode": "standard", "location": "us-central1", "vpc": {}}
+        config = emulator.configure("examples/mixed-training-inference.yaml")
+        config.write_text(yaml.safe_dump({"config": {"gke-ai:cluster": section | cluster, "gke-ai:gpuPools": pools}}))
+        return emulator.make("up", config, fails=fails)
+
+    up(NEEDING, **NEEDED)
+    before = emulator.exported()["resources"]
+    for pools, cluster, refused in (
+        ([], {}, r"node pool (metal|tcpx) still exists and needs"),
+        (NEEDING[:1], {"multiNetworking": True}, "node pool metal still exists and needs shieldedNodes: false"),
+        (NEEDING[1:], {"shieldedNodes": False}, "node pool tcpx still exists and needs multiNetworking: true"),
+    ):
+        assert re.search(refused, up(pools, fails=True, **cluster))
+        assert re.search(refused, emulator.pulumi("preview", fails=True)), "a preview refuses it too"
+    assert {resource["urn"] for resource in emulator.exported()["resources"]} == {each["urn"] for each in before}
+
+    up([], **NEEDED)
+    up([])
+    (cluster,) = (each for each in emulator.exported()["resources"] if each["type"] == "gcp:container/cluster:Cluster")
+    assert not cluster["outputs"].get("enableMultiNetworking")
+    assert cluster["id"] in {each.get("id") for each in before}, "it is the same cluster"

@@ -149,8 +149,9 @@ def test_example_in_python_creates_its_components(monkeypatch: pytest.MonkeyPatc
 def test_autopilot_gets_nothing_that_it_refuses(build: Build) -> None:
     cluster = build(GkeCluster, CLUSTER, mode="autopilot").one("Cluster")
     assert cluster.inputs["enableAutopilot"] is True
-    refused = {"removeDefaultNodePool", "initialNodeCount", "workloadIdentityConfig", "addonsConfig"}
+    refused = {"removeDefaultNodePool", "initialNodeCount", "workloadIdentityConfig"}
     assert not refused & cluster.inputs.keys()
+    assert cluster.inputs["addonsConfig"] == {"rayOperatorConfigs": [{"enabled": False}]}
 
 
 def test_protected_cluster_refuses_before_anything_in_it_is_deleted(build: Build) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 
+from emulator.plugin import decode, encode
+from emulator.tests.test_gcp_plugin import NODE_POOL, Engine
 from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
@@ -53,8 +56,35 @@ def test_changed_nodes_change_the_name_in_google_cloud_but_not_in_pulumi(build: 
     assert len(before.inputs["name"]) == len("l4-0a1b2c")
     assert before.inputs["name"] != after.inputs["name"]
     assert before.urn == after.urn
-    # An explicit false: the provider's own choice would be to delete first where the name were the same.
-    assert after.delete_before_replace is False
+    assert after.delete_before_replace is None, "the provider creates first under another name"
+
+
+def test_a_pool_of_an_earlier_state_is_not_replaced_beside_itself(build: Build, tmp_path: Path) -> None:
+    pool = made(build, machine_type="a2-ultragpu-8g")
+    new = decode(encode(pool.inputs))
+    old = {**new, "nodeConfig": {**new["nodeConfig"]}}
+    del old["nodeConfig"]["ephemeralStorageLocalSsdConfig"]
+    answer = Engine(tmp_path).diff(NODE_POOL, old, new)
+    assert (bool(answer.replaces), answer.deleteBeforeReplace, pool.delete_before_replace) == (True, True, None)
+
+
+ONE_ZONE = {"machine_type": "a3-highgpu-8g", "compact_placement": True, "zones": ["us-central1-a"]}
+RDMA = {"machine_type": "a4-highgpu-8g", "rdma": True, "zones": ["us-central1-b"], "capacity": {"mode": "spot"}}
+
+
+@pytest.mark.parametrize(
+    ("pool", "change"),
+    [
+        (ONE_ZONE, {"zones": ["us-central1-b"]}),
+        (RDMA, {"zones": ["us-central1-c"]}),
+        (RDMA, {"private_nodes": True}),
+    ],
+    ids=str,
+)
+def test_nodes_that_the_program_replaces_change_the_name_too(build: Build, pool: Any, change: Any) -> None:
+    before, after = made(build, **pool), made(build, **{**pool, **change})
+    assert before.inputs["name"] != after.inputs["name"]
+    assert set(after.replace_on_changes) & {"nodeLocations", "networkConfig.enablePrivateNodes"}
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ class ClusterChecks(Visit):
         if existing is None or existing.get("networkConfig", {}).get("enableMultiNetworking"):
             return
         text = (
-            f"cluster {cluster.name} has no multi-networking, which only a new cluster can get, and the networks of "
+            f"cluster {cluster.name} has no multi-networking, which its owner can turn on, and the networks of "
             f"pool {pools[0].name} need it: GKE would refuse the pool"
         )
         command = self._config("--path gke-ai:cluster.name NAME  # of a cluster with multi-networking")

@@ -117,7 +117,7 @@ class Cluster(Section):
     """VPC network that the stack creates for the cluster, instead of `network` and `subnetwork`."""
     multi_networking: bool = False
     """Let nodes have NICs in several VPC networks, which runs over several nodes of A3 High and A3 Mega need. It needs
-    `vpc`. A change recreates the cluster."""
+    `vpc`. A change updates the cluster; whether GKE then recreates nodes is not documented."""
     shielded_nodes: bool = True
     """Verify the identity and integrity of nodes, with GKE's shielded nodes. Bare-metal machines (A4X Max) need a
     Standard cluster without them."""

@@ -21,6 +21,7 @@ from gke_ai.catalog.nodes import (
     POOL,
     NodeShape,
 )
+from gke_ai.catalog.nvlink import has_domain
 from gke_ai.catalog.rdma import DRIVER_LABEL, NICS
 from gke_ai.catalog.topology import has_labels
 from gke_ai.catalog.tpus import GOOGLE_TPU, Slice, slice_of
@@ -101,6 +102,11 @@ class Pool(Section):
     def is_one_slice(self) -> bool:
         """Whether all nodes together are one multi-host slice, created and upgraded as a unit."""
         return self.slice is not None and self.slice.multi_host
+
+    @property
+    def in_one_zone(self) -> bool:
+        """Whether all nodes must be in the same zone: here, of a multi-host slice or of a block of a reservation."""
+        return self.is_one_slice or "/reservationBlocks/" in (self.capacity.reservation_name or "")
 
     @property
     def has_topology(self) -> bool:
@@ -255,6 +261,10 @@ class GpuPool(Pool):
     @property
     def accelerator_labels(self) -> dict[str, str]:
         return {GKE_ACCELERATOR: self.gpus[0]}
+
+    @property
+    def in_one_zone(self) -> bool:
+        return super().in_one_zone or self.compact_placement or bool(self.nics) or has_domain(self.machine_type)
 
     @property
     def has_topology(self) -> bool:

@@ -48,10 +48,8 @@ def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
         pool, technology = pools[0]
         yield Problem(
             cluster.at("multiNetworking"),
-            f"{technology.fabric} of pool {pool.name} needs multi-networking, which a cluster gets only at its "
-            "creation. GKE would refuse the pool",
-            "Set multiNetworking: true, which recreates a cluster that exists without it, or set gpuDirect: false in "
-            f"the pool and {SLOW} in its runs",
+            f"{technology.fabric} of pool {pool.name} needs multi-networking. GKE would refuse the pool",
+            f"Set multiNetworking: true, or set gpuDirect: false in the pool and {SLOW} in its runs",
         )
     if not pools or vpc is None:
         return
