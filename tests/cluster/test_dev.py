@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from emulator.cluster.secret_sync import DUMMY_TOKEN
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.kube.client import client_of, request
+from gke_ai.ops.down import JOBSET_CRD
 from maintain.pages.pictures.record import RECORDING, course
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
@@ -157,6 +160,30 @@ def test_manifests_that_kubectl_applies_leave_a_preview_nothing_to_do(platform: 
     again = ("--kubeconfig", platform.kubeconfig(), "create", "--recursive", "-f", str(folder / "60-runs"))
     assert "already exists" in platform.run("kubectl", *again, fails=True)
     assert running == all_running(platform, "llm"), "a second application disturbs nothing"
+
+
+def test_the_folder_upgrades_the_crd_of_an_earlier_jobset(platform: Emulator, tmp_path: Path) -> None:
+    """Helm alone would not. What JobSet 0.12 accepts and 0.11 does not is an action of a failed child Job."""
+    action, folder = '"RestartJobAndIgnoreMaxRestarts"', tmp_path / "dev"
+    platform.run("gke-ai", "render", str(folder), "--for", "kubectl", "--stack", platform.stack)
+    page = (folder / "README.md").read_text().splitlines()
+    upgrade = [line for line in page if line.startswith("helm") and JOBSET_CHART in line]
+    crd = json.loads(platform.kubectl("get", "crd", JOBSET_CRD, "-o", "json"))
+    earlier = tmp_path / "crd.json"
+    earlier.write_text(re.sub(f"{action}, |, {action}", "", json.dumps(crd)))
+    platform.kubectl("replace", "-f", str(earlier))
+
+    def has_action(*commands: str) -> bool:
+        # The chart as it is built here: there is no registry.
+        chart = platform.run("chart", JOBSET_CHART, JOBSET_VERSION).strip()
+        for command in commands:
+            text = command.replace(JOBSET_CHART, chart).replace(f"--version {JOBSET_VERSION}", "")
+            shell = f"cd {folder} && export KUBECONFIG={platform.kubeconfig()} && {text}"
+            platform.run("sh", "-ec", shell)
+        return action in platform.kubectl("get", "crd", JOBSET_CRD, "-o", "json")
+
+    assert not has_action(upgrade[-1]), "the release alone"
+    assert has_action(*upgrade)
 
 
 def live(emulator: Emulator, stages: list[Path]) -> list[dict[str, Any]]:

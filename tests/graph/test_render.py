@@ -120,7 +120,7 @@ def test_a_tool_installs_the_charts_that_the_program_installs(path: str, name: s
 def test_helm_gets_the_charts_in_the_order_of_the_folders() -> None:
     record = shared_record(configuration("Pulumi.dev.yaml"))
     (page,) = (text for path, text in files(tool("kubectl", record)) if path == "README.md")
-    commands = [line.split() for line in page.splitlines() if line.startswith(("kubectl a", "kubectl c", "helm"))]
+    commands = [line.split() for line in page.splitlines() if line.startswith(("kubectl a", "kubectl c", "helm u"))]
     assert [command[-1][:2] for command in commands] == ["10", "20", "30", "30", "40", "50", "60"]
     for release in record.all("Release"):
         (command,) = (words for words in commands if words[3] == release.inputs["name"])
@@ -165,13 +165,46 @@ def test_runs_are_created_once_and_stay_when_they_leave_the_folder() -> None:
         "client.lifecycle.config.k8s.io/deletion": "detach",
     }
     assert annotated_with("argocd", "Job", record) == {
-        "argocd.argoproj.io/sync-wave": "5",
+        "argocd.argoproj.io/sync-wave": "4",
         "argocd.argoproj.io/sync-options": "Prune=false",
     }
     (page,) = (text for path, text in files(tool("argocd", record)) if path == "README.md")
     part = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     assert {entry["kind"] for entry in part["spec"]["ignoreDifferences"]} == {"Job", "JobSet"}
     assert annotated_with("flux", "Deployment", record) == {}
+
+
+def test_argo_cd_lets_no_run_wait_for_a_server() -> None:
+    """It applies a wave once the one before is healthy. https://argo-cd.readthedocs.io/en/stable/user-guide/sync-waves/"""
+    record = shared_record(configuration("Pulumi.dev.yaml"))
+    waves = {
+        kind: annotated_with("argocd", kind, record)["argocd.argoproj.io/sync-wave"] for kind in ("Deployment", "Job")
+    }
+    assert waves["Job"] == waves["Deployment"]
+
+
+# As the charts of each release have them: JobSet, Trainer, KubeRay and NVIDIA's driver in `crds/`, Kueue in templates.
+WITH_CRDS = {"jobset": True, "kueue": False, "kubeflow-trainer": True, "kuberay-operator": True}
+
+
+def test_flux_and_kubectl_upgrade_the_crds_that_helm_does_not() -> None:
+    config = configuration("Pulumi.dev.yaml")
+    config["gke-ai:queues"] = {**config["gke-ai:queues"], "trainer": "install", "ray": "install"}
+    record = shared_record(config)
+    charts = [
+        inside[1]
+        for inside in written("flux", record).values()
+        if inside[0]["kind"] in ("OCIRepository", "HelmRepository")
+    ]
+    upgrades = {chart["spec"]["releaseName"]: chart["spec"].get("upgrade") for chart in charts}
+    assert upgrades == {name: {"crds": "CreateReplace"} if crds else None for name, crds in WITH_CRDS.items()}
+    (page,) = (text for path, text in files(tool("kubectl", record)) if path == "README.md")
+    lines = page.splitlines()
+    for name, crds in WITH_CRDS.items():
+        (at,) = (number for number, line in enumerate(lines) if line.startswith(f"helm upgrade --install {name} "))
+        chart = lines[at].partition(f" {name} ")[2].partition(" --namespace")[0]
+        step = f"helm show crds {chart} | kubectl apply --server-side --force-conflicts -f -"
+        assert (lines[at - 1] == step) == crds
 
 
 def test_flux_applies_each_stage_after_the_one_before() -> None:

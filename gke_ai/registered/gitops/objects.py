@@ -10,7 +10,7 @@ from typing import Any
 
 from gke_ai.catalog.nvlink import DOMAIN_API
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.catalog.versions import KUEUE_API, KUEUE_CHART
 from gke_ai.kube.objects import ApiObject
 from gke_ai.kube.pods import templates
 from gke_ai.kube.values import items, texts, value
@@ -89,6 +89,11 @@ class Release:
     def is_oci(self) -> bool:
         """Whether its chart is in an OCI registry."""
         return self.registry.startswith("oci://")
+
+    @property
+    def has_crds(self) -> bool:
+        """Whether its chart has CRDs in `crds/`. Those of Kueue's chart are templates."""
+        return f"{self.registry}/{self.chart}" != KUEUE_CHART
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from gke_ai.registered.gitops.documents import document, values
 from gke_ai.registered.gitops.objects import InCluster, KubernetesObject, Release, Stage
 
 WAVES = {stage: str(number) for number, stage in enumerate(Stage)}
+# Argo CD applies a wave once the one before is healthy, and a server that waits for quota is not.
+WAVES[Stage.RUNS] = WAVES[Stage.WORKLOADS]
 Json = dict[str, Any]
 
 
@@ -58,6 +60,9 @@ class Kubectl:
                     chart = f"{release.registry}/{release.chart}"
                     if not release.is_oci:
                         chart = f"{release.chart} --repo {release.registry}"
+                    if release.has_crds:  # in crds/, which Helm never upgrades
+                        crds = f"helm show crds {chart} --version {release.version}"
+                        yield f"{crds} | kubectl apply --server-side --force-conflicts -f -"
                     yield (
                         f"helm upgrade --install {release.name} {chart} --version "
                         f"{release.version} --namespace {release.namespace} --wait --values {release_path(release)}"
@@ -128,7 +133,9 @@ class Flux(Kubectl):
 
     def release(self, release: Release) -> str:
         of = (release.name, release.namespace)
-        helm: Json = {"interval": "1h", "releaseName": release.name, "values": release.values}
+        # https://fluxcd.io/flux/components/helm/helmreleases/#controlling-the-lifecycle-of-custom-resource-definitions
+        crds = {"upgrade": {"crds": "CreateReplace"}} if release.has_crds else {}
+        helm: Json = {"interval": "1h", "releaseName": release.name, "values": release.values, **crds}
         if not release.is_oci:
             # https://fluxcd.io/flux/components/source/helmrepositories/
             repository = resource(
