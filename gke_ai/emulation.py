@@ -20,6 +20,8 @@ COMMAND = "gke-ai-emulator" if INSTALLED else "emulator/run"
 READY_AFTER = "emulator.gke-ai/ready-after"
 # On an idle node that the autoscaler deletes unless a pod comes. GKE's sets a taint for it.
 LEAVING = "emulator.gke-ai/leaving"
+# On a node: the capacity mode of its pool. GKE's labels don't tell a reservation from standard capacity.
+CAPACITY = "emulator.gke-ai/capacity"
 # On a node that an upgrade replaces or creates: its step. Meanwhile the autoscaler does not delete it.
 UPGRADED = "emulator.gke-ai/upgraded"
 NEW, DRAINS, WAITS, SOAKS, FORCED = "new", "drains", "waits", "soaks", "forced"

@@ -174,6 +174,7 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
             )
         cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
         machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
+    alone = {"key": "emulator.gke-ai/gpus", "value": str(machine.gpus), "effect": "NoSchedule"}
     pool = PoolRecord(
         name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
         machine_type=machine.name,
@@ -184,6 +185,8 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
         zones=cluster.zones,
         max_nodes=MAX_CREATED_NODES * len(cluster.zones),
         topology=topology,
+        # A pod from before the policy in autopilot.yaml tolerates no taint.
+        taints=[alone] if machine.gpus and fit.tolerates(pod, alone) else [],
     )
     return _with_disk_for(pod, pool)
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from emulator.cluster import node_agents
+from gke_ai.catalog.nodes import COMPUTE_CLASS, NVIDIA_GPU
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.selectors import matches
 from gke_ai.kube import pods
@@ -70,6 +71,15 @@ def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
         ):
             return True
     return False
+
+
+def has_its_gpus(pod: Object, node: Object) -> bool:
+    """Whether a node has exactly the GPUs that a pod requests, or is of a compute class.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus#how-gpu-allocation-works
+    """
+    of_node = pods.amounts(node["status"]["allocatable"]).get(NVIDIA_GPU, 0)
+    return COMPUTE_CLASS in node["metadata"]["labels"] or of_node == requests(pod).get(NVIDIA_GPU, 0)
 
 
 def kept_apart(pod: Object, node: Object, placed: Iterable[tuple[Object, Object]]) -> bool:

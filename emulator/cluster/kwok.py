@@ -16,8 +16,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import yaml
@@ -73,6 +74,8 @@ def create(name: str, record: ClusterRecord) -> Endpoint:
                     _discard(folder)
                     _create(folder, record)
         trust.renew()
+        if record.mode == "autopilot":
+            _install(folder, [HERE / "autopilot.yaml"])
     if record.gateway_api:
         _wait_for_gateway_classes(folder)
     return endpoint(name)
@@ -151,7 +154,7 @@ def _create(folder: Folder, record: ClusterRecord) -> None:
     _wait_until_ready(folder)
     # The first object that its controllers create. The API server refuses pods before it exists.
     _wait_for_success(folder, "/api/v1/namespaces/default/serviceaccounts/default", "kube-controller-manager")
-    _install_objects(folder)
+    _install(folder, sorted((HERE / "crds").glob("*.yaml")), *node_agents.daemon_sets())
     if kept:
         spare.save(folder)
         _start_daemon(folder)
@@ -331,15 +334,14 @@ def _wait_for_success(folder: Folder, path: str, component: str, timeout: float 
             raise ClusterFailed(f"{component} of {folder.name} doesn't work after {timeout:.0f} s (log: {log})")
 
 
-def _install_objects(folder: Folder) -> None:
-    """Installs the objects that GKE installs in a cluster.
+def _install(folder: Folder, files: Iterable[Path], *others: dict[str, Any]) -> None:
+    """Installs objects that GKE installs in a cluster.
 
     Server-side apply makes this idempotent.
     """
     with client(folder) as api:
-        files = sorted((HERE / "crds").glob("*.yaml"))
         items = [item for file in files for item in yaml.safe_load_all(file.read_text())]
-        for item in (*items, *node_agents.daemon_sets()):
+        for item in (*items, *others):
             root = "/apis" if "/" in item["apiVersion"] else "/api"
             path = f"{root}/{item['apiVersion']}/{_COLLECTIONS[item['kind']]}/{item['metadata']['name']}"
             answer(api.patch(path, params=GKE, json=item, headers=APPLY_PATCH))

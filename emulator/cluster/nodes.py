@@ -25,6 +25,7 @@ from gke_ai.catalog.nodes import (
     node_taints,
 )
 from gke_ai.catalog.topology import HOSTNAME, LEVELS
+from gke_ai.emulation import CAPACITY
 
 Object = dict[str, Any]
 
@@ -53,7 +54,7 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
         "metadata": {
             "name": name,
             "labels": node_labels(shape) | {HOSTNAME: name},
-            "annotations": FAKE,
+            "annotations": FAKE | {CAPACITY: shape.capacity},
         },
         "spec": {"providerID": f"gce://{cluster.project}/{shape.zone}/{name}", "taints": own + declared},
         "status": {

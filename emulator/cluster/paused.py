@@ -16,6 +16,7 @@ from emulator.cluster.control_plane import KEPT, id_of
 from emulator.cluster.folder import Folder, NoSuchCluster, locked
 from emulator.cluster.records import PoolRecord, pool_file, read_pools, write_pool
 from gke_ai.catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
+from gke_ai.emulation import CAPACITY
 
 # Addresses for benchmarks (RFC 2544), which neither KWOK nor GKE gives to pods.
 _ADDRESSES = ipaddress.ip_network("198.18.0.0/15")
@@ -130,6 +131,7 @@ def _simulated(node: Object, folder: Folder, pools: dict[str, PoolRecord]) -> Ob
     pool = pools.get(nodes.pool_of(node))
     current = pool is not None and nodes.label(node, INSTANCE_TYPE) == pool.machine_type
     own: dict[str, Any] = {**nodes.FAKE, **({nodes.MACHINE: nodes.fingerprint(pool)} if pool and current else {})}
+    own |= {CAPACITY: pool.capacity} if pool else {}
     if pool is None and folder.record.mode == "standard" and not nodes.label(node, COMPUTE_CLASS):
         own[nodes.FOREIGN] = "true"
     provider = f"gce://{folder.record.project}/{nodes.label(node, ZONE)}/{metadata['name']}"

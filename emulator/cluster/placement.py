@@ -45,9 +45,11 @@ class Placement:
             (self._samples[pool.name],) = nodes.new_nodes(cluster, pool, [], 1)
         return self._samples[pool.name]
 
-    def find(self, pod: Object) -> str | None:
-        """The name of a node that the pod can run on, or None."""
+    def find(self, pod: Object, alone: bool = False) -> str | None:
+        """The name of a node that the pod can run on, or None. `alone`: with exactly the GPUs of the pod."""
         for name, node in self.nodes.items():
+            if alone and not fit.has_its_gpus(pod, node):
+                continue
             if fit.refusal(pod, node, self._free[name]) is None and not fit.kept_apart(pod, node, self.placed):
                 return name
         return None

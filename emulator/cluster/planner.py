@@ -92,7 +92,7 @@ def plan(
     waiting = sorted(filter(is_waiting, others), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
     for pod in waiting:
         uid = pod["metadata"]["uid"]
-        node_name = placement.find(pod)
+        node_name = placement.find(pod, alone=cluster.mode == "autopilot")
         if node_name is None:
             try:
                 if request := consumed_by(pod):

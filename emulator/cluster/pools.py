@@ -8,7 +8,7 @@ from emulator import capacity, delay
 from emulator.cluster import nodes
 from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cluster.folder import Folder
-from emulator.cluster.records import PoolRecord, pool_file, write_pool
+from emulator.cluster.records import PoolRecord, pool_file, read_pools, write_pool
 from emulator.polling import poll_until
 from gke_ai.catalog.nodes import GKE_NODEPOOL, ZONE
 
@@ -33,7 +33,9 @@ def set_pool(name: str, pool: PoolRecord) -> None:
     """Creates or changes a pool of cluster `name`, and returns once its nodes are Ready.
 
     Nodes with another machine or zone are replaced; labels and taints change in place. A pool of fixed size gets its
-    nodes immediately. An autoscaled pool gets its minimum, and more nodes when pods need them.
+    nodes immediately. A new autoscaled pool gets its minimum, and more nodes when pods need them. Changed limits of it
+    neither add nor delete a node: the autoscaler waits until a pod needs one, or one is unused.
+    https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler#minimum_and_maximum_node_pool_size
 
     Raises:
         NoSuchCluster: The cluster doesn't exist.
@@ -42,11 +44,13 @@ def set_pool(name: str, pool: PoolRecord) -> None:
     """
     folder = Folder(name)
     record = folder.record
+    earlier = next((known for known in read_pools(folder.pools) if known.name == pool.name), pool)
     # The record comes first. If this process is killed here, the daemon knows the pool and the next call continues.
     write_pool(folder.pools, pool)
     with client(folder) as api:
         present = _of_pool(api, pool.name)
-        keep = [node for node in present if nodes.is_current(node, pool)][: pool.ceiling]
+        keep = [node for node in present if nodes.is_current(node, pool)][: None if pool.autoscaled else pool.ceiling]
+        size = pool.floor if earlier == pool or not pool.autoscaled else min(pool.floor, len(present))
         for node in present:
             if node in keep:
                 zone = nodes.label(node, ZONE)
@@ -55,12 +59,12 @@ def set_pool(name: str, pool: PoolRecord) -> None:
                 _relabel(api, node, desired)
             else:
                 remove(api, node)
-        missing = pool.floor - len(keep)
+        missing = size - len(keep)
         if missing > 0 and pool.capacity in capacity.unavailable():
             raise NoCapacity(pool, missing)
         for node in nodes.new_nodes(record, pool, keep, missing):
             answer(api.post(_NODES, json=delay.hold_back(node)))
-        _wait_until_ready(api, pool)
+        _wait_until_ready(api, pool, size)
 
 
 def remove_pool(name: str, pool: str) -> None:
@@ -110,10 +114,10 @@ def _relabel(api: httpx.Client, node: Object, desired: Object) -> None:
         answer(api.patch(f"{_NODES}/{node['metadata']['name']}", json=change, headers=MERGE_PATCH))
 
 
-def _wait_until_ready(api: httpx.Client, pool: PoolRecord) -> None:
+def _wait_until_ready(api: httpx.Client, pool: PoolRecord, size: int) -> None:
     def is_ready() -> bool:
         present = _of_pool(api, pool.name)
-        return len(present) >= pool.floor and all(nodes.is_ready(node) for node in present)
+        return len(present) >= size and all(nodes.is_ready(node) for node in present)
 
     if not poll_until(is_ready, READY_SECONDS):
         unready = [node["metadata"]["name"] for node in _of_pool(api, pool.name) if not nodes.is_ready(node)]

@@ -15,7 +15,7 @@ from emulator.cluster.nodes import FOREIGN, MACHINE, SUFFIX, address, label, sli
 from gke_ai.catalog.nodes import ZONE
 from gke_ai.catalog.topology import HOSTNAME
 from gke_ai.catalog.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings
-from gke_ai.emulation import NEW, UPGRADED
+from gke_ai.emulation import CAPACITY, NEW, UPGRADED
 
 Object = dict[str, Any]
 
@@ -90,7 +90,7 @@ def replacement(node: Object) -> Object:
     }
 
 
-_KEPT = ("kwok.x-k8s.io/node", FOREIGN, MACHINE)
+_KEPT = ("kwok.x-k8s.io/node", FOREIGN, MACHINE, CAPACITY)
 
 
 def _ordered(present: Iterable[Object]) -> list[Object]:

@@ -666,6 +666,49 @@ def test_a_pool_changes_in_place_where_gke_does_and_is_replaced_where_not(api: h
     assert of_pool() == {}
 
 
+def test_limits_of_an_autoscaled_pool_neither_add_nor_delete_nodes(api: httpx.Client) -> None:
+    def of_pool() -> set[str]:
+        selector = {"labelSelector": "cloud.google.com/gke-nodepool=limits"}
+        return {node["metadata"]["name"] for node in answer(api.get("/api/v1/nodes", params=selector))["items"]}
+
+    delay.declare({"idle": 600})
+    pool = PoolRecord("limits", "e2-standard-2", [ZONE], min_nodes=2, max_nodes=4)
+    cluster.set_pool(STANDARD.name, pool)
+    before = of_pool()
+    assert len(before) == 2
+    for low, high in ((0, 1), (3, 4)):
+        cluster.set_pool(STANDARD.name, replace(pool, min_nodes=low, max_nodes=high))
+        assert of_pool() == before
+    cluster.set_pool(STANDARD.name, replace(pool, machine_type="e2-standard-4"))
+    assert (len(of_pool()), of_pool() & before) == (2, set()), "nodes with another machine are replaced"
+    cluster.set_pool(STANDARD.name, PoolRecord("limits", "e2-standard-4", [ZONE], nodes_per_zone=1))
+    assert len(of_pool()) == 1, "a fixed size deletes nodes"
+    cluster.remove_pool(STANDARD.name, "limits")
+    delay.declare({})
+
+
+def test_on_autopilot_a_pod_does_not_get_a_free_node_with_more_gpus(half: Folder) -> None:
+    delay.declare({"idle": 600})
+
+    with client(half) as api:
+
+        def node_of(name: str) -> str:
+            return str(answer(api.get(f"{DEFAULT_PODS}/{name}"))["spec"].get("nodeName", ""))
+
+        create(api, DEFAULT_PODS, "Pod", "two", spec={"nodeSelector": L4, "containers": [container(2)]})
+        eventually(lambda: node_of("two") != "")
+        large = node_of("two")
+        answer(api.delete(f"{DEFAULT_PODS}/two", params={"gracePeriodSeconds": "0"}))
+        create(api, DEFAULT_PODS, "Pod", "one", spec={"nodeSelector": L4, "containers": [container(1)]})
+        create(api, DEFAULT_PODS, "Pod", "next", spec={"nodeSelector": L4, "containers": [container(2)]})
+        eventually(lambda: node_of("one") != "" and node_of("next") != "")
+        assert node_of("one") != large
+        assert node_of("next") == large
+        for name in ("one", "next"):
+            answer(api.delete(f"{DEFAULT_PODS}/{name}", params={"gracePeriodSeconds": "0"}))
+    delay.declare({})
+
+
 def test_delays_of_pods_are_in_effect_once_they_are_declared(api: httpx.Client) -> None:
     pods = "/api/v1/namespaces/kube-system/pods"  # without the webhook of Kueue, which may not answer yet
     for seconds in (1.0, 2.0, 3.0):

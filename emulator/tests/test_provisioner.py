@@ -251,6 +251,16 @@ def test_autopilot_creates_the_smallest_machine_that_fits() -> None:
     assert machines["one"] == "g2-standard-4"
 
 
+def test_on_autopilot_a_pod_gets_no_node_with_more_gpus_than_it_requests() -> None:
+    """Autopilot places exactly one GPU pod on each GPU node."""
+    (large,) = planner.plan(AUTOPILOT, [], [], [l4_pod("two")]).new_nodes
+    small = l4_pod("one", gpus=1)
+    (new,) = planner.plan(AUTOPILOT, [], [large.node], [small]).new_nodes
+    assert nodes.label(new.node, "node.kubernetes.io/instance-type") == "g2-standard-4"
+    assert planner.plan(AUTOPILOT, [], [large.node], [l4_pod("next")]).new_nodes == []
+    assert planner.plan(STANDARD, [GPU_POOL], nodes_of(GPU_POOL, 1), [small]).new_nodes == []
+
+
 def with_storage(waiting: Object, amount: str) -> Object:
     """The pod with a request of ephemeral storage."""
     waiting["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = amount

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.capacity import MODES, UNTIL
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
@@ -14,8 +14,10 @@ from gke_ai.catalog.nodes import (
     GKE_TPU_ACCELERATOR,
     INSTANCE_TYPE,
     POOL,
+    RESERVATION_NAME,
 )
 from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.emulation import CAPACITY
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.forecast import Accelerators, Nodes, Server
 from gke_ai.forecast.timeline import Histories, History
@@ -94,7 +96,11 @@ def pool_of(node: Object) -> str:
 
 
 def capacity_of(node: Object) -> str:
-    """Returns the capacity mode of a node, from its labels."""
+    """Returns the capacity mode of a node, from its labels; of one that the emulator simulates, from its pool."""
+    if emulated := (node["metadata"].get("annotations") or {}).get(CAPACITY):
+        return str(emulated)
+    if label(node, RESERVATION_NAME) or label(node, UNTIL):
+        return "reservation"
     return next(
         (
             name

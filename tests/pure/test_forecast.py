@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gke_ai.catalog.capacity import UNTIL
+from gke_ai.catalog.nodes import RESERVATION_NAME
+from gke_ai.emulation import CAPACITY
 from gke_ai.forecast.comparison import AS_FORECAST, Fact, facts
 from gke_ai.forecast.forecast import (
     Count,
@@ -392,6 +395,16 @@ def test_an_idle_node_stays_for_the_time_that_gke_waits() -> None:
     assert 600 <= accelerators.node_hours_after * 3600 <= 610
     assert forecast.lanes == (Lane("nodes", "l4", ((0, Count(1, 1)), (603, Count(0, 0)))),)
     assert forecast.seconds == 603, "it is settled when the node is gone"
+
+
+@pytest.mark.parametrize("where", [("annotations", CAPACITY), ("labels", UNTIL), ("labels", RESERVATION_NAME)])
+def test_nodes_of_a_reservation_are_not_called_on_demand(where: tuple[str, str]) -> None:
+    reserved = node("1", pool="mine")
+    field, key = where
+    reserved["metadata"][field][key] = "reservation"
+    found = outcome(timeline((1, "node", reserved)))
+    assert [pool.capacity for pool in found.nodes] == ["reservation"]
+    assert [entry.capacity for entry in found.accelerators] == ["reservation"]
 
 
 def test_nodes_of_spot_pools_are_named_by_their_capacity() -> None:
