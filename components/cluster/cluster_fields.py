@@ -127,7 +127,8 @@ def refuse_before_pools(cluster: Cluster, project: str) -> pulumi.ResourceHook:
                     "then remove it"
                 )
 
-    return pulumi.ResourceHook(f"{cluster.name}-before-pools", check, pulumi.ResourceHookOptions(on_dry_run=True))
+    name = f"cluster {project}/{cluster.location}/{cluster.name}: before its pools"
+    return pulumi.ResourceHook(name, check, pulumi.ResourceHookOptions(on_dry_run=True))
 
 
 def addons(autopilot: bool, calico: bool, ray: bool) -> gcp.container.ClusterAddonsConfigArgsDict:
