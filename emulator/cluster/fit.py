@@ -74,10 +74,7 @@ def tolerates(pod: Object, taint: Mapping[str, str]) -> bool:
 
 
 def has_its_gpus(pod: Object, node: Object) -> bool:
-    """Whether a node has exactly the GPUs that a pod requests, or is of a compute class.
-
-    https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus#how-gpu-allocation-works
-    """
+    """Whether a node has exactly the GPUs that a pod requests, as in `autopilot.yaml`, or is of a compute class."""
     of_node = pods.amounts(node["status"]["allocatable"]).get(NVIDIA_GPU, 0)
     return COMPUTE_CLASS in node["metadata"]["labels"] or of_node == requests(pod).get(NVIDIA_GPU, 0)
 
