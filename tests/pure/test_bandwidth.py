@@ -18,7 +18,7 @@ from gke_ai.ops.stack import Context
 from gke_ai.ops.submit.command import REFUSED
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.verify import bandwidth
-from gke_ai.ops.verify.bandwidth import Measurement, Result, measure, parse
+from gke_ai.ops.verify.bandwidth import Measurement, Result, cause, measure, parse
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.terminal import Stop
 from tests.pure import test_submit_command as stub
@@ -45,7 +45,7 @@ def line(bus: float = 340.0, **other: Any) -> Object:
         ("a3-megagpu-8g", [line(340.0, bytes=2**30)], UNCHECKED, "of messages of 16 GiB"),
         # NVLink's figures never pass for those of the network.
         ("a3-megagpu-8g", [line(460.0, nodes=1, ranks=8)], UNCHECKED, "the floor of the network does not apply"),
-        ("a3-megagpu-8g", [line(0.3, backend="gloo")], UNCHECKED, "without GPUs"),
+        ("a3-megagpu-8g", [line(0.3, backend="gloo")], FAIL, "PyTorch sees no GPU"),
         ("a4-highgpu-8g", [line(340.0)], UNCHECKED, "no floor is published for a4-highgpu-8g"),
     ],
 )
@@ -73,10 +73,81 @@ def test_figures_are_read_between_the_lines_of_nccl() -> None:
     result = parse(text, "a4-highgpu-8g")
     assert (len(result.lines), result.network, result.last["bytes"]) == (2, "gIB", 2**34)
     assert result.what == "NCCL over the network between 2 nodes (gIB), 16 GPUs (NVIDIA H100)"
-    inside = parse(json.dumps(line(nodes=1)), "a4-highgpu-8g")
+    inside = parse(f"NCCL INFO Using network Socket\n{json.dumps(line(nodes=1))}", "a4-highgpu-8g")
     assert inside.what.startswith("NCCL over NVLink or PCIe inside one node")
+    assert (inside.network, inside.as_json()["network"]) == ("", "")
     assert parse(json.dumps(line(backend="gloo")), "x").what.startswith("gloo on CPUs")
     assert "TCP sockets" in parse(f"NCCL INFO Using network Socket\n{json.dumps(line(4.0))}", "a3-megagpu-8g").step
+
+
+# What the program printed on 2026-11-28 on a machine with two H200 GPUs (PyTorch 2.11.0, NCCL 2.28.9), shortened.
+# torchrun ends each log with its summary.
+SUMMARY = "\n".join(
+    [
+        *(f'  File "torch/distributed/run.py", line {number}, in run' for number in range(20)),
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+        "Root Cause (first observed failure):",
+        "  rank      : 1 (local_rank: 1)",
+        "  exitcode  : -9 (pid: 1593)",
+        "  traceback : Signal 9 (SIGKILL) received by PID 1593",
+    ]
+)
+HIDDEN = '{"error": "RuntimeError: PyTorch sees 1 of 2 GPUs", "host": "vm"}'
+NONE = '{"error": "RuntimeError: No CUDA GPUs are available", "host": "vm"}'
+NCCL_ERROR = (
+    "DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, invalid usage (run with "
+    "NCCL_DEBUG=WARN for details), NCCL version 2.28.9\nncclInvalidUsage: This usually reflects invalid usage of NCCL "
+    "library.\nLast error:\n"
+)
+NO_PLUGIN, OLDER = (
+    json.dumps({"error": NCCL_ERROR + last, "host": "vm"})
+    for last in ("Failed to initialize any NET plugin", "Error: network gIB not found.")
+)
+TIMEOUT = (
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=70, OpType=ALLREDUCE, NumelIn=1048576, "
+    "NumelOut=1048576, Timeout(ms)=20000) ran for 20019 milliseconds before timing out."
+)
+HANG = "\n".join(
+    [
+        json.dumps(line(41.3, bytes=2**21)),
+        f"[rank0]:[E1128 12:35:07.256673204 ProcessGroupNCCL.cpp:689] [Rank 0] {TIMEOUT}",
+        '{"error": "DistBackendError: NCCL communicator was aborted on rank 0.", "host": "vm"}',
+        "terminate called after throwing an instance of 'c10::DistBackendError'",
+        f"  what():  [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated: {TIMEOUT}",
+    ]
+)
+LATE = '{"error": "DistNetworkError: The client socket has timed out after 60000ms", "host": "node-1"}'
+
+
+@pytest.mark.parametrize(
+    ("log", "reason", "step"),
+    [
+        (
+            HIDDEN,
+            "before the first figure:\n  - RuntimeError: PyTorch sees 1 of 2 GPUs (on vm)",
+            "GPUs of the nodes work",
+        ),
+        (NONE, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
+        (NO_PLUGIN, "Last error: Failed to initialize any NET plugin (on vm)", "have NCCL's plug-in"),
+        (OLDER, "Last error: Error: network gIB not found. (on vm)", "have NCCL's plug-in"),
+        (HANG, "after the messages of 2 MiB:\n  - collective operation timeout: WorkNCCL(SeqNum=70", "does not answer"),
+        (LATE, "timed out after 60000ms (on node-1)", "does not answer"),
+        ("bash: line 1: exec: torchrun: not found", "The end of its log:\nbash: line 1: exec: torchrun", ""),
+        (SUMMARY, "Signal 9 (SIGKILL) received by PID 1593", ""),
+        ("", "It has no log.", ""),
+    ],
+)
+def test_the_reason_of_a_failure_is_shown_and_not_the_summary_of_torchrun(log: str, reason: str, step: str) -> None:
+    output = f"{log}\n{SUMMARY}" if '"error"' in log else log
+    shown = cause(f"{output}\n{output}" if step else output)
+    assert reason in shown
+    assert (shown.count(reason), step in shown, "→" in shown) == (1, True, bool(step))
+    assert ("ChildFailedError" in shown) == (log == SUMMARY)
+
+
+def test_a_log_of_errors_is_shown_in_part() -> None:
+    errors = (json.dumps({"error": f"E{number}: {'x' * 10_000}"}) for number in range(1000))
+    assert len(cause("\n".join(["[" * 100_000, '{"a":' * 100_000, *errors]))) < 10_000
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
@@ -153,6 +224,8 @@ def test_a_run_through_the_queue_measures_and_is_deleted(tmp_path: Path, capsys:
     printed = capsys.readouterr().out
     assert "16 GiB" in printed
     assert "340.0 GB/s" in printed
+    assert printed.count("(launch time)") == 1  # of 1 MiB
+    assert {"name": "NEED_GPUS", "value": "1"} in container["env"]
     assert "no floor is published" in printed
     result = json.loads(file.read_text())
     assert (result["result"], [size["bytes"] for size in result["sizes"]]) == (UNCHECKED, [2**20, 2**34])
@@ -184,6 +257,61 @@ def test_the_run_is_deleted_however_it_ends(
         run(cluster, tmp_path, test)
     assert len(cluster.created) == 2
     assert cluster.left == []
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"), [(HIDDEN, "PyTorch sees 1 of 2"), (NO_PLUGIN, "any NET plugin"), (HANG, "operation timeout")]
+)
+@pytest.mark.parametrize(("end", "minutes"), [("Failed", 30), ("", 0)])
+def test_a_test_that_fails_or_hangs_ends_with_its_reason(
+    end: str, minutes: int, log: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bandwidth, "_log", lambda *_: f"{log}\n{SUMMARY}")
+    with pytest.raises(Stop, match=f"is deleted[^→]*{reason}[^→]*→"):
+        run(Cluster(end), tmp_path, Measurement("gpus", minutes=minutes))
+
+
+def test_the_reason_of_a_failure_may_be_in_the_log_of_any_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster("Failed")
+    (pod,) = cluster.objects["/api/v1/namespaces/team-a/pods"]["items"]
+    other = {**pod, "metadata": {**pod["metadata"], "name": "pod-1"}}
+    cluster.objects["/api/v1/namespaces/team-a/pods"] = {"items": [pod, other]}
+    monkeypatch.setattr(bandwidth, "_log", lambda _, pod: HIDDEN if pod["metadata"]["name"] == "pod-1" else SUMMARY)
+    with pytest.raises(Stop, match="PyTorch sees 1 of 2 GPUs"):
+        run(cluster, tmp_path, Measurement("gpus"))
+
+
+@pytest.mark.parametrize(
+    ("end", "fault", "message"),
+    [
+        ("Failed", {"correct": False}, "fail: 340.0 GB/s on the bus. sums were wrong"),
+        ("Completed", {"correct": False}, "fail: 340.0 GB/s on the bus. sums were wrong"),
+        ("Completed", {"backend": "gloo"}, "fail: 340.0 GB/s on the bus. PyTorch sees no GPU"),
+    ],
+)
+def test_wrong_sums_and_cpus_fail_with_their_figures(
+    end: str,
+    fault: Object,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bandwidth, "_log", lambda *_: f"{json.dumps(line(**fault))}\n{SUMMARY}")
+    cluster = Cluster(end)
+    assert run(cluster, tmp_path, Measurement("gpus")) == 1
+    assert message in capsys.readouterr().out
+    assert cluster.left == []
+
+
+def test_figures_over_tcp_are_no_launch_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = f"NCCL INFO Using network Socket\n{json.dumps(line(2.5, bytes=2**20))}"
+    monkeypatch.setattr(bandwidth, "_log", lambda *_: log)
+    assert run(Cluster(), tmp_path, Measurement("gpus")) == 0
+    printed = capsys.readouterr().out
+    assert ("2.5 GB/s" in printed, "launch time" in printed) == (True, False)
 
 
 def test_a_log_without_figures_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,22 +352,21 @@ class Tensor:
     __hash__ = object.__hash__
 
 
-def test_the_program_measures_each_size_without_gpus_too(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def program(monkeypatch: pytest.MonkeyPatch, sums: Callable[[Tensor], None] = lambda _: None, **cuda: Any) -> Any:
+    """The program, with a PyTorch that has one process and these functions of `torch.cuda`."""
     nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
     ranks = SimpleNamespace(
         init_process_group=nothing,
         get_world_size=lambda: 1,
         get_rank=lambda: 0,
         get_backend=lambda: "gloo",
-        all_reduce=nothing,
+        all_reduce=lambda tensor, **_: sums(tensor),
         barrier=nothing,
         destroy_process_group=nothing,
         ReduceOp=SimpleNamespace(MIN=0, MAX=1),
     )
     torch = SimpleNamespace(
-        cuda=SimpleNamespace(is_available=lambda: False),
+        cuda=SimpleNamespace(**{"is_available": lambda: False, **cuda}),
         device=lambda *_: "cpu",
         tensor=lambda numbers, **_: Tensor(numbers),
         full=lambda _, number, **__: Tensor([number]),
@@ -251,9 +378,52 @@ def test_the_program_measures_each_size_without_gpus_too(
     )
     known = {"torch": torch, "torch.distributed": ranks}
     monkeypatch.setattr("importlib.import_module", lambda name: known[name])
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    program = runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"))
-    assert program["main"]() == 0
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2" if cuda else "1")
+    return lambda name="program": runpy.run_path(str(bandwidth.PROGRAM / "all_reduce.py"), run_name=name)
+
+
+def test_the_program_measures_each_size_without_gpus_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(monkeypatch)()["main"]() == 0
     result = parse(capsys.readouterr().out, "g2-standard-4")
     assert [figure["bytes"] for figure in result.lines] == [2**size for size in range(20, 27)]
     assert {(figure["backend"], figure["nodes"], figure["correct"]) for figure in result.lines} == {("gloo", 1, True)}
+
+
+@pytest.mark.parametrize(("rank", "status"), [("0", 1), ("1", 0)])
+def test_of_wrong_sums_only_the_process_with_the_lines_fails(
+    rank: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def corrupt(tensor: Tensor) -> None:
+        if tensor.numbers == [1.0]:
+            tensor.numbers = [3.0]
+
+    monkeypatch.setenv("RANK", rank)
+    assert program(monkeypatch, corrupt)()["main"]() == status
+    assert parse(capsys.readouterr().out, "g2-standard-4").judged[1].startswith("sums were wrong")
+
+
+def no_driver() -> None:
+    raise RuntimeError("Found no NVIDIA driver on your system")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "error"),
+    [
+        ({"init": no_driver}, "RuntimeError: Found no NVIDIA driver on your system"),
+        (
+            {"init": lambda: None, "is_available": lambda: True, "device_count": lambda: 1},
+            "RuntimeError: PyTorch sees 1 of 2 GPUs",
+        ),
+    ],
+)
+def test_a_process_that_fails_prints_its_error_as_a_line(
+    cuda: Object, error: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEED_GPUS", "1")
+    with pytest.raises(RuntimeError):
+        program(monkeypatch, **cuda)("__main__")
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["error"] == error
+    assert f"  - {error} (on " in cause(f"{printed}{SUMMARY}")

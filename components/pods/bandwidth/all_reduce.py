@@ -5,6 +5,7 @@
 The first process prints a JSON line for each size: the seconds of an all-reduce in the slowest process, the bandwidth
 of the algorithm and of the bus, and whether the sums were right. Bus bandwidth is defined as in nccl-tests:
 https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+A process that fails prints a line with its error, which torchrun's summary lacks. NEED_GPUS=1: without GPUs it fails.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ START_SECONDS = 600
 
 
 def main() -> int:
-    """Measures all sizes. Returns 1 if a sum is wrong."""
+    """Measures all sizes. Returns 1 in the process that prints the lines if a sum is wrong."""
     torch: Any = importlib.import_module("torch")
     ranks: Any = importlib.import_module("torch.distributed")
+    if os.environ.get("NEED_GPUS"):
+        torch.cuda.init()  # its error says why there are none
     on_gpus: bool = torch.cuda.is_available()
+    if on_gpus and (found := torch.cuda.device_count()) < (needed := int(os.environ["LOCAL_WORLD_SIZE"])):
+        raise RuntimeError(f"PyTorch sees {found} of {needed} GPUs")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpus else torch.device("cpu")
     if on_gpus:
         torch.cuda.set_device(device)
@@ -88,8 +93,9 @@ def main() -> int:
         if ranks.get_rank() == 0:
             print(json.dumps({**about, **line}), flush=True)
         size *= 2
+    # If the pod of another process failed first, Kubernetes would delete the one whose log has the lines.
     ranks.destroy_process_group()
-    return 0 if right else 1
+    return 0 if right or os.environ["RANK"] != "0" else 1
 
 
 def finish(torch: Any, ranks: Any, on_gpus: bool) -> None:
@@ -102,4 +108,8 @@ def finish(torch: Any, ranks: Any, on_gpus: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception as error:
+        print(json.dumps({"error": f"{type(error).__name__}: {error}", "host": os.uname().nodename}), flush=True)
+        raise

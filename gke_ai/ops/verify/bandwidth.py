@@ -27,6 +27,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.manifests.training_job import CONTAINER
 from gke_ai.ops import logs
+from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Stack
 from gke_ai.ops.submit.checks import Checked, check
 from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of
@@ -45,12 +46,23 @@ if TYPE_CHECKING:
 PROGRAM = Path(str(files("gke_ai"))) / "components" / "pods" / "bandwidth"
 # The plug-in of NCCL is not installed on every machine.
 COMMAND = ("bash", "-c", f"[ ! -f {SETTINGS} ] || source {SETTINGS}; exec torchrun all_reduce.py")
-# With them NCCL prints the network that it uses.
-VARIABLES = ("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET")
+# With them NCCL prints the network that it uses, and the program refuses to measure CPUs.
+VARIABLES = ("NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", "NEED_GPUS=1")
 _NETWORK = re.compile(r"NCCL INFO Using network (\S+)")
+_HANG = re.compile(r"Watchdog caught (collective operation timeout: .{,300}) before timing out")
+_PLUGIN = "see whether the pods have NCCL's plug-in and the NICs (docs/rdma.md)"
+_NO_GPU = "see whether all GPUs of the nodes work, and whether PyTorch of the image fits their driver"
+# What to do about an error, by a part of its text in NCCL 2.28 or an earlier version.
+_STEPS = {
+    r"any NET plugin|network \S+ not found": _PLUGIN,
+    r"PyTorch sees|NVIDIA|CUDA": _NO_GPU,
+    r"(?i)timeout|timed out": "a process, GPU or NIC does not answer. Measure other nodes, and see what these drop",
+}
 # For each GPU; every GPU machine has more.
 CPUS, MEMORY_GIB = 2, 8
 MAX_LOG_BYTES = 16 * 1024 * 1024
+FAILED_PODS, ERRORS, ERROR_LENGTH = 8, 5, 600  # what is read and shown of a failed test
+LAUNCH_BYTES = 8 * 2**20  # a smaller message takes as long, but over TCP (docs/verify.md)
 
 
 @dataclass(frozen=True)
@@ -96,7 +108,7 @@ class Result:
         if not all(line["correct"] for line in self.lines):
             return FAIL, "sums were wrong: the GPUs or the network corrupt data"
         if last["backend"] != "nccl":
-            return UNCHECKED, "without GPUs there is nothing to compare"
+            return FAIL, "PyTorch sees no GPU, and without GPUs there is nothing to compare"
         if last["nodes"] < 2:
             return UNCHECKED, "inside one node, the floor of the network does not apply"
         if floor is None:
@@ -112,9 +124,11 @@ class Result:
         """The next step; empty if there is none."""
         if self.judged[0] != FAIL:
             return ""
+        if self.last["backend"] != "nccl":
+            return _NO_GPU
         if self.network == "Socket":
-            return "NCCL used TCP sockets: see whether the pods have the plug-in and the NICs (docs/rdma.md)"
-        return "measure again on other nodes. If these stay slow, drain them and report them to Google"
+            return f"NCCL used TCP sockets: {_PLUGIN}"
+        return "measure again on other nodes. If these fail again, drain them and report them to Google"
 
     def as_json(self) -> dict[str, Any]:
         """The result as plain data."""
@@ -144,8 +158,10 @@ def measure(stack: Stack, test: Measurement, file: Path | None = None) -> int:
         return REFUSED
     if on_emulator():
         _tell("Pods of the emulator run no program, so the test ends at its time limit, without figures.")
-    output = _run(member, checked, test, stack)
+    output, failed = _run(member, checked, test, stack)
     result = parse(output, pool.node_machine_type)
+    if failed and all(line["correct"] for line in result.lines):  # wrong ones end the program with 1 too
+        raise Stop(f"The test failed, and is deleted. {cause(output)}")
     if not result.lines:
         raise Stop("The run completed, and printed no figures. Was its image one with torchrun?")
     _print(result)
@@ -199,8 +215,8 @@ def request_of(test: Measurement, queue: str, pool: Pool) -> Request:
     return Request(options=options, code=pack(PROGRAM))
 
 
-def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> str:
-    """Creates the run, waits for its end, and returns what it printed. The run is deleted in any case."""
+def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> tuple[str, bool]:
+    """Creates the run, and returns what it printed and whether it failed. The run is deleted in any case."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run = run_of(create(member, checked, again=True))
@@ -208,21 +224,22 @@ def _run(member: Member, checked: Checked, test: Measurement, stack: Stack) -> s
         try:
             ended = follow(member.api, run, _tell, test.minutes * 60)
         except TimeoutError as late:
-            raise Stop(
-                f"The test had no result within {test.minutes:g} min, and is deleted. {late} Free nodes of pool "
-                f"{test.pool}, or set --minutes. What waits:  {stack.next('status')}"
-            ) from None
-        pods = sorted(run.pods(member.api), key=logs.order)
-        output = _log(member.api, pods[0]) if pods else ""
-        if ended:
-            shown = "\n".join(output.splitlines()[-20:]) or "It has no log."
-            raise Stop(f"The test failed, and is deleted. The end of its log:\n{shown}")
-        return output
+            output = _logs(member.api, run, FAILED_PODS)
+            free = f"Free nodes of pool {test.pool}, or set --minutes. What waits:  {stack.next('status')}"
+            hang = f"PyTorch names a hang after 10 min of it: set --minutes. {cause(output)}"
+            within = f"The test had no result within {test.minutes:g} min, and is deleted. {late}"
+            raise Stop(f"{within} {hang if output else free}") from None
+        return _logs(member.api, run, FAILED_PODS if ended else 1), bool(ended)
     except KeyboardInterrupt:
         raise Stop("The test was interrupted, and is deleted.") from None
     finally:
         _delete(member, checked)
         signal.signal(signal.SIGTERM, before)
+
+
+def _logs(api: ApiClient, run: Run, count: int) -> str:
+    """Returns the logs of the first pods of a run. The reason of a failure may be in any of them."""
+    return "\n".join(filter(None, (_log(api, pod) for pod in sorted(run.pods(api), key=logs.order)[:count])))
 
 
 def _log(api: ApiClient, pod: Object) -> str:
@@ -251,14 +268,31 @@ def _is_there(member: Member, item: Object) -> bool:
 
 def parse(output: str, machine: str) -> Result:
     """Returns the result that a log has, between the lines of NCCL."""
-    lines = []
-    for text in output.splitlines():
-        with suppress(ValueError):
-            line = json.loads(text) if text.startswith("{") else None
-            if isinstance(line, dict) and "bus_gb_per_s" in line:
-                lines.append(line)
-    network = _NETWORK.search(output)
+    lines = list(_json(output, "bus_gb_per_s"))
+    # NCCL names a network inside one node too, and does not use it there.
+    network = _NETWORK.search(output) if any(line["nodes"] > 1 for line in lines) else None
     return Result(machine, lines, network[1] if network else "")
+
+
+def cause(output: str) -> str:
+    """Returns why a test has no result, by its log: the errors of its processes, else the end of the log."""
+    errors = _HANG.findall(output) + [f"{line['error']} (on {line.get('host')})" for line in _json(output, "error")]
+    if not errors:
+        return "\n".join(["The end of its log:", *output.splitlines()[-20:]] if output else ["It has no log."])
+    sizes = [line["bytes"] for line in _json(output, "bus_gb_per_s")]
+    shown = [f"  - {' '.join(error.split())[:ERROR_LENGTH]}" for error in dict.fromkeys(errors)]
+    steps = [f"→ {step}" for known, step in _STEPS.items() if re.search(known, errors[0])]
+    where = f"after the messages of {_size(sizes[-1])}" if sizes else "before the first figure"
+    return "\n".join((f"It ended {where}:", *shown[:ERRORS], *steps[:1]))
+
+
+def _json(output: str, key: str) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a log that are JSON objects with a key."""
+    for text in output.splitlines():
+        with suppress(ValueError, RecursionError):
+            line = json.loads(text) if text.startswith("{") else None
+            if isinstance(line, dict) and key in line:
+                yield line
 
 
 def _size(count: int) -> str:
@@ -267,12 +301,13 @@ def _size(count: int) -> str:
 
 def _print(result: Result) -> None:
     columns = ("message", "time", "algorithm", "bus", "sums")
+    launch = " (launch time)" * (result.last["backend"] == "nccl" and result.network != "Socket")
     rows = (
         (
             _size(line["bytes"]),
             f"{line['seconds'] * 1000:.3f} ms",
             f"{line['algorithm_gb_per_s']:.1f} GB/s",
-            f"{line['bus_gb_per_s']:.1f} GB/s",
+            f"{line['bus_gb_per_s']:.1f} GB/s{launch * (line['bytes'] < LAUNCH_BYTES)}",
             "right" if line["correct"] else "wrong",
         )
         for line in result.lines
