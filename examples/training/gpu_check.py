@@ -1,11 +1,13 @@
 """Checks on GPUs that train_pytorch.py keeps the checkpoint contract, and measures its throughput.
 
     python gpu_check.py --gpus 2 --json result.json
+    python gpu_check.py --jax
 
-Each run is a real torchrun: one undisturbed, one with SIGTERM in mid-step, and one with SIGKILL in mid-save. The two
-that are killed resume, and every loss must then be the one of the undisturbed run, bit for bit. Then it measures the
-throughput, and the time of a save to a local directory, which is not a bucket: the time between the losses before and
-after the save, less that of a step. Takes up to eight minutes. `--cpu` needs no GPU.
+Each run is a real torchrun: one undisturbed, one with SIGTERM in mid-step, one with SIGKILL in mid-save, and one in
+which a process of several dies in mid-step. Those that are killed resume. Every loss and the last checkpoint must then
+be those of the undisturbed run, bit for bit. Then it measures the throughput, and the time of a save to a local
+directory, which is not a bucket: the time between the losses before and after the save, less that of a step. Takes up
+to eight minutes. `--cpu` needs no GPU. `--jax` checks train_jax.py, in one process with all GPUs, and measures nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from typing import Any
 from checkpoints import is_complete, newest_first, read_marker, step_of
 
 HERE = Path(__file__).resolve().parent
-PROGRAM, KILLER = str(HERE / "train_pytorch.py"), str(HERE / "kill_in_save.py")
+PROGRAM, JAX_PROGRAM, KILLER = (str(HERE / f"{name}.py") for name in ("train_pytorch", "train_jax", "kill_in_save"))
+# torchrun waits 30 s for the processes that are left before it kills them.
+SECONDS_AFTER_A_DEATH = 10
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,12 @@ class Size:
     steps: int
     every: int
     """Steps between two checkpoints."""
+    program: str = PROGRAM
 
     def command(self, every: int) -> list[str]:
         """The program with its arguments."""
         arguments = self.model | {"steps": self.steps, "checkpoint-every": every}
-        return [PROGRAM, *(text for name, value in arguments.items() for text in (f"--{name}", str(value)))]
+        return [self.program, *(text for name, value in arguments.items() for text in (f"--{name}", str(value)))]
 
     @property
     def tokens(self) -> int:
@@ -58,6 +63,8 @@ class Size:
 GPU = Size({"layers": 12, "width": 1024, "heads": 16, "rank": 64, "context": 1024, "batch": 16}, 120, 40)
 MEASURED = Size({"layers": 12, "width": 2048, "heads": 16, "rank": 64, "context": 1024, "batch": 32}, 100, 25)
 CPU = Size({"layers": 2, "width": 64, "heads": 4, "rank": 8, "context": 64, "batch": 8}, 60, 20)
+JAX = Size({"width": 16384, "batch": 8192}, 240, 80, JAX_PROGRAM)
+JAX_CPU = Size({"width": 1024, "batch": 128}, 240, 80, JAX_PROGRAM)
 
 
 @dataclass
@@ -69,6 +76,7 @@ class Run:
     resumed_from: int | None
     printed: dict[int, float] = field(repr=False)
     """When each step's loss was printed, in seconds."""
+    ended: float
     seconds: float
     output: str = field(repr=False)
 
@@ -86,6 +94,7 @@ def main() -> int:
     """Runs everything, prints a table, and returns 0 if every check passed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1, help="number of processes, each with a GPU")
+    parser.add_argument("--jax", action="store_true", help="check train_jax.py")
     parser.add_argument("--cpu", action="store_true", help="use the CPU and a small model")
     parser.add_argument("--repetitions", type=int, default=3, help="measurements of the throughput")
     parser.add_argument("--seconds", type=float, default=440, help="begin no measurement after this time")
@@ -94,10 +103,13 @@ def main() -> int:
     began = time.monotonic()
     work = Path(tempfile.mkdtemp(prefix="gpu-check-"))
     size, measured = (CPU, CPU) if options.cpu else (GPU, MEASURED)
+    if options.jax:
+        size = JAX_CPU if options.cpu else JAX
     training, killed_after, killed_save = size.command(size.every), size.every + 7, 2 * size.every
 
     def run(directory: str, command: list[str], disturb: Callable[[Any, str], None] | None = None) -> Run:
-        result = torchrun(work / directory, options.gpus, command, disturb, options.cpu)
+        processes = 0 if options.jax else options.gpus
+        result = launch(work / directory, processes, command, disturb, options.cpu)
         print(f"  {directory}: status {result.status} after {result.seconds:.0f} s", flush=True)
         return result
 
@@ -109,6 +121,7 @@ def main() -> int:
     killed = run("sigkill", [KILLER, str(killed_save), *training], sigkill_with_its_save(work / "sigkill"))
     left = {step_of(folder): is_complete(folder) for folder in newest_first(work / "sigkill")}
     after_sigkill = run("sigkill", training)
+    runs = [undisturbed, terminated, after_sigterm, killed, after_sigkill]
     checks = {
         "undisturbed: ends with status 0 and has a loss for every step": undisturbed.status == 0
         and sorted(undisturbed.losses) == list(range(1, size.steps + 1)),
@@ -129,11 +142,33 @@ def main() -> int:
             and killed.losses.keys() | after_sigkill.losses.keys() == undisturbed.losses.keys()
         ),
     }
+    if not options.jax and options.gpus > 1:
+        died = run("death", training, sigkill_last_process_after(killed_after, work / "death", options.gpus))
+        after_death = run("death", training)
+        runs += [died, after_death]
+        idle = died.ended - max(died.printed.values(), default=0.0)
+        print(f"  The others end {idle:.1f} s after a process dies", flush=True)
+        checks |= {
+            f"a process dies: the others end within {SECONDS_AFTER_A_DEATH} s": died.status != 0
+            and idle < SECONDS_AFTER_A_DEATH,
+            "a process dies: the run resumes, and every loss is that of the undisturbed run": (
+                after_death.status == 0 and died.losses | after_death.losses == undisturbed.losses
+            ),
+        }
+    last = {run.name: [folder for folder in newest_first(run)[:1] if is_complete(folder)] for run in work.iterdir()}
+    files = {name: [dict(read_marker(folder).files) for folder in folders] for name, folders in last.items()}
+    checks["the last checkpoint of each run is that of the undisturbed run"] = all(
+        of_run and of_run == files["undisturbed"] for of_run in files.values()
+    )
     for check, passed in checks.items():
         print(f"  {'pass' if passed else 'FAIL'}  {check}", flush=True)
     if not all(checks.values()):
-        for run_shown in (undisturbed, terminated, after_sigterm, killed, after_sigkill):
+        for run_shown in runs:
             print(f"--- status {run_shown.status}\n{run_shown.output[-2000:]}", flush=True)
+
+    if options.jax:
+        shutil.rmtree(work)
+        return 0 if all(checks.values()) else 1
 
     print("Throughput", flush=True)
     results: list[dict[str, float]] = []
@@ -162,13 +197,17 @@ def main() -> int:
     return 0 if all(checks.values()) else 1
 
 
-def torchrun(
+def launch(
     directory: Path, processes: int, command: list[str], disturb: Callable[[Any, str], None] | None, cpu: bool
 ) -> Run:
-    """Runs a program under torchrun, and calls `disturb` with torchrun's process and each line that it prints."""
+    """Runs a program, and calls `disturb` with its first process and each line that it prints.
+
+    With processes it is one of PyTorch, which torchrun starts.
+    """
     environment = os.environ | {"CHECKPOINT_DIR": str(directory), "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}
-    environment |= {"OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": ""} if cpu else {})}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    environment |= {"OMP_NUM_THREADS": "1", **({"CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu"} if cpu else {})}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    launcher = [sys.executable, *(torchrun if processes else [])]
     began, lines, printed = time.monotonic(), [], {}
     with subprocess.Popen(
         [*launcher, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -183,6 +222,7 @@ def torchrun(
             if disturb:
                 disturb(process, line)
         limit.cancel()
+    ended = time.monotonic()
     output = "".join(lines)
     resumed = re.search(r"resumed from step (\d+)", output)
     return Run(
@@ -190,7 +230,8 @@ def torchrun(
         {int(step): loss for step, loss in re.findall(r"^step (\d+) loss (\S+)$", output, re.M)},
         int(resumed[1]) if resumed else None,
         printed,
-        time.monotonic() - began,
+        ended,
+        ended - began,
         output,
     )
 
@@ -215,12 +256,27 @@ def sigkill_with_its_save(directory: Path) -> Callable[[Any, str], None]:
     return disturb
 
 
+def sigkill_last_process_after(step: int, directory: Path, processes: int) -> Callable[[Any, str], None]:
+    """Kills the last process of the run in the step after this one, as the kernel does if memory is short."""
+
+    def disturb(_: Any, line: str) -> None:
+        if line.startswith(f"step {step} "):
+            kill_processes(f"CHECKPOINT_DIR={directory}", f"RANK={processes - 1}")
+
+    return disturb
+
+
 def kill(process: Any, directory: Path) -> None:
     """Kills torchrun and every process that it started for this run."""
     process.kill()
+    kill_processes(f"CHECKPOINT_DIR={directory}")
+
+
+def kill_processes(*variables: str) -> None:
+    """Kills the processes that have all of these variables."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if f"CHECKPOINT_DIR={directory}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+            if {variable.encode() for variable in variables} <= set((entry / "environ").read_bytes().split(b"\0")):
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue  # it ended, or belongs to somebody else

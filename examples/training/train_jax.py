@@ -41,7 +41,9 @@ def main() -> int:
     replicated, divided = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
     if options.batch % jax.device_count():
         sys.exit(f"--batch is {options.batch}, which {jax.device_count()} devices can't share equally.")
-    update = jax.jit(training_step, out_shardings=replicated)
+    # On GPUs, XLA adds up in another order in each run unless this is set, so two runs would differ.
+    exact = {"xla_gpu_deterministic_ops": True} if jax.default_backend() == "gpu" else None
+    update = jax.jit(training_step, out_shardings=replicated, compiler_options=exact)
 
     state, begin = restore(checkpoints, first_state(options.seed, options.width))
     state = jax.device_put(state, replicated)

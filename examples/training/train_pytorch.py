@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 
 from checkpoints import EXIT_SAVED, Checkpoints, StopSignal, read_marker, write_file
+from peers import Peers
 
 CHARACTERS = 128  # ASCII
 
@@ -88,6 +89,7 @@ def main() -> int:
     stop = StopSignal()
     checkpoints = Checkpoints.from_environment()
     rank, processes = dist.get_rank(), dist.get_world_size()
+    peers = Peers(rank, gather)
     if options.batch % processes:
         sys.exit(f"--batch is {options.batch}, which {processes} processes can't share equally.")
 
@@ -114,14 +116,16 @@ def main() -> int:
         if rank == 0:  # repr keeps every digit, so that two runs can be compared exactly
             print(f"step {step} loss {total / processes!r}", flush=True)
         if stops or (every and (step % every == 0 or step == options.steps)):
-            save(checkpoints, step, trained, optimizer)
+            save(checkpoints, step, trained, optimizer, peers)
         if stops and step < options.steps:
+            peers.leave()
             return EXIT_SAVED
         if step == begin + options.warmup:  # the throughput leaves out the first steps
             started = time.monotonic()
     if rank == 0:
         tokens = max(options.steps - begin - options.warmup, 0) * options.batch * options.context
         print(f"finished: {tokens / (time.monotonic() - started):.0f} tokens per second", flush=True)
+    peers.leave()
     return 0
 
 
@@ -154,17 +158,19 @@ def my_part(text: Tensor, options: argparse.Namespace, step: int) -> Tensor:
     return torch.stack([text[start : start + options.context + 1] for start in mine])
 
 
-def save(checkpoints: Checkpoints, step: int, trained: list[Any], optimizer: torch.optim.Optimizer) -> None:
+def save(
+    checkpoints: Checkpoints, step: int, trained: list[Any], optimizer: torch.optim.Optimizer, peers: Peers
+) -> None:
     """Every process writes its part; process 0 writes the marker once all parts are written."""
     folder = broadcast(checkpoints.begin(step) if dist.get_rank() == 0 else None)
     state = {"parameters": trained, "optimizer": [dict(optimizer.state[parameter]) for parameter in trained]}
     # tree_map reaches the tensors in lists and dictionaries: of a divided tensor, this process saves its own part.
     part = tree_map_only(DTensor, DTensor.to_local, state)
-    files: list[Any] = [None] * dist.get_world_size()
     name = f"rank-{dist.get_rank():05d}.pt"
-    dist.all_gather_object(files, (name, write_file(folder, name, lambda file: torch.save(part, file))))
+    files = gather((name, write_file(folder, name, lambda file: torch.save(part, file))))
     if dist.get_rank() == 0:
-        checkpoints.complete(folder, dict(files), len(files))
+        with peers.completing():
+            checkpoints.complete(folder, dict(files), len(files))
     dist.barrier()
 
 
@@ -186,6 +192,13 @@ def restore(checkpoints: Checkpoints, trained: list[Any], optimizer: torch.optim
             optimizer.state[parameter] = {"step": moments["step"], **divided}
     print(f"process {dist.get_rank()} resumed from step {checkpoint.step}", flush=True)
     return checkpoint.step
+
+
+def gather(value: Any) -> list[Any]:
+    """Returns the values of all processes, by rank."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def broadcast(folder: Path | None) -> Any:
