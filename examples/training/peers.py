@@ -31,13 +31,13 @@ class Peers:
     """The other processes of a run. `gather` returns the values that all processes pass to it, by rank."""
 
     def __init__(self, rank: int, gather: Callable[[Any], list[Any]]) -> None:
-        host, self.guard = socket.gethostname(), None
+        self.guard: subprocess.Popen[bytes] | None = None
         with socket.create_server(("", 0)) as listener:
-            addresses = gather((host, listener.getsockname()[1]))
+            addresses = gather((own_address(), listener.getsockname()[1]))
             if len(addresses) == 1:
                 return
-            other, port = addresses[(rank + 1) % len(addresses)]
-            following = socket.create_connection(("localhost" if other == host else other, port))
+            host, port = addresses[(rank + 1) % len(addresses)]
+            following = socket.create_connection((host, port))
             previous, _ = listener.accept()
         with following, previous:
             files = (previous.fileno(), following.fileno())
@@ -86,6 +86,14 @@ def guard(process: int, previous: socket.socket, following: socket.socket) -> No
             print(f"Process {process} is killed, because another process of the run died.", file=sys.stderr, flush=True)
             os.kill(process, signal.SIGKILL)
             return
+
+
+def own_address() -> str:
+    """The IP address by which the other processes reach this one. They may not know the name of its pod."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ.get("MASTER_ADDR", "localhost"), 1))  # sends nothing
+        address: str = probe.getsockname()[0]
+        return address
 
 
 def received(connection: socket.socket) -> bytes:

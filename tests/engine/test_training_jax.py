@@ -129,6 +129,26 @@ def test_the_recorded_losses_are_those_of_the_program(tmp_path: Path) -> None:
     assert [float(value) for value in run.losses.values()] == pytest.approx(recorded[:5], rel=1e-4), run.output
 
 
+# The program on a CPU that says it is a GPU, so that XLA checks the name of the option.
+ON_GPU = """
+import runpy, sys
+import jax
+original = jax.jit
+def jit(function, **options):
+    print(function.__name__, options.get("compiler_options"), flush=True)
+    return original(function, **options)
+jax.default_backend, jax.jit = lambda: "gpu", jit
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_sums_on_gpus_are_in_the_same_order_in_each_run(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", first=["-c", ON_GPU, PROGRAM], count=1, steps=2)
+    assert run.statuses == [0], run.output
+    assert "training_step {'xla_gpu_deterministic_ops': True}" in run.output
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = train(tmp_path_factory.mktemp("undisturbed") / "run")

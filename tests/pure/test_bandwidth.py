@@ -128,6 +128,7 @@ LATE = '{"error": "DistNetworkError: The client socket has timed out after 60000
             "GPUs of the nodes work",
         ),
         (NONE, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
+        (NONE * 2, "No CUDA GPUs are available (on vm)", "PyTorch of the image fits their driver"),
         (NO_PLUGIN, "Last error: Failed to initialize any NET plugin (on vm)", "have NCCL's plug-in"),
         (OLDER, "Last error: Error: network gIB not found. (on vm)", "have NCCL's plug-in"),
         (HANG, "after the messages of 2 MiB:\n  - collective operation timeout: WorkNCCL(SeqNum=70", "does not answer"),

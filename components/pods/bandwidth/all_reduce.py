@@ -91,7 +91,7 @@ def main() -> int:
             "correct": not int(wrong.item()),
         }
         if ranks.get_rank() == 0:
-            print(json.dumps({**about, **line}), flush=True)
+            print(f"{json.dumps({**about, **line})}\n", end="", flush=True)
         size *= 2
     # If the pod of another process failed first, Kubernetes would delete the one whose log has the lines.
     ranks.destroy_process_group()
@@ -111,5 +111,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except Exception as error:
-        print(json.dumps({"error": f"{type(error).__name__}: {error}", "host": os.uname().nodename}), flush=True)
+        line = json.dumps({"error": f"{type(error).__name__}: {error}", "host": os.uname().nodename})
+        print(f"\n{line}\n", end="", flush=True)  # in one write, because others write to the same log
         raise

@@ -287,8 +287,8 @@ def cause(output: str) -> str:
 
 
 def _json(output: str, key: str) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a log that are JSON objects with a key."""
-    for text in output.splitlines():
+    """Yields the lines of a log that are JSON objects with a key. Processes may have written two on one line."""
+    for text in output.replace("}{", "}\n{").splitlines():
         with suppress(ValueError, RecursionError):
             line = json.loads(text) if text.startswith("{") else None
             if isinstance(line, dict) and key in line:
