@@ -42,6 +42,11 @@ class Figure:
         """Returns the difference from the first configuration, paired by seed."""
         return difference(self.values[0], self.values[configuration])
 
+    def pairs(self, configuration: int) -> list[tuple[float, float]]:
+        """Returns the values of the first configuration and of this one, for each seed that has both."""
+        both = zip(self.values[0], self.values[configuration], strict=True)
+        return [(before, after) for before, after in both if before is not None and after is not None]
+
 
 @dataclass(frozen=True)
 class Track:

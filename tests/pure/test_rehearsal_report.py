@@ -186,10 +186,19 @@ def test_a_picture_of_many_lanes_says_how_many_it_omits() -> None:
     assert "16 more are not shown." in rehearsal_picture.drawn(replace(QUIET, lanes=lanes))
 
 
-def test_the_picture_of_an_upgrade_says_when_it_is_complete() -> None:
-    assert "The change is applied" in rehearsal_picture.drawn(BUSY)
-    assert "The change is refused" in rehearsal_picture.drawn(replace(BUSY, refused="quota"))
-    assert "The upgrade is complete" in rehearsal_picture.drawn(replace(BUSY, upgrade=True))
+def test_the_picture_shows_from_when_to_when_the_change_is_applied() -> None:
+    """What a change causes happens while it is applied: no mark of its end alone stands after its effects."""
+    applied = replace(BUSY, applied=360)
+    assert "The change is applied in 6 minutes" in rehearsal_picture.drawn(applied)
+    assert "The change is refused after 6 minutes" in rehearsal_picture.drawn(replace(applied, refused="quota"))
+    assert "The upgrade takes 6 minutes" in rehearsal_picture.drawn(replace(applied, upgrade=True))
+
+
+def test_a_node_that_is_given_back_at_the_end_leaves_its_lane_empty() -> None:
+    gone = replace(QUIET, seconds=600, lanes=(Lane("nodes", "cheap", ((0, Count(1, 1)), (600, Count(0, 0)))),))
+    edge = rehearsal_picture.WIDTH - rehearsal_picture.RIGHT
+    bars = [item for item in ElementTree.fromstring(rehearsal_picture.drawn(gone)).iter() if item.get("rx") == "5"]
+    assert max(float(bar.attrib["x"]) + float(bar.attrib["width"]) for bar in bars) < edge - 40
 
 
 def test_interruptions_have_their_number_and_duration_in_the_table() -> None:

@@ -250,7 +250,10 @@ class TestWords:
     @pytest.mark.parametrize(
         ("figures", "said"),
         [
-            ([figure("never_started", (0, 0, 0), (1, 2, 1))], "1.3 instead of 0 runs of training never start"),
+            (
+                [figure("never_started", (0, 0, 0), (1, 2, 1))],
+                "on average, 1.3 instead of 0 runs of training never start",
+            ),
             ([figure("failed", (0, 0, 0), (3, 3, 3))], "3 instead of 0 runs of training are given up"),
             (
                 [figure("wait_p50", (60, 61, 59), (600, 610, 590))],
@@ -259,7 +262,7 @@ class TestWords:
             ([Figure(POOL, "l4", "nodes", ((3, 3, 3), (6, 6, 6)))], "l4 has 6 instead of 3 nodes on average"),
             (
                 [figure("wait_longest", (60, 61, 59), (600, 610, 590))],
-                'training has 10.0 min instead of 1.0 min in the column "longest wait"',
+                "the longest wait of a run of training is 10.0 min instead of 1.0 min",
             ),
         ],
     )
@@ -267,6 +270,40 @@ class TestWords:
         found = result(*figures, seeds=3)
         assert words.sentence(found) == f"With {B} instead of {A}, {said}."
         assert not any("≈" in cell for _, _, rows in words.tables(found) for row in rows for cell in row)
+
+    @pytest.mark.parametrize(
+        ("figures", "said"),
+        [
+            ([figure("wait_p90", (60, 61, 59), (None,) * 3)], f"no run of training starts with {B}"),
+            ([figure("wait_p90", (None,) * 3, (60, 61, 59))], f"no run of training starts with {A}"),
+            (
+                [
+                    figure("wait_p50", (None,) * 3, (60, 61, 59)),
+                    figure("wait_p90", (None,) * 3, (60, 61, 59)),
+                    figure("never_started", (5, 5, 5), (0, 0, 0)),
+                ],
+                f"0 instead of 5 runs of training never start and no run of training starts with {A}",
+            ),
+            ([Figure(POOL, "a", "paid_hours", ((2, 2, 2), (None,) * 3))], f"a has no accelerator-hours paid with {B}"),
+            (
+                [figure("wait_p90", (60, 6000, 7000), (None, None, 600))],
+                "90 % of the runs of training start within 10.0 min instead of 1.9 h (in 1 of 3 seeds)",
+            ),
+            (
+                [figure("preemptions", (4, 5, 100), (1, 2, None))],
+                "Kueue preempts runs of training 1.5 instead of 4.5 times (in 2 of 3 seeds)",
+            ),
+        ],
+    )
+    def test_a_figure_that_seeds_lack_is_said_of_the_seeds_that_have_both(
+        self, figures: list[Figure], said: str
+    ) -> None:
+        assert words.sentence(result(*figures, seeds=3)) == f"With {B} instead of {A}, {said}."
+
+    def test_a_table_of_differences_compares_the_seeds_that_have_both(self) -> None:
+        found = result(figure("preemptions", (4, 6, 100), (1, 3, None)), seeds=3)
+        rows = {title: rows for title, _, rows in words.tables(found)}
+        assert rows["Differences"] == [("training", "preemptions", "5 (4 to 6)", "2 (1 to 3)", "−3 ± 0", "yes")]
 
     def test_every_figure_that_is_a_result_can_be_said(self) -> None:
         for (kind, key), measure in words.MEASURES.items():
@@ -352,6 +389,13 @@ class TestPicture:
             )
         texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
         assert texts.count("training") == 2
+
+    def test_a_mean_is_over_the_day_of_its_own_configuration(self) -> None:
+        found = result(figure("wait_p90", (60,), (600,)))
+        short = replace(found.configurations[1], hours=1.0)
+        picture = simulation_picture.drawn(replace(found, configurations=(found.configurations[0], short)))
+        assert f"training with {A}: 4.0 of 4 GPUs in use on average" in picture
+        assert f"training with {B}: 8.0 of 4 GPUs in use on average" in picture
 
     def test_panels_of_a_queue_have_the_same_axes(self) -> None:
         low, high = (Track("q", "GPUs", quota, (1.0,) * bins, (0.0,), (0,)) for quota, bins in ((2, 3), (8, 5)))

@@ -25,7 +25,7 @@ SERVES, LACKS = "green", "red"
 NODES = "violet"
 TITLES = {"workload": "Runs", "server": "Ready replicas", "nodes": "Ready nodes"}
 WIDTH, LEFT, RIGHT = 1120.0, 236.0, 92.0
-TOP, LINE, LANE, BAR = 104.0, 22.0, 36.0, 22.0
+TOP, LINE, LANE, BAR = 112.0, 22.0, 36.0, 22.0
 # Size of the text in a bar, and of a flag above a bar that is too narrow for its text; height of a row of flags.
 SIZE, FLAG, ROW = 12.0, 11.0, 14.0
 MAX_LANES = 24
@@ -51,7 +51,8 @@ def drawn(forecast: Forecast) -> str:
     lanes = sorted(forecast.lanes, key=lambda lane: list(TITLES).index(lane.group))
     left_out = len(lanes) - MAX_LANES
     lanes = lanes[:MAX_LANES]
-    end = max(forecast.seconds, 60)
+    # Room after the last change shows the state that it leaves.
+    end = round(max(forecast.seconds, forecast.applied, 60) * 1.08)
 
     def x(second: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * min(second, end) / end
@@ -71,9 +72,10 @@ def drawn(forecast: Forecast) -> str:
     for minute in _ticks(end):
         canvas.line(x(minute), top - 6, x(minute), base, "line", 0.6)
         canvas.text(x(minute), base + 18, f"{minute // 60} min", 11.5, "muted", anchor="middle")
-    canvas.line(x(forecast.applied), top - 10, x(forecast.applied), base, "muted", 1, dashed=True)
-    anchor = "end" if x(forecast.applied) > WIDTH - 200 else "middle" if x(forecast.applied) > LEFT + 60 else "start"
-    canvas.text(x(forecast.applied), top - 15, _applied(forecast), 11.5, "muted", anchor=anchor)
+    # Pulumi changes one object after the other, and waits for servers: what the change causes begins before its end.
+    canvas.rect(x(0), top - 30, max(x(forecast.applied) - x(0), 4), 18, "band", radius=4)
+    canvas.text(x(0) + 8, top - 17, _applied(forecast), 11.5)
+    canvas.line(x(forecast.applied), top - 30, x(forecast.applied), base, "muted", 1, dashed=True)
     y, group = top, ""
     for lane, of_lane in zip(lanes, bars, strict=True):
         if lane.group != group:
@@ -92,9 +94,10 @@ def drawn(forecast: Forecast) -> str:
 
 
 def _applied(forecast: Forecast) -> str:
-    if forecast.refused:
-        return "The change is refused"
-    return "The upgrade is complete" if forecast.upgrade else "The change is applied"
+    """What the band from the beginning to the end of the update says."""
+    subject = "The upgrade" if forecast.upgrade else "The change"
+    how = "is refused after" if forecast.refused else "takes" if forecast.upgrade else "is applied in"
+    return f"{subject} {how} {rehearsal.minutes(forecast.applied)}"
 
 
 def _ticks(end: int) -> Iterator[int]:

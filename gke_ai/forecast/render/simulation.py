@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from statistics import fmean
 
 from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.render.measures import (
@@ -80,13 +81,16 @@ def _sum(result: Simulation, key: str) -> float:
 
 def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
     """What a configuration changes: differences that exceed the spread of the seeds, or all if there is one seed."""
-    differences = [(figure, _difference(figure, measure, number)) for figure, measure in _measured(result)]
+    ranked = sorted(_measured(result), key=lambda entry: _RANKS[entry[0].key])
+    differences = [(figure, _difference(figure, measure, number)) for figure, measure in ranked]
     moved = [(figure, difference) for figure, difference in differences if difference]
     shown = [
         figure for figure, difference in moved if difference.exceeds is not False and len(_sides(figure, number)) > 1
     ]
+    # A queue or pool that only one of the two has figures of is said once, by the most important of them.
+    lacking = {(f.kind, f.name): f for f, _ in reversed(differences) if _is_lacking(f, number)}
     parts = [
-        _phrase(figure, number) for figure in sorted(shown, key=lambda figure: _RANKS.get(figure.key, len(_RANKS)))
+        _phrase(result, figure, number) for figure, _ in differences if figure in shown or figure in lacking.values()
     ]
     if not parts:
         parts = ["no figure differs by more than the seeds do" if moved else "every figure is the same"]
@@ -96,19 +100,30 @@ def _verdict(result: Simulation, number: int, name: str, first: str) -> str:
     return f"{text} {plural(others, 'other figure')} of the tables {verb} too." if others > 0 else text
 
 
-# How a verdict says a figure, the most important first. It says the others by the title of their column.
+# How a verdict says a figure, the most important first.
 PHRASES: Mapping[str, str] = {
     "never_started": "{after} instead of {before} runs of {name} never start",
     "failed": "{after} instead of {before} runs of {name} are given up",
     "wait_p90": "90 % of the runs of {name} start within {after} instead of {before}",
     "wait_p50": "half of the runs of {name} start within {after} instead of {before}",
+    "wait_p99": "99 % of the runs of {name} start within {after} instead of {before}",
+    "wait_longest": "the longest wait of a run of {name} is {after} instead of {before}",
+    "wait_for_nodes": "90 % of the runs of {name} wait at most {after} instead of {before} for nodes",
     "cost": "{name} costs {after} instead of {before}",
     "paid_hours": "{name} takes {after} instead of {before} accelerator-hours",
     "nodes": "{name} has {after} instead of {before} nodes on average",
+    "most_nodes": "{name} has {after} instead of {before} nodes in its busiest hour",
     "preemptions": "Kueue preempts runs of {name} {after} instead of {before} times",
     "lost_hours": "{name} loses {after} instead of {before} accelerator-hours of work",
+    "use": "runs hold {after} instead of {before} of the quota of {name}",
+    "busiest": "runs hold {after} instead of {before} of the quota of {name} in the busiest hour",
+    "used_hours": "runs use {after} instead of {before} accelerator-hours of {name}",
+    "idle_hours": "{after} instead of {before} accelerator-hours of {name} are idle",
+    "starting_hours": "nodes of {name} start for {after} instead of {before} accelerator-hours",
+    "reclaims": "Spot reclaims stop runs or nodes of {name} {after} instead of {before} times",
+    "refused": "{after} instead of {before} nodes of {name} are refused",
+    "stockout_hours": "{name} has no capacity for {after} instead of {before} hours",
 }
-_OTHER = '{name} has {after} instead of {before} in the column "{title}"'
 _RANKS = {key: rank for rank, key in enumerate(PHRASES)}
 
 
@@ -122,21 +137,34 @@ def _difference(figure: Figure, measure: Measure, number: int) -> Difference | N
 
 def _is_certain(figure: Figure, measure: Measure, number: int) -> bool:
     """Whether a difference of several seeds is certain: not decided by chance, and no seed says the opposite."""
-    pairs = [(a, b) for a, b in zip(figure.values[0], figure.values[number], strict=True) if None not in (a, b)]
-    signs = {(a < b) - (a > b) for a, b in pairs} - {0}  # type: ignore[operator]
+    pairs = figure.pairs(number)
+    signs = {(a < b) - (a > b) for a, b in pairs} - {0}
     return measure.certain and len(pairs) > 1 and len(signs) == 1
 
 
-def _phrase(figure: Figure, number: int) -> str:
+def _is_lacking(figure: Figure, number: int) -> bool:
+    """Whether one of the two configurations has a value in no seed, and the other has one."""
+    return (figure.mean(0) is None) != (figure.mean(number) is None)
+
+
+def _phrase(result: Simulation, figure: Figure, number: int) -> str:
+    if _is_lacking(figure, number):
+        lacks = result.configurations[0 if figure.mean(0) is None else number].name
+        what = (
+            "no run of {} starts" if figure.key in WAITING else f"{{}} has no {MEASURES[figure.kind, figure.key].title}"
+        )
+        return f"{what.format(figure.name)} with {lacks}"
     before, after = _sides(figure, number)
-    title = MEASURES[figure.kind, figure.key].title
-    return PHRASES.get(figure.key, _OTHER).format(name=figure.name, before=before, after=after, title=title)
+    pairs, seeds = len(figure.pairs(number)), len(figure.values[number])
+    of_some = f" (in {pairs} of {seeds} seeds)" if pairs < seeds else ""
+    mean = "on average, " if figure.key in ("never_started", "failed") and "." in before + after else ""
+    return mean + PHRASES[figure.key].format(name=figure.name, before=before, after=after) + of_some
 
 
 def _sides(figure: Figure, number: int) -> tuple[str, ...]:
-    """The means as they are written, one if they look the same."""
+    """The means over the seeds that have both values, as they are written; one if they look the same."""
     unit = MEASURES[figure.kind, figure.key].unit
-    return tuple(dict.fromkeys(written(figure.mean(side), unit) for side in (0, number)))
+    return tuple(dict.fromkeys(written(fmean(values), unit) for values in zip(*figure.pairs(number), strict=True)))
 
 
 def tables(result: Simulation) -> list[TableParts]:
@@ -183,6 +211,8 @@ def _cell(figure: Figure | None, measure: Measure, number: int) -> str:
     if figure is None:
         return "–"
     text = written(figure.mean(number), measure.unit)
+    present, seeds = sum(value is not None for value in figure.values[number]), len(figure.values[number])
+    text += f" (in {present} of {seeds} seeds)" if 0 < present < seeds else ""
     difference = _difference(figure, measure, number) if number and not measure.given else None
     if difference is None or difference.is_zero:
         return text
@@ -196,7 +226,7 @@ def _spread(result: Simulation) -> tuple[Row, list[Row]]:
         return columns, []
     if len(result.configurations) == 1:
         return columns, [
-            (figure.name, measure.title, *(written(value, measure.unit) for value in _range(figure, 0)))
+            (figure.name, measure.title, *(written(value, measure.unit) for value in _range(figure.values[0])))
             for figure, measure in _measured(result)
             if len({value for value in figure.values[0] if value is not None}) > 1
         ]
@@ -208,7 +238,7 @@ def _spread(result: Simulation) -> tuple[Row, list[Row]]:
             difference = _difference(figure, measure, number)
             if difference is None or difference.half is None or difference.is_zero:
                 continue
-            sides = (_between(figure, side, measure.unit) for side in (0, number))
+            sides = (_between(values, measure.unit) for values in zip(*figure.pairs(number), strict=True))
             moved, verdict = change(difference.mean, measure.unit), "certain"
             if not _is_certain(figure, measure, number):
                 moved += f" ± {change(difference.half, measure.unit).lstrip('+±')}"
@@ -227,14 +257,15 @@ def _measured(result: Simulation) -> Iterator[tuple[Figure, Measure]]:
             yield figure, measure
 
 
-def _range(figure: Figure, number: int) -> tuple[float | None, float | None, float | None]:
-    present = [value for value in figure.values[number] if value is not None]
-    return figure.mean(number), min(present, default=None), max(present, default=None)
+def _range(values: Iterable[float | None]) -> tuple[float, float, float]:
+    """The mean, the smallest and the largest of the values that exist."""
+    present = [value for value in values if value is not None]
+    return fmean(present), min(present), max(present)
 
 
-def _between(figure: Figure, number: int, unit: Unit) -> str:
+def _between(values: Iterable[float], unit: Unit) -> str:
     """The mean, with the smallest and the largest value if they differ."""
-    mean, low, high = (written(value, unit) for value in _range(figure, number))
+    mean, low, high = (written(value, unit) for value in _range(values))
     return mean if low == high else f"{mean} ({low} to {high})"
 
 

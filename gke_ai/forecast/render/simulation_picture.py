@@ -64,7 +64,8 @@ def drawn(result: Simulation) -> str:
         for row, name in enumerate(shown):
             axes = axes_of(tracks_of(result, name), left + AXIS, column - AXIS)
             track = next((track for track in configuration.tracks if track.queue == name), None)
-            _panel(canvas, name, track, axes, left, top + PANEL * row)
+            words = summary(track, own_bins(result, configuration)) if track else "no such cluster queue"
+            _panel(canvas, name, track, words, axes, left, top + PANEL * row)
         _hours(canvas, result, left + AXIS, column - AXIS, top, base)
     _legend(canvas, base + 48)
     if hidden := len(names) - len(shown):
@@ -95,7 +96,7 @@ def alternative(result: Simulation, shown: Sequence[str]) -> str:
     """The picture in words, for screen readers."""
     several = len(result.configurations) > 1
     parts = [
-        f"{track.queue}{f' with {configuration.name}' if several else ''}: {summary(track)}"
+        f"{track.queue}{f' with {configuration.name}' if several else ''}: {summary(track, own_bins(result, configuration))}"
         for name in shown
         for configuration in result.configurations
         for track in configuration.tracks
@@ -104,9 +105,14 @@ def alternative(result: Simulation, shown: Sequence[str]) -> str:
     return f"A simulated day of stack {result.stack}. {simulation.sentence(result)} {'. '.join(parts)}."
 
 
-def summary(track: Track) -> str:
-    """A panel in words."""
-    mean = sum(track.use) / max(len(track.use), 1)
+def own_bins(result: Simulation, configuration: Configuration) -> float:
+    """How many bins the day of a configuration has. The tracks are as long as the longest day."""
+    return configuration.hours * 3600 / result.bin_seconds
+
+
+def summary(track: Track, bins: float) -> str:
+    """A panel in words. The mean is over the queue's own day of so many bins."""
+    mean = sum(track.use) / bins if bins else 0.0
     parts = [f"{mean:.1f} of {track.quota:g} {track.resource} in use on average"]
     if any(track.waiting):
         parts.append(f"up to {max(track.waiting):.0f} waiting" if max(track.waiting) >= 1 else "hardly any waiting")
@@ -115,15 +121,14 @@ def summary(track: Track) -> str:
     return ", ".join(parts)
 
 
-def _panel(canvas: Canvas, name: str, track: Track | None, axes: Axes, left: float, y: float) -> None:
+def _panel(canvas: Canvas, name: str, track: Track | None, words: str, axes: Axes, left: float, y: float) -> None:
     """A queue: use of quota upwards, preemptions as marks, waiting runs downwards."""
     title = fitted(name, axes.wide * 0.6, 13, True)
     canvas.text(left, y + 26, title, 13, bold=True)
+    after = width(title, 13, True) + 10
+    canvas.text(left + after, y + 26, fitted(words, AXIS + axes.wide - after, 12), 12, "muted")
     if track is None:
-        canvas.text(left + width(title, 13, True) + 10, y + 26, "no such cluster queue", 12, "muted")
         return
-    room = left + AXIS + axes.wide - (left + width(title, 13, True) + 10)
-    canvas.text(left + width(title, 13, True) + 10, y + 26, fitted(summary(track), room, 12), 12, "muted")
     floor = y + TITLE + USE
     scale = USE / axes.most_use
     canvas.rect(axes.left, y + TITLE, axes.wide, USE, "card", radius=0)
