@@ -34,6 +34,7 @@ from gke_ai.registered.report.markdown import block, code
 from gke_ai.registered.report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from gke_ai.registered.report.policies import Verdict, Violation, verdict
 from gke_ai.registered.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
+from gke_ai.registered.types import DEPLOYMENT
 from gke_ai.terminal import Stop
 from maintain.pages.pictures.examples import resources
 from tests import repository
@@ -135,6 +136,67 @@ def test_long_page_keeps_interruptions_and_mandatory_violations_before_lists_of_
     assert "Node pool gpupool is replaced" in text
     assert "**mandatory**" in text
     assert "```mermaid" not in text
+
+
+def equal_servers(count: int) -> PlannedUpdate:
+    """A plan that creates so many servers, which differ only in their names."""
+    names = [f"chat-{number}" for number in range(count)]
+    created = {
+        f"urn:pulumi:dev::gke-ai::{type_}::{kind}-{name}": Resource(
+            f"urn:pulumi:dev::gke-ai::{type_}::{kind}-{name}",
+            type_,
+            inputs={"metadata": {"name": name, "namespace": "llm"}},
+        )
+        for name in names
+        for kind, type_ in (("server", DEPLOYMENT), ("address", "kubernetes:core/v1:Service"))
+    }
+    changes = tuple(Change(CREATE, found, after=found) for found in created.values())
+    reads = "reads 5.2 GB by Cloud Storage at 1.00 GB/s: about 5 s, limited by Cloud Storage."
+    return PlannedUpdate(
+        "dev",
+        {},
+        created,
+        changes,
+        warnings=tuple(f"gke-ai:serving[{n}].engine: llm/{name} is in maintenance." for n, name in enumerate(names)),
+        cold_starts=tuple(f"llm/{name} {reads} On a new node, its container starts in about 230 s." for name in names),
+    )
+
+
+def test_many_equal_servers_are_one_line_with_their_number_and_leave_room_for_the_policies() -> None:
+    equal = equal_servers(200)
+    urns = [urn for urn in equal.after if "server" in urn]
+    broken = [
+        Violation(level, policy, urn, f"Deployment {equal.after[urn].name}: it has no budget.")
+        for level, policy in (("mandatory", "must"), ("advisory", "should"))
+        for urn in urns
+    ]
+    text = page(equal, Verdict(tuple(broken), 2, 200), Options())
+    assert len(text) < COMMENT_LIMIT
+    assert SHORTENED not in text.partition("## Created")[0]
+    assert text.count("reads 5.2 GB") == text.count("is in maintenance") == 1
+    assert text.count("**And 199 alike.**") == 4, "cold starts, warnings, and the violations of two policies"
+    assert "200 mandatory, 200 advisory." in text
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_few_equal_servers_have_a_line_each(count: int) -> None:
+    text = page(equal_servers(count), Verdict(), Options())
+    assert text.count("reads 5.2 GB") == count
+    assert "alike" not in text
+
+
+def test_lines_that_differ_in_more_than_names_stay() -> None:
+    different = [f"llm/chat-{number} reads {number}.0 GB." for number in range(9)]
+    text = page(replace(equal_servers(9), cold_starts=tuple(different)), Verdict(), Options())
+    assert all(line in text for line in different)
+
+
+def test_cold_starts_are_omitted_before_what_changes() -> None:
+    sizes = tuple(f"llm/chat-{number} reads {number}.5 GB. {'x' * 400}" for number in range(60))
+    plan = replace(equal_servers(60), cold_starts=sizes, warnings=())
+    text = page(plan, Verdict(), Options(limit=12_000))
+    assert text.partition("## Cold starts")[2].partition("## ")[0].count(SHORTENED) == 1
+    assert SHORTENED not in text.partition("## Created")[2]
 
 
 def test_failed_program_is_reported_with_its_own_errors_and_without_a_plan() -> None:

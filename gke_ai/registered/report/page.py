@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 from itertools import groupby
+from typing import TypeVar
 
 from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.names import plural
@@ -17,16 +19,21 @@ from gke_ai.registered.report.accelerators import Supply, Total, before_and_afte
 from gke_ai.registered.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from gke_ai.registered.report.graph import MARKS
 from gke_ai.registered.report.interruptions import NOTE, interruptions
-from gke_ai.registered.report.markdown import block, code, folded, long, table, text
-from gke_ai.registered.report.policies import MANDATORY, Verdict
+from gke_ai.registered.report.markdown import LONG, block, code, folded, long, table, text
+from gke_ai.registered.report.policies import MANDATORY, Verdict, Violation
 from gke_ai.settings.calibration import Calibration
 
+# More lines that differ only in names and places are one line.
+FEW = 3
+NAME, INDEX = re.compile(r"[\w./-]+"), re.compile(r"\[\d+\]")
 # GitHub's maximum length of a comment: https://github.com/orgs/community/discussions/27190
 COMMENT_LIMIT = 65_536
 SHORTENED = "_Omitted: the page would exceed the maximum length of a comment. `gke-ai report --limit 0` shows all._"
 
 
 SHORTENED_REHEARSAL = "_Omitted: the tables, because they are too long for a comment. `gke-ai rehearse` prints them._"
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -71,12 +78,12 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         *([rehearsed(options.rehearsal, options.prices)] if options.rehearsal else []),
         *([simulated(options.simulation)] if options.simulation else []),
         interrupted(plan),
-        bullets("Warnings", map(text, plan.warnings)),
+        bullets("Warnings", alike(plan, plan.warnings), 1),
         accelerators(plan, options.prices),
-        bullets("Capacity", map(text, [*ends(plan.after), *remarks(plan.after, options.measured)])),
+        bullets("Capacity", alike(plan, [*ends(plan.after), *remarks(plan.after, options.measured)]), 1),
         *([] if forbidden else judged),
-        bullets("Not checked", map(text, plan.unchecked)),
-        bullets("Cold starts", map(text, plan.cold_starts)),
+        bullets("Not checked", alike(plan, plan.unchecked), 1),
+        bullets("Cold starts", alike(plan, plan.cold_starts), 9),
         *changed(plan),
         picture(plan, options.picture),
     ]
@@ -166,16 +173,47 @@ def failed(plan: PlannedUpdate) -> Section:
     return Section("Why it failed", [block(error) for error in plan.errors])
 
 
-def bullets(heading: str, lines: Iterable[str]) -> Section:
-    """Lists lines, such as the warnings of the program, each with its remedy."""
-    listed = "\n".join(f"- {line}" for line in lines)
-    return Section(heading, [listed] if listed else [])
+def bullets(heading: str, lines: Iterable[str], spare: int = 0) -> Section:
+    """Lists lines, such as the warnings of the program, each with its remedy. Long lists are folded."""
+    listed = [f"- {line}" for line in lines]
+    rest = "\n".join(listed[LONG:])
+    always = ["\n".join(listed[:LONG])] if listed else []
+    return Section(heading, always, [folded(f"{len(listed) - LONG} more", rest)] if rest else [], spare)
+
+
+def groups(plan: PlannedUpdate, items: Iterable[Item], written: Callable[[Item], str]) -> list[list[Item]]:
+    """Groups items, in their order, that are written alike but for names of the plan. Small groups are divided."""
+    names = {
+        part for found in (plan.before, plan.after) for r in found.values() for part in (r.name, *r.name.split("/"))
+    }
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        same = NAME.sub(lambda match: "" if match[0].rstrip(".") in names else match[0], INDEX.sub("", written(item)))
+        found.setdefault(same, []).append(item)
+    return [part for group in found.values() for part in ([group] if len(group) > FEW else [[item] for item in group])]
+
+
+def and_alike(group: Sequence[object]) -> str:
+    """Says how many more a group has than the one that is shown."""
+    return f" **And {len(group) - 1} alike.**" if len(group) > 1 else ""
+
+
+def alike(plan: PlannedUpdate, lines: Iterable[str]) -> list[str]:
+    """Returns lines of text. Of many that differ only in names, the first one, with their number."""
+    return [text(group[0]) + and_alike(group) for group in groups(plan, lines, str)]
 
 
 def interrupted(plan: PlannedUpdate) -> Section:
     """Lists the interruptions, worst first."""
-    texts = ((interruption.severity, text(interruption.text)) for interruption in interruptions(plan))
-    return bullets("Interruptions", (f"**{line}**" if severity <= 1 else line for severity, line in texts))
+    return bullets(
+        "Interruptions",
+        (
+            f"**{line}**" if severity <= 1 else line
+            for severity, group in groupby(interruptions(plan), key=lambda interruption: interruption.severity)
+            for line in alike(plan, (interruption.text for interruption in group))
+        ),
+        1,
+    )
 
 
 def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
@@ -255,25 +293,25 @@ def policies(plan: PlannedUpdate, verdict: Verdict) -> Section:
         return Section("Policies", [checked + "no violation."])
     counts = f"{verdict.count(True)} mandatory, {verdict.count(False)} advisory."
     known = {**plan.before, **plan.after}
-    rows = [
-        [
-            f"**{violation.enforcement}**" if violation.enforcement == MANDATORY else violation.enforcement,
-            code(violation.policy),
-            text(known[violation.urn].title if violation.urn in known else violation.urn.rpartition("::")[2]),
-            text(
-                without_name(violation.message, known[violation.urn].name)
-                if violation.urn in known
-                else violation.message
-            ),
-        ]
-        for violation in verdict.violations
-    ]
+
+    def row(violation: Violation) -> list[str]:
+        resource = known.get(violation.urn)
+        message = without_name(violation.message, resource.name) if resource else violation.message
+        title = resource.title if resource else violation.urn.rpartition("::")[2]
+        level = f"**{MANDATORY}**" if violation.enforcement == MANDATORY else violation.enforcement
+        return [level, code(violation.policy), text(title), text(message)]
+
+    def rows(mandatory: bool) -> list[list[str]]:
+        those = [row(v) for v in verdict.violations if (v.enforcement == MANDATORY) == mandatory]
+        return [[*group[0][:3], group[0][3] + and_alike(group)] for group in groups(plan, those, " | ".join)]
+
     head = ["enforcement", "policy", "resource", "message"]
-    sure = [row for row, violation in zip(rows, verdict.violations, strict=True) if violation.enforcement == MANDATORY]
-    advised = rows[len(sure) :]
+    sure, advised = rows(True), rows(False)
     always = [checked + counts, *([table(head, sure)] if sure else [])]
     rest = (
-        [long(f"{plural(len(advised), 'advisory violation')}", table(head, advised), len(advised))] if advised else []
+        [long(plural(verdict.count(False), "advisory violation"), table(head, advised), len(advised))]
+        if advised
+        else []
     )
     return Section("Policies", always, rest, 1)
 
@@ -304,15 +342,15 @@ def tables(plan: PlannedUpdate, operation: str, rows: Rows) -> list[str]:
         component = plan.component_of(change.resource)
         return f"{component.kind} {component.logical_name}" if component else "In no component"
 
-    parts = []
-    length = 0
-    for title, group in groupby(sorted(changes, key=lambda change: (owner(change), change.resource.title)), key=owner):
-        head, body = rows(list(group))
-        length += len(body)
-        parts.append(f"**{text(title)}**\n\n{table(head, body)}")
-    return (
-        [long(f"{plural(len(changes), 'resource')} {MARKS[operation][2]}", "\n\n".join(parts), length)] if parts else []
-    )
+    found = []
+    for title, owned in groupby(sorted(changes, key=lambda change: (owner(change), change.resource.title)), key=owner):
+        head, body = rows(list(owned))
+        found.append((f"**{text(title)}**", table(head, body)))
+    shown = groups(plan, found, "\n".join)
+    parts = [f"{group[0][0]}{and_alike(group)}\n\n{group[0][1]}" for group in shown]
+    length = sum(part.count("\n") - 3 for part in parts)
+    title = f"{plural(len(changes), 'resource')} {MARKS[operation][2]}"
+    return [long(title, "\n\n".join(parts), length)] if parts else []
 
 
 def property_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
