@@ -245,7 +245,10 @@ def accelerators(plan: PlannedUpdate, prices: Prices | None) -> Section:
             {(place.key, place.place): place for side in sides for place in side}.values(), key=place_of
         )
     ]
-    detail = table(["capacity", "accelerator", "from", "before", "after"], places)
+    shown = [
+        [*row[:2], row[2] + and_alike(group), *row[3:]] for group in groups(plan, places, "|".join) for row in group[:1]
+    ]
+    detail = table(["capacity", "accelerator", "from", "before", "after"], shown)
     return Section(
         "Accelerators",
         [" ".join(notes), table(head, rows)],
