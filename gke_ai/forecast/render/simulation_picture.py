@@ -64,7 +64,7 @@ def drawn(result: Simulation) -> str:
         for row, name in enumerate(shown):
             axes = axes_of(tracks_of(result, name), left + AXIS, column - AXIS)
             track = next((track for track in configuration.tracks if track.queue == name), None)
-            words = summary(track, own_bins(result, configuration)) if track else "no such cluster queue"
+            words = summary(result, configuration, track) if track else "no such cluster queue"
             _panel(canvas, name, track, words, axes, left, top + PANEL * row)
         _hours(canvas, result, left + AXIS, column - AXIS, top, base)
     _legend(canvas, base + 48)
@@ -96,7 +96,7 @@ def alternative(result: Simulation, shown: Sequence[str]) -> str:
     """The picture in words, for screen readers."""
     several = len(result.configurations) > 1
     parts = [
-        f"{track.queue}{f' with {configuration.name}' if several else ''}: {summary(track, own_bins(result, configuration))}"
+        f"{track.queue}{f' with {configuration.name}' if several else ''}: {summary(result, configuration, track)}"
         for name in shown
         for configuration in result.configurations
         for track in configuration.tracks
@@ -105,13 +105,9 @@ def alternative(result: Simulation, shown: Sequence[str]) -> str:
     return f"A simulated day of stack {result.stack}. {simulation.sentence(result)} {'. '.join(parts)}."
 
 
-def own_bins(result: Simulation, configuration: Configuration) -> float:
-    """How many bins the day of a configuration has. The tracks are as long as the longest day."""
-    return configuration.hours * 3600 / result.bin_seconds
-
-
-def summary(track: Track, bins: float) -> str:
-    """A panel in words. The mean is over the queue's own day of so many bins."""
+def summary(result: Simulation, configuration: Configuration, track: Track) -> str:
+    """A panel in words. The mean is over the configuration's own day, and the track is as long as the longest one."""
+    bins = configuration.hours * 3600 / result.bin_seconds
     mean = sum(track.use) / bins if bins else 0.0
     parts = [f"{mean:.1f} of {track.quota:g} {track.resource} in use on average"]
     if any(track.waiting):
