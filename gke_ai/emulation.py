@@ -1,7 +1,7 @@
 """What the package knows of the emulator: its command, whether this process runs under it, and the marks that it sets.
 
 The emulator imports these names from here. The package imports nothing of the emulator: it runs its command. The folder
-`emulator` lies beside `gke_ai` in a checkout, and where pip has installed `gke-ai[emulator]`.
+`emulator` lies beside `gke_ai` in a checkout, and where pip has installed both wheels.
 """
 
 from __future__ import annotations

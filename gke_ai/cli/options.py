@@ -176,7 +176,7 @@ def enter_emulator(name: str) -> None:
     if INSTALLED and not (RUN.is_file() and version("gke-ai-emulator") == PROJECT_VERSION):
         raise Stop(
             f"The emulator of gke-ai {PROJECT_VERSION} is not installed. "
-            f"Install it:  pip install 'gke-ai[emulator]=={PROJECT_VERSION}'"
+            f"Install it from its wheel:  pip install wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
         )
     verb = click.get_current_context()
     stated = {variable(option): str(value) for option, value in verb.params.items() if value}

@@ -18,7 +18,6 @@ import pytest
 
 from emulator.paths import CACHE
 from emulator.tests import spares
-from gke_ai.catalog.versions import PROJECT_VERSION
 from tests.cluster.emulator import ROOT, Emulator
 from tests.repository import copy_to
 
@@ -151,7 +150,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRepository]:
     own.run(sys.executable, "-m", "venv", "--without-pip", str(own.environment))
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(own.environment)}))
     (packages / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
-    own.pip("--no-compile", "--find-links", str(own.wheels), f"gke-ai[emulator]=={PROJECT_VERSION}")
+    own.pip("--no-compile", *map(str, own.wheels.glob("*.whl")))
     own.run("gke-ai", "init", "--project", "my-project")
     yield own
     emulator = Emulator(own.folder / ".local")
@@ -169,8 +168,8 @@ def test_a_repository_of_ones_own_has_a_preview_without_a_checkout(own: OwnRepos
 
 @pytest.mark.nightly
 def test_a_repository_of_ones_own_is_deployed_rehearsed_and_deleted(own: OwnRepository) -> None:
-    shutil.copytree(own.wheels, own.folder / "wheels", dirs_exist_ok=True)
-    own.pip("--requirement", "requirements-emulator.txt")
+    shutil.rmtree(own.wheels)
+    own.pip("--requirement", "requirements-emulator.txt")  # from the copies that `init` made
     state = own.folder / ".local"
     spares.give(state)
     own.run("git", "init", "--quiet", "--initial-branch", "main")

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -121,11 +120,6 @@ def test_the_emulator_is_a_package_beside_it(tmp_path: Path) -> None:
     assert {info.filename for info in content.infolist() if info.external_attr >> 16 & 0o100} == programs
 
 
-def test_the_extra_is_the_emulator_of_the_same_version() -> None:
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert stated == {"emulator": [f"gke-ai-emulator=={PROJECT_VERSION}"]}
-
-
 def test_a_program_with_components_and_settings_of_its_own_uses_the_wheel(installed: Path, tmp_path: Path) -> None:
     for name in ("components", "settings"):
         (tmp_path / name).mkdir()
@@ -169,7 +163,7 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
     assert (refused.returncode, refused.stderr) == (
         1,
         f"The emulator of gke-ai {PROJECT_VERSION} is not installed. "
-        f"Install it:  pip install 'gke-ai[emulator]=={PROJECT_VERSION}'\n",
+        f"Install it from its wheel:  pip install wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl\n",
     )
 
 

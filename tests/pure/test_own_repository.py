@@ -20,7 +20,7 @@ from gke_ai.ops.repository import template, upgrade
 from gke_ai.ops.repository.template import RECORD, digest
 from gke_ai.terminal import Stop
 from tests.commands import gke_ai
-from tests.repository import ROOT
+from tests.repository import ROOT, tracked
 
 FILES = {*template.files(["dev"]), "Pulumi.dev.yaml", RECORD}
 
@@ -94,10 +94,57 @@ def test_init_from_a_cluster_refuses(arguments: list[str], message: str, tmp_pat
 def test_a_repository_depends_on_the_package_by_its_version(repository: Path) -> None:
     texts = written(repository)
     assert texts.keys() == FILES
-    assert f"\ngke-ai=={PROJECT_VERSION}\n" in texts["requirements.txt"]
-    assert texts["requirements-emulator.txt"] == "-r requirements.txt\ngke-ai[emulator]\n"
+    assert texts["requirements.txt"].splitlines()[-1] == f"./wheels/gke_ai-{PROJECT_VERSION}-py3-none-any.whl"
+    emulator = f"./wheels/gke_ai_emulator-{PROJECT_VERSION}-py3-none-any.whl"
+    assert texts["requirements-emulator.txt"] == f"-r requirements.txt\n{emulator}\n"
     assert len(texts["__main__.py"].splitlines()) == 3
     assert [name for name, text in texts.items() if "@@" in text] == []
+
+
+class Installed:
+    """A package that pip installed from a file."""
+
+    def __init__(self, wheel: Path) -> None:
+        self.wheel = wheel
+
+    def read_text(self, name: str) -> str | None:
+        return json.dumps({"url": self.wheel.as_uri()}) if name == "direct_url.json" else None
+
+
+def test_init_copies_the_wheels_that_it_was_installed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("gke_ai", "gke_ai_emulator"):
+        (tmp_path / f"{package}-{PROJECT_VERSION}-py3-none-any.whl").write_text(package)
+
+    def installed(package: str) -> Installed:
+        return Installed(tmp_path / f"{package.replace('-', '_')}-{PROJECT_VERSION}-py3-none-any.whl")
+
+    monkeypatch.setattr(template, "distribution", installed)
+    folder = tmp_path / "own"
+    gke_ai("init", folder, "--project", "my-project")
+    named = re.findall(
+        r"^\./(.*whl)$", written(folder)["requirements.txt"] + written(folder)["requirements-emulator.txt"], re.M
+    )
+    assert [(folder / name).read_text() for name in named] == ["gke_ai", "gke_ai_emulator"]
+    assert "pip wheel" not in capsys.readouterr().out
+
+
+def test_init_says_how_to_build_the_wheels_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gke_ai("init", tmp_path / "own", "--project", "my-project")
+    step, commit = [line for line in capsys.readouterr().out.splitlines() if "pip wheel" in line or "git add" in line]
+    assert f"--wheel-dir wheels {ROOT} {ROOT}/emulator " in step, "before the commit, which has them"
+    assert "git add ." in commit
+
+
+def test_no_installation_asks_an_index_for_our_names() -> None:
+    """On a package index, they can belong to somebody else."""
+    texts = {**template.files(["dev"]), **{str(page): page.read_text() for page in tracked("**/*.md")}}
+    installs = [line for text in texts.values() for line in text.splitlines() if re.search(r"pip3? install", line)]
+    assert len(installs) > 10
+    assert [
+        line for line in installs if re.search(r"(?<![\w./])['\"]?gke[-_]ai(?![\w./-]*(whl|[\w-]* @ ))", line)
+    ] == []
 
 
 def test_a_job_that_signs_in_installs_only_what_is_checked(repository: Path) -> None:
@@ -228,7 +275,7 @@ def test_a_file_that_nobody_changed_is_shown_and_then_written(
     printed = capsys.readouterr().out
     assert f"gke-ai 0.3.0 → {PROJECT_VERSION}\nKueue 0.16.2 → {KUEUE_VERSION}\n" in printed
     assert "requirements.txt: this version writes it.\n--- a/requirements.txt" in printed
-    assert "\n-gke-ai==0.3.0\n+# The version" in printed
+    assert "\n-gke-ai==0.3.0\n+# The wheel of" in printed
     assert (repository / "requirements.txt").read_text() == earlier
     assert gke_ai("upgrade", repository, "--write") == 0
     assert (repository / "requirements.txt").read_text() == new

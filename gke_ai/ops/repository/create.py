@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gke_ai.emulation import RUN
+from gke_ai.emulation import INSTALLED, PACKAGES, RUN
 from gke_ai.ops.from_cluster import describe
 from gke_ai.ops.repository import configuration, template
 from gke_ai.ops.repository.answers import Answers, Place
@@ -87,4 +87,7 @@ def in_folder(folder: Path) -> Iterator[str]:
     """Yields the commands that begin a repository in a folder."""
     if folder != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"
+    if template.copy_wheels(folder):
+        checkout = "CHECKOUT" if INSTALLED else shlex.quote(str(PACKAGES))
+        yield f"python3 -m pip wheel --no-deps --wheel-dir wheels {checkout} {checkout}/emulator    # what it installs"
     yield "git init --initial-branch main && git add . && git commit --message 'Begin with gke-ai init'"

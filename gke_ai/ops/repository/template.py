@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from string import Template
 from typing import cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.ops.configuration_file import read_configuration
@@ -94,6 +98,22 @@ def files(stacks: Sequence[str]) -> dict[str, str]:
         str(file.relative_to(FOLDER)).removesuffix(SUFFIX): _File(file.read_text()).substitute(values)
         for file in sorted(FOLDER.rglob(f"*{SUFFIX}"))
     }
+
+
+def copy_wheels(folder: Path) -> list[str]:
+    """Copies the wheels from which pip installed this version into a repository. Returns those that it lacks then."""
+    lacking = []
+    for package in ("gke-ai", "gke-ai-emulator"):
+        target = folder / "wheels" / f"{package.replace('-', '_')}-{PROJECT_VERSION}-py3-none-any.whl"
+        try:  # https://packaging.python.org/en/latest/specifications/direct-url/
+            origin = json.loads(distribution(package).read_text("direct_url.json") or "{}").get("url", "")
+        except PackageNotFoundError:
+            origin = ""
+        wheel = Path(url2pathname(urlsplit(origin).path))
+        if wheel.name == target.name and wheel.is_file() and target.parent.is_dir() and not os.path.lexists(target):
+            shutil.copyfile(wheel, target)
+        lacking += [] if target.is_file() else [target.name]
+    return lacking
 
 
 def stacks_of(folder: Path) -> list[str]:

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from gke_ai.ops.configuration_file import read_keys, resolve
-from gke_ai.ops.repository.template import RECORD, Record, digest, files, stacks_of
+from gke_ai.ops.repository.template import RECORD, Record, copy_wheels, digest, files, stacks_of
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop, printable
 
@@ -98,3 +98,5 @@ def write(folder: Path, changed: Mapping[str, str], texts: Mapping[str, str]) ->
         file.write_text(text)
         print(f"Written: {file}")
     (folder / RECORD).write_text(Record.of(texts).text())
+    if lacking := copy_wheels(folder):
+        print(f"Copy {' and '.join(lacking)} into {folder / 'wheels'}: requirements.txt and the workflows name them.")
