@@ -34,6 +34,13 @@ def read_configuration(path: Path, reader: Reader = Reader.PULUMI) -> dict[str, 
     return content
 
 
+def no_configuration(file: Path) -> Stop:
+    """Returns the message of a command whose configuration is missing, with those that it could take."""
+    there = sorted(str(path) for pattern in ("Pulumi.*.yaml", "examples/*.yaml") for path in Path().glob(pattern))
+    remedy = f"Name one with --config, such as {', '.join(there[-3:])}" if there else "Write a first one:  gke-ai init"
+    return Stop(f"There is no configuration {file}. {remedy}")
+
+
 def read_keys(path: Path) -> dict[str, Any]:
     """Returns the keys of a configuration file as they are written: a section in a file has the key `file`."""
     return config if isinstance(config := read_configuration(path).get("config"), dict) else {}

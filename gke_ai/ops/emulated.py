@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from gke_ai.catalog import section_files
 from gke_ai.catalog.section_files import folder_of
 from gke_ai.emulation import RUN
-from gke_ai.ops.configuration_file import read_configuration, read_keys, read_sections, write_keys
+from gke_ai.ops.configuration_file import no_configuration, read_configuration, read_keys, read_sections, write_keys
 from gke_ai.ops.stack import ROOT, Stack
 from gke_ai.terminal import Stop
 
@@ -56,7 +56,7 @@ def prepare(name: str, source: Path | None, deploying: bool = False) -> Stack:
         named = remembered.read_text() if remembered.exists() else ""
         source = Path(named) if named else ROOT / f"Pulumi.{name}.yaml"
     if not source.exists() and not copy.exists():
-        raise Stop(f"There is no configuration {source}. Set one: --config examples/mixed-training-inference.yaml")
+        raise no_configuration(source)
     chosen = source if source.exists() else copy
     try:
         read_sections(chosen, deploying)

@@ -60,9 +60,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """Suggests the closest known name; empty if none is close."""
+    return f"Did you mean {close}?" if (close := meant(name, known)) else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The closest known name; empty if none is close."""
     folded = {name.lower().replace("_", "").replace("-", ""): name for name in sorted(set(known))}
     close = difflib.get_close_matches(name.lower().replace("_", "").replace("-", ""), folded, n=1)
-    return f"Did you mean {folded[close[0]]}?" if close else ""
+    return folded[close[0]] if close else ""
 
 
 def sentence(text: str) -> str:

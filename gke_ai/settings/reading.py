@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Queues, Section, Settings, Unresolved, descriptions
-from gke_ai.settings.problems import Problem, closest, nearest
+from gke_ai.settings.problems import Problem, closest, meant, nearest
 
 # The patterns of gke_ai.settings.model, for messages.
 _PATTERNS = {
@@ -87,7 +87,11 @@ class _Reader:
             where = f"{path}.{key}" if path else f"{PREFIX}{key}"
             if key not in fields:
                 self.problems.append(_unknown_key(where, key, model))
-            elif value is not None:
+                key = _corrected(key, raw, model)  # so that what refers to the section is not reported too
+                where = f"{path}.{key}" if path else f"{PREFIX}{key}"
+                if not key or not section_types(model.model_fields[fields[key]].annotation):
+                    continue  # a plain value is never read by another name: it can be a token
+            if value is not None:
                 read[fields[key]] = self._field(model, fields[key], value, where)
         return {name: value for name, value in read.items() if value is not None}
 
@@ -138,10 +142,11 @@ class _Reader:
             section = model.model_validate(value, by_alias=True, by_name=False)
         except ValidationError as error:
             mistakes = error.errors(include_url=False, include_context=True)
-            self.problems += [_problem(details, model, value, path) for details in mistakes]
-            if all(details["type"] == "extra_forbidden" for details in mistakes):
-                # The misspelled keys are reported. Rules still check the rest.
-                return self._section(model, _without(value, [details["loc"] for details in mistakes]), path)
+            unknown = [details for details in mistakes if details["type"] == "extra_forbidden"]
+            self.problems += [_problem(details, model, value, path) for details in unknown or mistakes]
+            if unknown:  # The misspelled keys are reported. The rest is checked as if they were right.
+                owners = {details["loc"]: _locate(details, model, value, path)[0] for details in unknown}
+                return self._section(model, _with_corrected(value, owners), path)
             self._lost(path, value)
             if any(details["loc"] == ("name",) for details in mistakes):
                 self._may_contain_any_name(path)
@@ -182,16 +187,25 @@ def discriminator(sections: list[type[Section]]) -> tuple[str, dict[str, type[Se
     raise TypeError(f"{sections} have no key that distinguishes them")
 
 
-def _without(value: Any, keys: list[tuple[int | str, ...]]) -> object:
-    """A copy of a mapping without some of its keys, at any depth."""
+def _corrected(key: str, stated: Mapping[str, object], model: type[Section]) -> str:
+    """The key that a misspelled or renamed one stands for; empty if none is close, or it is stated too."""
+    right = model.renamed_keys.get(key) or meant(key, _keys(model))
+    return "" if right in stated else right
+
+
+def _with_corrected(value: Any, owners: Mapping[tuple[int | str, ...], type[Section]]) -> object:
+    """A copy of a mapping in which unknown keys of these sections, at any depth, are corrected or left out."""
     copied = deepcopy(value)
-    for *parents, key in keys:
+    for (*parents, key), owner in owners.items():
         holder = copied
         for parent in parents:
             # The error's location contains the capacity mode. The value does not: `reservation` there is a name.
             inside = isinstance(parent, int) or isinstance(holder.get(parent), dict | list)
             holder = holder[parent] if inside else holder
-        holder.pop(key, None)
+        if key in holder:
+            right = _corrected(str(key), holder, owner)
+            holder.update({right: holder.pop(key)} if right else {})
+            holder.pop(key, None)
     return copied
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ import yaml
 from gke_ai.settings import BadConfiguration, load
 from tests import repository
 from tests.mistakes import PROJECT, TOKEN, Configuration, base, good, problems_of, put
+from tests.recorder import configuration
 
 on_autopilot = partial(base, "configuration", "on_autopilot")
 SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}
@@ -90,6 +93,38 @@ def test_reference_to_an_item_without_a_name_is_no_second_mistake(item: object) 
     values = good()
     values["gpuPools"][0] = item
     assert {problem.path.split(".")[0] for problem in problems_of(values)} == {"gke-ai:gpuPools[0]"}
+
+
+def keys_of(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every key of sections. Below quota and labels, keys are names."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        if isinstance(key, str):
+            yield (*path, key)
+        if key not in ("quota", "labels"):
+            yield from keys_of(inner, (*path, key))
+
+
+DEV = {
+    key.removeprefix("gke-ai:"): value
+    for key, value in configuration("Pulumi.dev.yaml").items()
+    if key.startswith("gke-ai:")
+}
+
+
+@pytest.mark.parametrize("path", [*keys_of(DEV)], ids=lambda path: ".".join(map(str, path)))
+def test_a_misspelled_key_is_one_mistake_with_one_remedy(path: tuple[str | int, ...]) -> None:
+    """It is no missing key, and what refers to its section is right."""
+    values: Any = deepcopy(DEV)
+    holder = values
+    for step in path[:-1]:
+        holder = holder[step]
+    key = str(path[-1])
+    wrong = f"{key[:-1]}x{key[-1]}"
+    holder[wrong] = holder.pop(key)
+    (problem,) = problems_of(values)
+    assert problem.path.endswith(wrong)
+    assert problem.remedy == f"Did you mean {key}?"
 
 
 def test_several_mistakes_of_one_item_are_all_reported() -> None:

@@ -177,7 +177,7 @@ def test_an_installed_emulator_has_the_version_of_the_command(
     monkeypatch.setattr(options, "INSTALLED", True)
     monkeypatch.setattr(options, "RUN", ROOT / "emulator" / run)
     monkeypatch.setattr("importlib.metadata.version", lambda _: version)
-    with pytest.raises(Stop, match=rf"Install it:  pip install 'gke-ai\[emulator\]=={PROJECT_VERSION}'"):
+    with pytest.raises(Stop, match=f"pip install wheels/gke_ai_emulator-{PROJECT_VERSION}-py3"):
         gke_ai("up", "--emulator")
 
 

@@ -1094,6 +1094,27 @@ def test_mistakes_of_the_configuration_are_reported_first(tmp_path: Path) -> Non
         doctor.doctor_for("x", tmp_path / "none.yaml")
 
 
+def test_a_missing_configuration_names_what_exists_and_no_file_that_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Stop, match=r"There is no configuration none.yaml. Write a first one:  gke-ai init$"):
+        doctor.doctor_for("x", Path("none.yaml"))
+    (tmp_path / "Pulumi.dev.yaml").write_text("config: {}")
+    with pytest.raises(Stop, match=r"Name one with --config, such as Pulumi.dev.yaml$"):
+        doctor.doctor_for("x", Path("none.yaml"))
+
+
+@pytest.mark.parametrize(("project", "is_named"), [("my-project", True), ("ai-project", False)])
+def test_the_placeholder_of_the_examples_is_no_project(project: str, is_named: bool, tmp_path: Path) -> None:
+    file = tmp_path / "prod.yaml"
+    file.write_text(yaml.safe_dump({"config": {"gcp:project": project, "gke-ai:cluster": STACK["cluster"]}}))
+    found = [*doctor.doctor_for("prod", file).placeholder()]
+    assert [finding.command for finding in found] == (
+        ["pulumi config set --stack prod gcp:project PROJECT_ID"] if is_named else []
+    )
+
+
 def test_the_exit_code_is_1_if_something_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "prod.yaml"
     config = {f"gke-ai:{key}": value for key, value in STACK.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gke_ai.catalog.section_files import names
 from gke_ai.forecast.rehearse.git import checkout
-from gke_ai.ops.configuration_file import read_keys, read_sections
+from gke_ai.ops.configuration_file import no_configuration, read_keys, read_sections
 from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
 
@@ -15,7 +15,7 @@ def changed(stack: str, config: Path | None) -> Path:
     """Returns the configuration with the change. Default: Pulumi.STACK.yaml of the working tree."""
     path = config or ROOT / f"Pulumi.{stack}.yaml"
     if not path.is_file():
-        raise Stop(f"There is no configuration {path}. Name the changed one: --config changed.yaml")
+        raise no_configuration(path)
     read_sections(path, deploying=True)
     return path
 

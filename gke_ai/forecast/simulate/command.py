@@ -33,7 +33,7 @@ from gke_ai.forecast.simulate.trace import Submission, read, written
 from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.kube.blocks import BlockNode, block_nodes
-from gke_ai.ops.configuration_file import read_keys, read_prices
+from gke_ai.ops.configuration_file import no_configuration, read_keys, read_prices
 from gke_ai.ops.emulated import state
 from gke_ai.ops.stack import Stack
 from gke_ai.registered.prices import Prices, with_google
@@ -216,7 +216,7 @@ def next_step(options: Options) -> str:
 def queues_of(file: Path) -> Queues:
     """Returns the queues of a configuration. Stops if it is invalid, or has none."""
     if not file.is_file():
-        raise Stop(f"There is no configuration {file}. Name one: --config examples/mixed-training-inference.yaml")
+        raise no_configuration(file)
     config = read_keys(file)
     values = {key.removeprefix(PREFIX): value for key, value in config.items() if key.startswith(PREFIX)}
     project, region = str(config.get("gcp:project") or "project-id"), str(config.get("gcp:region") or "")

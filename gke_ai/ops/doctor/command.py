@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gke_ai.catalog.section_files import folder_of
 from gke_ai.console import new_console
-from gke_ai.ops.configuration_file import read_keys, resolve
+from gke_ai.ops.configuration_file import no_configuration, read_keys, resolve
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
 from gke_ai.ops.doctor.images import ImageChecks
@@ -35,6 +35,12 @@ PREFIX = "gke-ai:"
 @dataclass
 class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataChecks):
     """All checks of a stack before its first `up`."""
+
+    def placeholder(self) -> Iterator[Finding]:
+        """The project is not that of Pulumi.dev.yaml, Pulumi.prod.yaml and the examples."""
+        if self.project in ("", "my-project"):
+            text = f"gcp:project is {self.project or 'missing'}. Write the id of your project"
+            yield Finding(MISSING, "project", text, self._config("gcp:project PROJECT_ID"))
 
     def examine(self) -> Iterator[Finding]:
         """Yields all findings, those of this machine first."""
@@ -89,13 +95,13 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
 def show(stack: Stack, call: Call = call) -> int:
     """Prints what is missing. Returns the exit code: 1 if something is missing."""
     doctor = doctor_for(stack.name, stack.file, call)
-    return report_findings(list(doctor.examine()), f"gke-ai preview --stack {stack.name}")
+    return report_findings([*doctor.placeholder(), *doctor.examine()], f"gke-ai preview --stack {stack.name}")
 
 
 def doctor_for(stack: str, file: Path, call: Call = call) -> Doctor:
     """Returns the doctor for a stack and its configuration file. Stops if the configuration is invalid."""
     if not file.exists():
-        raise Stop(f"There is no configuration {file}. Set one: --config examples/mixed-training-inference.yaml")
+        raise no_configuration(file)
     config = read_keys(file)
     project = str(config.get("gcp:project") or "")
     try:
