@@ -10,6 +10,10 @@ import click
 from gke_ai.catalog.versions import PROJECT_VERSION
 
 
+# A first sentence is never cut. It wraps.
+WHOLE = 1000
+
+
 class Verb(click.Command):
     """A verb, with examples at the end of its help."""
 
@@ -37,7 +41,7 @@ class Verbs(click.Group):
         """Writes the verbs of each section."""
         for section, names in self.sections.items():
             with formatter.section(section):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(90)) for name in names])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(WHOLE)) for name in names])
 
 
 @click.group(

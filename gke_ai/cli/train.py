@@ -68,7 +68,12 @@ gke-ai submit --manifest job.yaml --dry-run
 @click.option("--topology", help="LEVEL for all pods, as required=block or preferred=host; or of a TPU slice, as 2x4")
 @click.option("--checkpoints", help="BUCKET or BUCKET/PATH for the checkpoints")
 @click.option("--resume-from", help="directory of another run, in the bucket of --checkpoints")
-@click.option("--mount", "mounts", multiple=True, help="BUCKET;PATH or BUCKET;PATH;ro to mount a bucket; repeatable")
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    help="'BUCKET;PATH' or 'BUCKET;PATH;ro', in quotes, to mount a bucket; repeatable",
+)
 @click.option("--cpu", help="CPU cores of a pod")
 @click.option("--memory", help="memory of a pod, such as 30Gi")
 @click.option("--shared-memory", help="maximum size of /dev/shm, such as 16Gi")

@@ -15,17 +15,18 @@ HEAD = """<!-- Written by `make docs` from the command's help. -->
 One command for stacks on Google Cloud, stacks on the emulator, and clusters that have no stack.
 
 ```
-pip install 'gke-ai[emulator]'            # by its version: docs/own-repository.md
-pipx install .                            # from a checkout. Needs neither Go nor Pulumi
-emulator/run gke-ai status --stack dev    # in a checkout, without an installation: on the emulator
-python -m gke_ai.cli status --stack prod  # in an environment with the packages of requirements-program.lock
+gke-ai status --stack prod                # after the installation: on Google Cloud
+gke-ai status --emulator --stack dev      # on the emulator of the current folder
+emulator/run gke-ai status --stack dev    # in a checkout, without an installation
 ```
+
+[own-repository.md](own-repository.md#install) installs it.
 
 - On Google Cloud, a verb works on a stack of Pulumi: `--stack prod`, with the backend in which you are logged in.
   With `--emulator`, it works on the emulator of this machine. The make targets are these verbs on the emulator of the
   checkout: `make rehearse STACK=prod BASE=a.yaml` is `gke-ai rehearse --emulator --stack prod --base a.yaml`.
 - With `--context`, a verb reads a cluster of your kubeconfig alone. It needs no Pulumi, and knows nothing of a stack.
-- `rehearse`, `simulate` and `when` use a temporary emulator, so they need a checkout, or the extra `gke-ai[emulator]`.
+- `rehearse`, `simulate` and `when` use a temporary emulator, so they need a checkout, or the wheel of the emulator.
   An installed package works for the current folder, which has `Pulumi.yaml`.
 - Each option can also be set by a variable: `GKE_AI_STACK` for `--stack`.
 - A shell completes verbs and options after `eval "$(_GKE_AI_COMPLETE=bash_source gke-ai)"`; for other shells,

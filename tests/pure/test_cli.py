@@ -169,6 +169,14 @@ def test_the_emulator_runs_the_command_again_with_the_tools_of_the_verb(monkeypa
         gke_ai(*sys.argv[1:])
 
 
+def test_the_help_cuts_no_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    gke_ai("--help")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "..." not in printed.replace("[ARGS]...", "")
+    for verb in VERBS.values():
+        assert " ".join(verb.get_short_help_str(1000).split()) in printed
+
+
 @pytest.mark.usefixtures("google")
 @pytest.mark.parametrize(("run", "version"), [("nowhere", PROJECT_VERSION), ("run", "0.3.0")])
 def test_an_installed_emulator_has_the_version_of_the_command(

@@ -176,8 +176,8 @@ def test_each_option_of_gcluster_exists_or_is_refused() -> None:
     ("options", "message"),
     [
         (Options("x", "i", env=("A",)), "--env A has no value"),
-        (Options("x", "i", mounts=("data",)), "is not BUCKET;PATH"),
-        (Options("x", "i", mounts=("data;/d;rx",)), "is not BUCKET;PATH"),
+        (Options("x", "i", mounts=("data",)), "is not 'BUCKET;PATH'"),
+        (Options("x", "i", mounts=("data;/d;rx",)), "is not 'BUCKET;PATH'"),
         (Options("x", "i", topology="block"), "is not required=LEVEL or preferred=LEVEL"),
     ],
 )

@@ -191,6 +191,7 @@ def _mount(text: str) -> dict[str, Any]:
     bucket, *parts = text.split(";")
     if not parts or len(parts) > 2 or parts[1:] not in ([], ["ro"], ["rw"]):
         raise Stop(
-            f"--mount {text} is not BUCKET;PATH or BUCKET;PATH;ro. Write for example --mount 'datasets;/data;ro'"
+            f"--mount {text} is not 'BUCKET;PATH' or 'BUCKET;PATH;ro', in quotes: in a shell, a semicolon ends the "
+            "command. Write for example --mount 'datasets;/data;ro'"
         )
     return {"bucket": bucket.removeprefix("gs://"), "mountPath": parts[0], "readOnly": parts[1:] == ["ro"]}
