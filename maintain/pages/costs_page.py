@@ -36,8 +36,8 @@ Where the table lacks the price of a Spot node, [`gke-ai capacity`](capacity.md)
 can ask Google for its list price.
 
 Not counted: the [cluster fee](https://cloud.google.com/kubernetes-engine/pricing), nodes without accelerators, disks,
-buckets, the load balancer of a gateway, and traffic. `make down` deletes everything but the buckets that say
-`onDestroy: keep`.
+buckets, the load balancer of a gateway, and traffic. Buckets stay after a `down`, with
+their data and costs, unless they have `onDestroy: delete`.
 """
 
 
