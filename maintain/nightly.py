@@ -5,8 +5,16 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import date
+from pathlib import Path
 from typing import NamedTuple
+
+import pytest
+import yaml
+
+from gke_ai.catalog.versions import KUEUE_VERSION
+from maintain.pages.proven_page import RUNS
 
 
 class Part(NamedTuple):
@@ -58,6 +66,21 @@ PARTS: Mapping[str, Part] = {
 }
 
 
+def record(files: Iterable[str], day: date, runs: Path = RUNS) -> None:
+    """Writes down that these files ran whole and passed, for docs/proven.md."""
+    head, _, known = runs.read_text().partition("\n")
+    new = {Path(file).stem: [day, KUEUE_VERSION] for file in files}
+    runs.write_text(f"{head}\n{yaml.safe_dump(yaml.safe_load(known) | new, default_flow_style=None)}")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Records the files of a run of pytest in which every test passed. None was skipped, and `-k` chose none."""
+    config, reporter = session.config, session.config.pluginmanager.get_plugin("terminalreporter")
+    whole = not hasattr(config, "workerinput") and config.option.markexpr == "nightly" and not config.option.keyword
+    if whole and exitstatus == 0 and reporter is not None and not reporter.stats.get("skipped"):
+        record((file for file in config.args if file.endswith(".py")), date.today())
+
+
 def main() -> None:
     """Runs a part, or all of them one after the other, and exits with 1 if a test failed."""
     parser = argparse.ArgumentParser(description="The nightly tests.")
@@ -66,7 +89,19 @@ def main() -> None:
     failed = []
     for name, part in PARTS.items():
         if chosen in ("", name):
-            command = [sys.executable, "-m", "pytest", "-p", "maintain.times", "-m", "nightly", "-n", "3"]
+            command = [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-p",
+                "maintain.times",
+                "-p",
+                "maintain.nightly",
+                "-m",
+                "nightly",
+                "-n",
+                "3",
+            ]
             command += ["--dist", part.at_a_time, "--durations", "12", *part.files]
             print(f"part {name}", flush=True)
             if subprocess.run(command, check=False).returncode:

@@ -9,7 +9,6 @@ import click
 
 from gke_ai.catalog.versions import PROJECT_VERSION
 
-
 # A first sentence is never cut. It wraps.
 WHOLE = 1000
 
