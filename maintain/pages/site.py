@@ -24,15 +24,20 @@ OUTPUT = ROOT / ".local" / "site"
 LINK = re.compile(r"(?<=\]\()(?P<file>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 PICTURES = (".png", ".svg")
 LANGUAGES = {".json": "json", ".py": "python", ".yaml": "yaml"}
-# Tables scroll on a narrow screen, and text is wider on a wide one. Pictures follow the theme of the page.
+# Tables scroll on a narrow screen, and text is wider on a wide one. Code wraps, so that nothing of it is hidden. In a table
+# of settings (five columns), the meaning is the widest. Pictures follow the theme of the page.
 STYLE = """
-article table { display: block; overflow-x: auto; }
+article table { display: block; overflow-x: auto; font-size: 0.875rem; }
 article img { border-radius: 12px; }
 body[data-theme="dark"] img { color-scheme: dark; }
 body[data-theme="light"] img { color-scheme: light; }
 article td:first-child code { white-space: nowrap; }
-@media (min-width: 86em) { .content { width: 54em; } }
-@media (min-width: 100em) { .content { width: 66em; } }
+article td:nth-child(4):nth-last-child(2) { min-width: 22em; }
+article td code { overflow-wrap: anywhere; }
+article .highlight pre { font-size: 0.8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+article .highlight-console pre { font-size: 0.72rem; }
+@media (min-width: 86em) { .content { width: 57em; } }
+@media (min-width: 100em) { .content { width: 68em; } }
 """
 
 
