@@ -12,7 +12,6 @@ from gke_ai.catalog.registries import registry_of, streams_to
 from gke_ai.catalog.topology import COMPACT_SPOT_FAILED
 from gke_ai.catalog.zones import region_of
 from gke_ai.settings.model import AnyServer, GpuPool, Pool, Server, Workload
-from gke_ai.settings.model.serving import FlagArguments
 from gke_ai.settings.problems import SHOWN
 from gke_ai.settings.rules.common import join_names
 from gke_ai.settings.rules.serving import refused_arguments
@@ -36,16 +35,10 @@ def legacy_engines(serving: Sequence[Server]) -> list[str]:
 
 
 def uncertain_arguments(serving: Sequence[Server]) -> list[str]:
-    """Arguments that the pinned release refuses, of servers with another image, and abbreviated flags."""
+    """Arguments that the pinned release refuses, of servers with another image."""
     own = (server for server in serving if not server.has_pinned_release)
     problems = islice(chain.from_iterable(map(refused_arguments, own)), SHOWN)
-    return [f"{problem} {_OTHER_IMAGE}" for problem in problems] + [
-        f"{server.at(f'arguments[{index}]')}: the engine takes {server.arguments[index][:80]} for --{name} while no "
-        f"other flag begins so. Write --{name}."
-        for server in serving
-        if isinstance(server, FlagArguments)
-        for index, name in server.reading.abbreviated.items()
-    ]
+    return [f"{problem} {_OTHER_IMAGE}" for problem in problems]
 
 
 def long_grace_periods(placed: Sequence[Placed[Workload]]) -> list[str]:

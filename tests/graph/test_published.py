@@ -204,7 +204,7 @@ def test_a_manifest_fits_a_node_exactly_if_the_same_run_from_keys_does(
     fit = Fit.of_queue(own, "queue")
     assert fit
     (jobset,) = objects_of(placed.section, place_of(placed))
-    reason = fit.without_node(next(templates("JobSet", jobset)))
+    reason = fit.without_nodes(1, next(templates("JobSet", jobset)))
     assert bool(reason) is any("a node of pool gpupool" in problem.cause for problem in problems), (reason, problems)
 
 

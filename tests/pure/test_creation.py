@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from urllib3 import HTTPHeaderDict
 
+from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube import client
 from gke_ai.kube.client import Answer
 from gke_ai.kube.creation import refused
@@ -110,6 +111,12 @@ WARNED = (
     ("answer", "kind", "found"),
     [
         (Answer(201, {}), "Pod", []),
+        (
+            Answer(201, {"spec": {"suspend": True}}),
+            "Job",
+            ["it is suspended, and no queue would start it. Set the label"],
+        ),
+        (Answer(201, {"spec": {"suspend": True}, "metadata": {"labels": {QUEUE_LABEL: "q"}}}), "Job", []),
         (Answer(201, {}, warnings=WARNED), "Job", []),
         (Answer(403, {}, "denied request: uses a queue", WARNED), "Job", ['uses a "queue"', "mounts a bucket"]),
         (Answer(403, {}, "violates PodSecurity", WARNED[2:]), "Pod", ["violates PodSecurity"]),
@@ -125,7 +132,8 @@ def test_every_rule_that_an_object_breaks_is_named(
     monkeypatch.setattr(member, "request", lambda *_, **__: next(asked))
     unused: Any = None
     item = {"kind": kind, "metadata": {"name": "x", "namespace": "a"}}
-    assert [*Member(unused, "a").refusals(item)] == [answer.reason if text == 0 else text for text in found]
+    texts = [answer.reason if text == 0 else text for text in found]
+    assert [said[: len(text)] for said, text in zip(Member(unused, "a").refusals(item), texts, strict=True)] == texts
 
 
 def test_the_warnings_of_an_answer_are_read() -> None:

@@ -100,8 +100,12 @@ def test_a_manifest_is_checked_by_the_same_rules_as_a_job(item: Object, problem:
 
 def test_a_manifest_of_a_stack_with_its_controller_has_no_problem() -> None:
     queue = {**PUBLISHED.sections["queues"]["clusterQueues"][0]}
-    queue["flavors"] = [{"flavor": "l4", "quota": {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "2"}}]
+    # Of a Ray cluster, the head has no GPU, and the taint keeps it off nodes with some.
+    amounts = {"cpu": "8", "memory": "32Gi"}
+    flavors = {"cpu": {**amounts, "nvidia.com/gpu": "0"}, "l4": {**amounts, "nvidia.com/gpu": "2"}}
+    queue["flavors"] = [{"flavor": name, "quota": quota} for name, quota in flavors.items()]
     queues = {**PUBLISHED.sections["queues"], "clusterQueues": [queue], "trainer": "install", "ray": "install"}
+    queues["flavors"] = [{"name": "cpu"}, *queues["flavors"]]
     published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues})
     for item in (train_job(), ray_job(), ray_cluster(cluster=ray_cluster_spec(each=SMALL))):
         assert [*problems_of(Path("run.yaml"), item, published, Fit.of_queue(published, "lq"))] == []

@@ -24,15 +24,6 @@ def test_an_argument_that_the_pinned_release_refuses_is_a_warning_with_an_image_
         assert warned_of_arguments("--max-num-seqs=4", image=image) == []
 
 
-def test_an_abbreviated_flag_is_a_warning() -> None:
-    (warning,) = warned_of_arguments("--enforce-eager", "--enable-chunked-prefil")
-    assert warning == (
-        "gke-ai:serving[0].arguments[1]: the engine takes --enable-chunked-prefil for --enable-chunked-prefill while "
-        "no other flag begins so. Write --enable-chunked-prefill."
-    )
-    assert warned_of_arguments("-cc.mode=3", "-O3", "--max_num_seqs=4", "--no-enforce-eager") == []
-
-
 def test_a_compact_pool_of_a3_mega_on_spot_is_a_warning() -> None:
     def warned(machine_type: str, mode: str, *, compact: bool = True) -> list[str]:
         pool = {"name": "p", "machineType": machine_type, "zones": ["us-central1-a"], "nodesPerZone": 1}

@@ -15,7 +15,7 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
 from gke_ai.kube.references import references
-from gke_ai.kube.values import items, mapping
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit.ending import ending
 from gke_ai.ops.submit.fit import Fit
@@ -137,6 +137,9 @@ def _pods(run: Object) -> Iterator[dict[str, Any]]:
     The cluster says of a pod whose account or class is missing only that, so such a pod is there without them too.
     """
     queue = label(run, QUEUE_LABEL)
+    # JobSet adds the volumes of its claims: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/api/jobset/v1alpha2/jobset_types.go
+    claims = [claim for policy in items(run, "spec", "volumeClaimPolicies") for claim in items(policy, "templates")]
+    added = [{"name": value(claim, "metadata", "name"), "emptyDir": {}} for claim in claims]
     for template in templates(run["kind"], run):
         spec = mapping(template, "spec")
         if not all("image" in container for container in items(spec, "containers")) or not items(spec, "containers"):
@@ -146,13 +149,17 @@ def _pods(run: Object) -> Iterator[dict[str, Any]]:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": run["metadata"]["name"],
+                "name": "of-the-run",
                 "namespace": run["metadata"]["namespace"],
                 "labels": {QUEUE_LABEL: queue} if queue else {},
                 # Those of Kueue and JobSet are read on the run.
                 "annotations": {key: text for key, text in annotations.items() if "k8s.io/" not in key},
             },
-            "spec": {**spec, **({"schedulingGates": [{"name": POD_GATE}]} if queue else {})},
+            "spec": {
+                **spec,
+                **({"volumes": [*items(spec, "volumes"), *added]} if added else {}),
+                **({"schedulingGates": [{"name": POD_GATE}]} if queue else {}),
+            },
         }
         yield pod
         if not _NAMED.isdisjoint(spec):

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 
 from gke_ai.catalog import fuse
-from gke_ai.catalog.nodes import NVIDIA_GPU, autopilot_machine, node_labels, smallest_machine
+from gke_ai.catalog.capacity import MODES
+from gke_ai.catalog.nodes import (
+    ACCELERATORS,
+    GKE_ACCELERATOR,
+    GKE_TPU_ACCELERATOR,
+    GKE_TPU_TOPOLOGY,
+    GPU_TAINT,
+    NVIDIA_GPU,
+    autopilot_machine,
+    node_labels,
+    node_taints,
+    smallest_machine,
+)
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import MIN_PARALLELISM
 from gke_ai.catalog.selectors import matches
+from gke_ai.catalog.topology import ANNOTATIONS
 from gke_ai.kube.objects import Object, annotation
-from gke_ai.kube.pods import amounts, pod_sets, requests, templates
+from gke_ai.kube.pods import amounts, pod_sets, requests
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.settings.published import Published, resolved
@@ -21,6 +34,16 @@ from gke_ai.settings.stack import NodePool, Queue, ResolvedStack, ResourceFlavor
 
 Amounts = Mapping[str, Fraction]
 NONE = Fraction(0)
+# Labels that no node of a system pool has.
+_NOT_OF_SYSTEM = frozenset(
+    {
+        GKE_ACCELERATOR,
+        GKE_TPU_ACCELERATOR,
+        GKE_TPU_TOPOLOGY,
+        *(label for mode in MODES.values() for label in mode.labels),
+    }
+)
+_BY_TOPOLOGY = frozenset({*ANNOTATIONS, "kueue.x-k8s.io/podset-unconstrained-topology"})
 MOST_TRIES = 10_000  # ways to give flavors to sets of pods. Beyond, Kueue says whether one is possible
 
 
@@ -41,33 +64,47 @@ class Fit:
 
     def problems(self, run: Object) -> Iterator[str]:
         """Yields why no quota or no node is enough for a run, a sentence each."""
-        if len(self.queues) == 1 and self.name and (never := self.never_admitted(run)):
+        if self.name and self.queues and (never := self.never_admitted(run)):
             yield f"{never}. Kueue would never admit it"
-        yield from dict.fromkeys(filter(None, map(self.without_node, templates(run["kind"], run))))
+        yield from dict.fromkeys(filter(None, (self.without_nodes(*of_set) for of_set in pod_sets(run))))
+
+    def _choices(self, template: Object) -> list[tuple[ResourceFlavor, Amounts]]:
+        """The flavors that Kueue may give pods of this template, with the most that the queue may use of each."""
+        spec, stated = mapping(template, "spec"), _BY_TOPOLOGY & {*mapping(template, "metadata", "annotations")}
+        return [
+            (flavor, quota.amounts)
+            for queue in self.queues
+            for quota in queue.quotas
+            if (flavor := quota.flavor) and _selects(spec, flavor.labels, flavor.labels.keys())
+            if flavor.has_topology == bool(stated) or (flavor.has_topology and queue.places_all_by_topology)
+        ]
 
     # ----------------------------------------------------------------------------------------------------------- quota
     def never_admitted(self, run: Object) -> str:
         """Returns why Kueue would never admit a run, as a sentence; empty if it may.
 
-        Kueue gives each set of pods one flavor, whose labels its pods select, and counts the sets before it:
+        Kueue gives each set of pods one flavor of a resource group, whose labels they select, and counts sets before:
         https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go
         """
-        quotas = [(quota.flavor, quota.amounts) for quota in self.queues[0].quotas if quota.flavor]
+        groups = dict.fromkeys(frozenset(quota.amounts) for quota in self.queues[0].quotas)
+        for count, template in pod_sets(run):
+            if lacking := [name for name in _total(template, count) if not any(name in group for group in groups)]:
+                return f"queue {self.name} has no quota for {' and '.join(lacking)}, which the run requests"
+        return next(filter(None, (self._without_quota(run, group) for group in groups)), "")
+
+    def _without_quota(self, run: Object, group: Set[str]) -> str:
+        """Why no flavors of a resource group are enough for the pods of a run; empty if some are."""
         sets: list[tuple[Amounts, dict[str, Amounts]]] = []
         for count, template in pod_sets(run):
             fewest = annotation(run, MIN_PARALLELISM)
             pods = min(count, int(fewest)) if fewest.isdigit() else count
-            spec = mapping(template, "spec")
-            total = {resource: amount * pods for resource, amount in requests(spec).items() if amount * pods}
-            if lacking := [resource for resource in total if all(resource not in amounts for _, amounts in quotas)]:
-                return f"queue {self.name} has no quota for {' and '.join(lacking)}, which the run requests"
-            usable = {
-                flavor.section.name: amounts
-                for flavor, amounts in quotas
-                if _selects(spec, flavor.labels, flavor.labels.keys())
-            }
+            total = {name: amount for name, amount in _total(template, pods).items() if name in group}
+            choices = self._choices(template)
+            usable = {flavor.section.name: limits for flavor, limits in choices if limits.keys() == group}
+            if not total:
+                continue
             if not usable:
-                return f"the pods select nodes that no flavor of queue {self.name} has{_selected(spec)}"
+                return f"the pods select nodes that no flavor of queue {self.name} has{_selected(template)}"
             sets.append((total, usable))
             if not _are_assignable(sets):
                 alone = all(missing(total, limits) for limits in usable.values())
@@ -88,47 +125,56 @@ class Fit:
         )
 
     # ----------------------------------------------------------------------------------------------------------- nodes
-    def _flavors(self, template: Object) -> list[ResourceFlavor]:
-        """The flavors that a pod of this template may have, by its node selector and their quotas."""
-        spec = mapping(template, "spec")
-        wanted = [resource for resource, amount in requests(spec).items() if amount]
-        return [
-            flavor
-            for queue in self.queues
-            for quota in queue.quotas
-            if (flavor := quota.flavor) and _selects(spec, flavor.labels, flavor.labels.keys())
-            if all(quota.amounts.get(resource) for resource in wanted)
-        ]
-
     def pools_for(self, template: Object) -> list[NodePool]:
         """Returns the pools whose nodes a pod of this template selects, by labels that GKE sets."""
-        pools = [pool for flavor in self._flavors(template) for pool in flavor.pools]
-        labels = {pool.section.name: node_labels(pool.shape) for pool in pools}
-        keys = {key for own in labels.values() for key in own}
-        return [pool for pool in pools if _selects(mapping(template, "spec"), labels[pool.section.name], keys)]
+        pools = [pool for flavor, _ in self._choices(template) for pool in flavor.pools]
+        return [pool for pool in pools if self._is_selected(pool, template)]
 
-    def without_node(self, template: Object) -> str:
-        """Returns why no node holds a pod of this template, as a sentence; empty if one does, or is not known."""
-        request, spec, flavors = _requested(template), mapping(template, "spec"), self._flavors(template)
-        if not self.queues or (self.name and not flavors):
-            return ""  # the queue admits none
-        if any(not flavor.pools and not flavor.section.accelerator for flavor in flavors):
-            return ""  # some nodes are not named
-        gaps = [(missing(request, pool.room), pool) for pool in self.pools_for(template)]
-        types = sorted({flavor.section.accelerator for flavor in flavors if flavor.section.accelerator})
-        reasons = [self._without_a_machine(request, gpu) for gpu in types]
-        if any(not lacking for lacking, _ in gaps) or "" in reasons:
-            return ""
-        if gaps:
-            lacking, pool = min(gaps, key=lambda gap: len(gap[0]))
-            resource = lacking[0]
-            amount, has = request[resource], pool.room.get(resource, NONE)
+    def _is_selected(self, pool: NodePool, template: Object) -> bool:
+        labels = [node_labels(known.shape) for known in self.stack.node_pools]
+        keys = {*_NOT_OF_SYSTEM, *(key for own in labels for key in own)}
+        return _selects(mapping(template, "spec"), node_labels(pool.shape), keys)
+
+    def without_nodes(self, pods: int, template: Object) -> str:
+        """Returns why no flavor has nodes for equal pods, as a sentence; empty if one does, or if it is not known."""
+        choices, total = self._choices(template), _total(template, pods)
+        able = [flavor for flavor, limits in choices if not missing(total, limits)]
+        able = able or [flavor for flavor, limits in choices if all(map(limits.get, total))]
+        if len({frozenset(limits) for _, limits in choices}) > 1:
+            return ""  # a pod runs on nodes of several flavors at once
+        if self.queues and not choices and not self.name:
             return (
-                f"a pod requests {readable(resource, amount)} of {resource}, and a node of pool {pool.section.name} "
-                f"({pool.shape.machine_type}) has {readable(resource, has)} for pods. It would stay pending"
+                f"the pods select nodes that no flavor of any queue has{_selected(template)}. They would stay pending"
             )
-        none = f"the pods select nodes that no flavor of {self.name or 'any queue'} has{_selected(spec)}"
-        return f"{(*reasons, none)[0]}. They would stay pending"
+        reasons = [self._lacks(flavor, pods, template) for flavor in able]
+        return "" if "" in reasons or not reasons else f"{reasons[0]}. They would stay pending"
+
+    def _lacks(self, flavor: ResourceFlavor, pods: int, template: Object) -> str:
+        """Why the nodes of a flavor hold no such pods; empty if they may."""
+        request, spec, name = _requested(template), mapping(template, "spec"), flavor.section.name
+        if flavor.section.accelerator:
+            return self._without_a_machine(request, flavor.section.accelerator)
+        if not flavor.pools:  # any node: what selects those of a pool or of a compute class finds none
+            known = self.stack.cluster.mode == "standard" and not self.stack.settings.compute_classes
+            other = known and _NOT_OF_SYSTEM & {*mapping(spec, "nodeSelector")}
+            return f"the pods select nodes that flavor {name} has not{_selected(template)}" if other else ""
+        selected = [pool for pool in flavor.pools if self._is_selected(pool, template)]
+        if not selected:
+            return f"the pods select nodes that no pool of flavor {name} has{_selected(template)}"
+        allowed = [pool for pool in selected if _tolerates(spec, request, flavor, pool)]
+        if not allowed:
+            taint = node_taints(selected[0].shape)[0].key
+            return f"the pods request no {taint}, and the taint {taint} keeps others off the nodes of flavor {name}"
+        pool = min(allowed, key=lambda pool: len(missing(request, pool.room)))
+        if lacking := missing(request, pool.room):
+            amount, has = (readable(lacking[0], amounts.get(lacking[0], NONE)) for amounts in (request, pool.room))
+            return (
+                f"a pod requests {amount} of {lacking[0]}, and a node of pool {pool.section.name} "
+                f"({pool.shape.machine_type}) has {has} for pods"
+            )
+        most = sum(_pods_of(pool, request) for pool in allowed)
+        names = " and ".join(pool.section.name for pool in allowed)
+        return f"{pods} pods run at once, and pool {names} has nodes for {most}" if pods > most else ""
 
     def _without_a_machine(self, request: Amounts, gpu: str) -> str:
         """Why no machine with a GPU type holds a pod; empty if one does."""
@@ -160,6 +206,26 @@ def _are_assignable(sets: Sequence[tuple[Amounts, Mapping[str, Amounts]]]) -> bo
     return place(0, {name: limits for _, usable in sets for name, limits in usable.items()})
 
 
+def _total(template: Object, pods: int) -> Amounts:
+    """What equal pods request together, without the FUSE sidecar, which the driver adds to pods later."""
+    return {name: amount * pods for name, amount in requests(mapping(template, "spec")).items() if amount * pods}
+
+
+def _tolerates(spec: Object, request: Amounts, flavor: ResourceFlavor, pool: NodePool) -> bool:
+    """Whether pods may run on the nodes of a pool. GKE tolerates the taint of accelerators that they request."""
+    stated = {entry.get("key") for entry in items(spec, "tolerations")}
+    # Kueue gives pods the tolerations of such a flavor.
+    tolerated = {flavor.queued_resource, *((GPU_TAINT.key,) if flavor.has_topology else ())}
+    taints = [taint.key for taint in node_taints(pool.shape) if taint.key in ACCELERATORS]
+    return all(request.get(key) or {key, None} & stated or key in tolerated for key in taints)
+
+
+def _pods_of(pool: NodePool, request: Amounts) -> int:
+    """How many such pods the nodes of a pool hold, at its largest size."""
+    each = min((pool.room.get(name, NONE) // amount for name, amount in request.items() if amount), default=1)
+    return int(each) * pool.max_nodes if not missing(request, pool.room) else 0
+
+
 def _requested(template: Object) -> Amounts:
     """What a pod requests on its node, with the FUSE sidecar that the driver adds."""
     total = requests(mapping(template, "spec"))
@@ -180,6 +246,7 @@ def _selects(spec: Object, labels: Mapping[str, str], keys: Collection[str]) -> 
     return not counted or any(not entries or matches({"matchExpressions": entries}, labels) for entries in counted)
 
 
-def _selected(spec: Object) -> str:
-    stated = [f"{key}={text}" for key, text in mapping(spec, "nodeSelector").items()]
+def _selected(template: Object) -> str:
+    stated = [f"{key}={text}" for key, text in mapping(template, "spec", "nodeSelector").items()]
+    stated += sorted(_BY_TOPOLOGY & {*mapping(template, "metadata", "annotations")})
     return f": {', '.join(stated)}" if stated else ""

@@ -15,7 +15,7 @@ from gke_ai.catalog.topology import ANNOTATIONS
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import limited_only, templates
-from gke_ai.kube.values import items, mapping
+from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.configuration_file import read_documents
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published
@@ -48,14 +48,15 @@ class Manifest:
 
 def read_manifest(path: Path) -> Manifest:
     """Returns the run of a file, with the objects beside it. Stops if the file has anything else."""
-    documents = [item for item in read_documents(path, Reader.KUBECTL) if item is not None]
+    read = [item for item in read_documents(path, Reader.KUBECTL) if item is not None]
+    documents = [part for item in read for part in (items(item, "items") if value(item, "kind") == "List" else [item])]
     runs, beside, others = list[dict[str, Any]](), list[dict[str, Any]](), list[str]()
     for item in documents:
-        kind, version = (str(item.get(key)) for key in ("kind", "apiVersion")) if isinstance(item, dict) else ("", "")
+        kind, version = (str(value(item, key) or "") for key in ("kind", "apiVersion"))
         if {**KINDS, **BESIDE}.get(kind) != version:
             others.append(f"a {kind} ({version})" if kind else "text")
         else:
-            (runs if kind in KINDS else beside).append(item)
+            (runs if kind in KINDS else beside).append(dict(item))
     if others or len(runs) != 1:
         found = f"has {' and '.join(others)}" if others else f"has {len(runs)} runs"
         known = ", ".join(f"{kind} ({version})" for kind, version in KINDS.items())

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.quantities import readable
+from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, parsed, request, send
-from gke_ai.kube.objects import ApiObject, Object, annotation
+from gke_ai.kube.objects import ApiObject, Object, annotation, label
 from gke_ai.kube.pods import amounts, counted, pod_sets
 from gke_ai.kube.references import Reference
 from gke_ai.kube.values import items, mapping, quantity, value
@@ -137,7 +138,10 @@ class Member:
         A policy of a tenant names every rule that the object breaks.
         """
         answer = request(self.api, "POST", collection(item), {"dryRun": "All", "fieldValidation": "Strict"}, item)
-        if answer.code < 400 or answer.code == 409:
+        if answer.code < 400:
+            held = value(answer.body, "spec", "suspend") and not label(answer.body, QUEUE_LABEL)
+            return (f"it is suspended, and no queue would start it. Set the label {QUEUE_LABEL}",) if held else ()
+        if answer.code == 409:
             return ()
         if answer.code == 403 and item["kind"] != "Pod" and self.existing(item):
             return ()  # it counts in a quota already

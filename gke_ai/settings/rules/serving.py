@@ -106,6 +106,12 @@ def refused_arguments(server: Server) -> Iterator[Problem]:
         refuses = f"has no flag --{name[:80]}" if mistake.is_unknown else f"refuses {text[:80]}"
         cause = f"{engine.title} {vllm.RELEASE} {refuses}. The server would not start"
         yield Problem(server.at(f"arguments[{mistake.index}]"), cause, engine.removed.get(name) or mistake.advice)
+    for index, name in server.reading.abbreviated.items():
+        if name in server.set_arguments or TOKEN.search(server.arguments[index]):
+            continue
+        taken = f"{engine.title} {vllm.RELEASE} takes {server.arguments[index][:80]} for --{name}"
+        cause = f"{taken}. It would not start as soon as a release has another flag that begins so"
+        yield Problem(server.at(f"arguments[{index}]"), cause, f"Write --{name}")
 
 
 @each_server

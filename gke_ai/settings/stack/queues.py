@@ -102,6 +102,11 @@ class Queue:
         flavors = [quota.flavor for quota, limits in self.limits() if quota.flavor and limits.get(RESOURCE)]
         return {name for flavor in flavors for name in nvlink.claims(flavor.labels.get(GKE_ACCELERATOR, ""))}
 
+    @property
+    def places_all_by_topology(self) -> bool:
+        """Whether each of its flavors has a topology, so that Kueue places workloads by it that state none."""
+        return all(quota.flavor is not None and quota.flavor.has_topology for quota in self.quotas)
+
     def lenders(self, quota: Quota) -> list[Quota]:
         """Quotas for the same flavor in the other queues of the cohort."""
         return [lender for lender in self.of_cohort if lender.section.flavor == quota.section.flavor]
