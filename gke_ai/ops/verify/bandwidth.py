@@ -279,11 +279,10 @@ def cause(output: str) -> str:
     errors = _HANG.findall(output) + [f"{line['error']} (on {line.get('host')})" for line in _json(output, "error")]
     if not errors:
         return "\n".join(["The end of its log:", *output.splitlines()[-20:]] if output else ["It has no log."])
-    sizes = [line["bytes"] for line in _json(output, "bus_gb_per_s")]
+    where = [f"after the messages of {_size(line['bytes'])}" for line in _json(output, "bus_gb_per_s")]
     shown = [f"  - {' '.join(error.split())[:ERROR_LENGTH]}" for error in dict.fromkeys(errors)]
     steps = [f"→ {step}" for known, step in _STEPS.items() if re.search(known, errors[0])]
-    where = f"after the messages of {_size(sizes[-1])}" if sizes else "before the first figure"
-    return "\n".join((f"It ended {where}:", *shown[:ERRORS], *steps[:1]))
+    return "\n".join((f"It ended {(where or ['before the first figure'])[-1]}:", *shown[:ERRORS], *steps[:1]))
 
 
 def _json(output: str, key: str) -> Iterator[dict[str, Any]]:
