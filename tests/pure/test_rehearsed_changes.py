@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
 from gke_ai.forecast.forecast import End, Forecast, Interruption, Start
-from tests.rehearsal.changes import Change, changes, configured, judged, objects, with_sections
+from tests.rehearsal.changes import FURTHER, Change, changes, configured, judged, objects, with_sections
 
+ALL = [*changes(), *changes(FURTHER)]
 CHANGE = Change("c", {}, {}, "", ("job/a starts",), ("job/b *",), ("\\bstarts 1 run",), ("restarts",))
 
 
@@ -18,10 +21,12 @@ def forecast(**parts: object) -> Forecast:
 START = Start("team/job/a", "q", 0, "l4")
 
 
-@pytest.mark.parametrize("change", changes(), ids=lambda change: change.name)
+@pytest.mark.parametrize("change", ALL, ids=lambda change: change.name)
 def test_a_change_changes_its_base_and_says_why_it_does_what_it_does(change: Change) -> None:
     assert change.because.endswith((".", "go", ")"))
-    assert change.expect
+    assert change.expect or change.says
+    for pattern in (*change.says, *change.never):
+        re.compile(pattern)
     if change.example:
         base = configured(change.example, change.base)
         assert bool(change.upgrade) != (base != with_sections(base, change.change))
@@ -32,8 +37,9 @@ def test_a_change_changes_its_base_and_says_why_it_does_what_it_does(change: Cha
         assert yaml.safe_dump_all(objects(change.base)) != yaml.safe_dump_all(objects(change.base, change.change))
 
 
-def test_thirty_changes_have_names_of_their_own() -> None:
-    assert len({change.name for change in changes()}) == len(changes()) == 30
+def test_seventy_changes_have_names_of_their_own() -> None:
+    assert [len(changes()), len(changes(FURTHER))] == [30, 40]
+    assert len({change.name for change in ALL}) == len(ALL)
 
 
 def test_a_result_with_the_expected_facts_is_right() -> None:

@@ -1,4 +1,4 @@
-"""Rehearses the changes of changes.yaml and prints which of the expected facts each result has.
+"""Rehearses the changes of two files and prints which of the expected facts each result has.
 
     emulator/run python -m tests.rehearsal.changes [--only NAME…]
 
@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,18 @@ from tests.rehearsal.scenario import ACCELERATOR
 from tests.repository import ROOT
 
 FILE = Path(__file__).with_suffix(".yaml")
+FURTHER = FILE.with_name("further_changes.yaml")
 Object = dict[str, Any]
 NAMESPACE, ZONES, MACHINE = "team", ["us-central1-a"], "g2-standard-12"
 REFUSED = "refused"
+# Kinds that the files write in full, with their API version and whether they have a namespace.
+WHOLE = {
+    "Namespace": ("v1", False),
+    "LimitRange": ("v1", True),
+    "ResourceQuota": ("v1", True),
+    "Topology": (KUEUE_API, False),
+    "AdmissionCheck": (KUEUE_API, False),
+}
 
 
 @dataclass(frozen=True)
@@ -63,9 +73,9 @@ class Change:
     upgrade: str = ""
 
 
-def changes() -> list[Change]:
-    """All changes of the file."""
-    content = yaml.safe_load(FILE.read_text())
+def changes(file: Path = FILE) -> list[Change]:
+    """All changes of a file."""
+    content = yaml.safe_load(file.read_text())
     result = []
     for entry in content["changes"]:
         stated: Object = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
@@ -93,18 +103,24 @@ def objects(stated: Mapping[str, Any], change: Mapping[str, Any] | None = None) 
     """Returns the manifests of a base, or of a base with a change."""
     whole = merged(stated, change or {})
     stated_twice = {title.removeprefix("local") for title in whole if title.startswith("localqueue ")}
+    removed = {title for title, keys in (change or {}).items() if keys is None}
+    first: Object = {f"Namespace {NAMESPACE}": {}, "flavor l4": {}}
+    whole = {title: keys for title, keys in (first | whole).items() if title not in removed}
     made = [item for title, keys in whole.items() for item in _objects(title, keys, title not in stated_twice)]
-    removed = [title for title, keys in (change or {}).items() if keys is None]
     gone = {("LocalQueue", title.partition(" ")[2]) for title in removed if title.startswith(("localqueue", "queue"))}
-    gone |= {("ResourceFlavor", title.partition(" ")[2]) for title in removed if title.startswith("flavor")}
-    first = [_object("v1", "Namespace", NAMESPACE, namespaced=False), _flavor()]
-    return [item for item in (*first, *made) if (item["kind"], item["metadata"]["name"]) not in gone]
+    return [item for item in made if (item["kind"], item["metadata"]["name"]) not in gone]
 
 
 def _objects(title: str, keys: Mapping[str, Any], with_local: bool) -> Iterator[Object]:
     kind, _, name = title.partition(" ")
-    if kind == "priority":
+    if kind in WHOLE:
+        api, namespaced = WHOLE[kind]
+        yield merged(_object(api, kind, name, namespaced), keys)
+    elif kind == "priority":
         yield _object("scheduling.k8s.io/v1", "PriorityClass", name, namespaced=False, value=keys["value"])
+    elif kind == "flavor":
+        spec = {"nodeLabels": {GKE_NODEPOOL: name}, **keys}
+        yield _object(KUEUE_API, "ResourceFlavor", name, namespaced=False, spec=spec)
     elif kind == "queue":
         yield _cluster_queue(name, keys)
         if with_local:
@@ -120,17 +136,19 @@ def _object(api: str, kind: str, name: str, namespaced: bool = True, **content: 
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
-def _flavor() -> Object:
-    return _object(KUEUE_API, "ResourceFlavor", "l4", namespaced=False, spec={"nodeLabels": {GKE_NODEPOOL: "l4"}})
-
-
 def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
-    quota = {"nominalQuota": keys.get("gpus"), **({"lendingLimit": keys["lend"]} if "lend" in keys else {})}
-    flavors = [{"name": "l4", "resources": [{"name": NVIDIA_GPU, **quota}]}]
+    """A cluster queue with `gpus` of flavor l4, or with those of each of its `flavors`."""
+    lending = {"lendingLimit": keys["lend"]} if "lend" in keys else {}
+    quotas = keys.get("flavors") or ({"l4": keys["gpus"]} if "gpus" in keys else {})
+    flavors = [
+        {"name": flavor, "resources": [{"name": NVIDIA_GPU, "nominalQuota": gpus, **lending}]}
+        for flavor, gpus in quotas.items()
+    ]
     spec: Object = {"namespaceSelector": {}, "cohortName": keys.get("cohort"), "stopPolicy": keys.get("stopPolicy")}
     spec |= {"preemption": keys.get("preemption")}
-    spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if "gpus" in keys else []
-    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=_stated(spec))
+    spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if flavors else []
+    stated = {**_stated(spec), **keys.get("spec", {})}
+    return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=stated)
 
 
 def _stated(content: Mapping[str, Any]) -> Object:
@@ -138,19 +156,26 @@ def _stated(content: Mapping[str, Any]) -> Object:
 
 
 def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
-    """A workload whose pods use one GPU each."""
+    """A workload whose pods use `gpus` each, by default one, on nodes of its `pool`, by default l4.
+
+    `metadata`, `podMetadata`, `podSpec` and `spec` are keys of the object and of its pod template in full.
+    """
+    pool, gpus = keys.get("pool", "l4"), keys.get("gpus", 1)
+    limits = {"limits": {NVIDIA_GPU: gpus}} if gpus else {}
     container = {
         "name": "main",
         "image": keys.get("image", "registry.example.com/train:1"),
-        "resources": {"limits": {NVIDIA_GPU: 1}},
+        "resources": {**limits, **({"requests": keys["requests"]} if "requests" in keys else {})},
     }
     pod = {
         "containers": [container],
-        "nodeSelector": {GKE_NODEPOOL: "l4"},
+        **({"nodeSelector": {GKE_NODEPOOL: pool}} if pool != "any" else {}),
         "tolerations": [{"key": NVIDIA_GPU, "operator": "Exists"}],
         **_stated({"priorityClassName": keys.get("priority")}),
+        **keys.get("podSpec", {}),
     }
-    run = {"metadata": {"labels": {"app": name}}, "spec": {**pod, "restartPolicy": "Never"}}
+    metadata = merged({"labels": {"app": name}}, keys.get("podMetadata", {}))
+    run = {"metadata": metadata, "spec": {**pod, "restartPolicy": "Never"}}
     pods = keys.get("pods", 1)
     job = {"parallelism": keys.get("parallelism", pods), "completions": pods, "backoffLimit": 100, "template": run}
     labels = {"labels": {QUEUE_LABEL: keys["queue"]}} if "queue" in keys else {}
@@ -160,26 +185,36 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
         replicated = [{"name": "worker", "replicas": 1, "template": {"spec": job}}]
         made = _object(JOBSET_API, "JobSet", name, spec={"replicatedJobs": replicated})
     else:
-        template = {"metadata": run["metadata"], "spec": pod}
+        template = {"metadata": metadata, "spec": pod}
         spec = {"replicas": keys.get("replicas", 1), "selector": {"matchLabels": {"app": name}}, "template": template}
         title = {"deployment": "Deployment", "statefulset": "StatefulSet"}[kind]
         made = _object("apps/v1", title, name, spec=spec | ({"serviceName": name} if kind == "statefulset" else {}))
-    made["metadata"] |= labels
+    made["spec"] |= keys.get("spec", {})
+    made["metadata"] = merged(merged(made["metadata"], labels), keys.get("metadata", {}))
     return made
 
 
 def pools(stated: Mapping[str, Any]) -> tuple[list[Object], list[Object]]:
     """Returns the pools of a base: as the emulator takes them, and as gcloud lists them."""
-    keys = stated["pool l4"]
-    limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
-    size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
-    gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": "1"}
-    gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
-    config = {"machineType": MACHINE, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
+    emulated: list[Object] = []
+    listed: list[Object] = []
+    for title in stated:
+        kind, _, name = title.partition(" ")
+        if kind != "pool":
+            continue
+        keys = stated[title]
+        machine = keys.get("machine", MACHINE)
+        limits = {"minNodeCount": keys.get("min"), "maxNodeCount": keys.get("max")}
+        size = {"initialNodeCount": keys["nodes"]} if "nodes" in keys else {"autoscaling": {"enabled": True, **limits}}
+        count = queue_cluster.GPUS_PER_NODE[machine]
+        gpu: Object = {"acceleratorType": ACCELERATOR, "acceleratorCount": str(count)}
+        gpu |= {"gpuDriverInstallationConfig": {"gpuDriverVersion": "LATEST"}}
+        config = {"machineType": machine, "imageType": "COS_CONTAINERD", "accelerators": [gpu]}
+        listed.append({"name": name, "locations": ZONES, "config": config, "status": "RUNNING", **size})
+        nodes = {"nodes_per_zone": keys.get("nodes"), "min_nodes": keys.get("min"), "max_nodes": keys.get("max")}
+        emulated.append({"name": name, "machine_type": machine, **_stated(nodes)})
     system = {"name": "system", "locations": ZONES, "config": {"machineType": "e2-standard-8"}, "initialNodeCount": 1}
-    listed = [{"name": "l4", "locations": ZONES, "config": config, "status": "RUNNING", **size}, system]
-    nodes = {"nodes_per_zone": keys.get("nodes"), "min_nodes": keys.get("min"), "max_nodes": keys.get("max")}
-    return [{"name": "l4", "machine_type": MACHINE, **_stated(nodes)}], listed
+    return emulated, [*listed, system]
 
 
 # ---------------------------------------------------------------------------------------------------------- rehearsals
@@ -248,14 +283,24 @@ def configured(example: str, sections: Mapping[str, Any]) -> Object:
 
 
 def with_sections(content: Mapping[str, Any], sections: Mapping[str, Any]) -> Object:
-    """A configuration in which the first item of each section has other keys. None removes the section."""
+    """A configuration with other keys of sections. None removes a section.
+
+    Keys are those of the section, or of its first item if it is a list. A list has keys for each item, in order: None
+    removes one, and one more is added.
+    """
     result = copy.deepcopy(dict(content))
     for name, keys in sections.items():
         key = f"gke-ai:{name}"
+        section = result["config"].get(key)
         if keys is None:
             result["config"].pop(key)
+        elif isinstance(keys, list):
+            pairs: Iterable[tuple[Object, Object | None]] = zip_longest(section, keys, fillvalue={})
+            result["config"][key] = [merged(item, other) for item, other in pairs if other is not None]
+        elif isinstance(section, dict):
+            result["config"][key] = merged(section, keys)
         else:
-            result["config"][key][0] = merged(result["config"][key][0], keys)
+            section[0] = merged(section[0], keys)
     return result
 
 
@@ -316,7 +361,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="names of changes. Default: all")
     options = parser.parse_args(arguments)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    picked = [change for change in changes() if not options.only or change.name in options.only]
+    picked = [change for change in (*changes(), *changes(FURTHER)) if not options.only or change.name in options.only]
     by_base: dict[str, list[Change]] = defaultdict(list)
     for change in picked:
         by_base["" if change.example else json.dumps(change.base)].append(change)
