@@ -146,6 +146,18 @@ def local_queue(name: str = "lq", queue: str = "cluster-queue", namespace: str =
     return {"metadata": metadata, "spec": {"clusterQueue": queue}}
 
 
+def job(name: str = "finetune", uid: str = "job-uid", suspend: bool = False, pods: int = 2, **status: Any) -> Item:
+    """A Job."""
+    spec = {"parallelism": pods, "completions": pods, "suspend": suspend, "template": {"spec": {"containers": []}}}
+    return {"metadata": {"name": name, "namespace": "llm", "uid": uid}, "spec": spec, "status": status}
+
+
+def warning(kind: str, name: str, message: str, reason: str = "FailedCreate") -> Item:
+    """An event of a controller that can't create a pod."""
+    involved = {"kind": kind, "name": name, "namespace": "llm"}
+    return {"metadata": {"uid": f"event-{name}"}, "involvedObject": involved, "reason": reason, "message": message}
+
+
 KINDS = {
     "queue": "ClusterQueue",
     "cohort": "Cohort",
@@ -156,7 +168,10 @@ KINDS = {
     "deployment": "Deployment",
     "statefulset": "StatefulSet",
     "job": "Job",
+    "jobset": "JobSet",
+    "namespace": "Namespace",
     "event": "Event",
+    "warning": "Warning",
 }
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate
 from math import inf
 
+from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.emulation import FORCED, UPGRADED
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
@@ -14,8 +15,10 @@ from gke_ai.forecast.forecast import Interruption
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import REVISION_HASH, TEMPLATE_HASH, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds, label
+from gke_ai.kube.values import items
 
 PREEMPTED = "preempted by the scheduler"
+CHANGED, SUSPENDED = "its pods changed, so Kueue stops it and queues it again", "suspended"
 DESPITE = ", despite its disruption budget"
 # By how many seconds the watch of one kind may lag behind that of another.
 LAG = 0.5
@@ -41,7 +44,8 @@ def interruptions(
     result = []
     for (name, cause), times in ends.items():
         first = min(times)
-        lacks = list(_lacks(members[name], first, _wanted(histories, name), _ended(workloads.get(name))))
+        workload = workloads.get(name)
+        lacks = list(_lacks(members[name], first, _wanted(histories, name, workload), _ended(workload)))
         lasted = sum(clock.exactly(end if until is None else until) - clock.exactly(since) for since, until, _ in lacks)
         often = sum(any(since <= at and (until is None or at <= until) for at in times) for since, until, _ in lacks)
         missing = sum(count for _, until, count in lacks if until is None)
@@ -110,30 +114,41 @@ def serves(pod: Object) -> bool:
     return phase == "Succeeded" or (holds(pod, "Ready") and phase != "Failed")
 
 
-def _wanted(histories: Histories, name: str) -> int | None:
-    """The replicas that a server asks for at the end; None for a run."""
-    history = controllers(histories).get(name)
-    return None if history is None else replicas(history.after)
+def _wanted(histories: Histories, name: str, workload: History | None) -> int | None:
+    """The pods that a server or a run in a queue asks for at the end; None for another run."""
+    if (history := controllers(histories).get(name)) is not None:
+        return replicas(history.after)
+    return (
+        sum(int(pods.get("count", 1)) for pods in items(workload.last, "spec", "podSets")) or None if workload else None
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- causes
-def interrupted(histories: Histories, workloads: Mapping[str, History]) -> dict[str, tuple[str, float]]:
+def interrupted(
+    histories: Histories, workloads: Mapping[str, History], replaced: Collection[str]
+) -> dict[str, tuple[str, float]]:
     """Returns the pods of workloads that end although Kueue does not evict them: cause and second by uid.
 
-    `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet.
+    `workloads` are the Workloads by the uid of their pod, and by the stable name of their Job or JobSet. `replaced` are
+    the names of runs whose Workload Kueue replaces.
     """
     result = {}
     members, servers = by_workload(histories), controllers(histories)
     for uid, history in histories.get("Pod", {}).items():
         at = _end_of(history)
-        if at is None or not history.last["spec"].get("nodeName") or not is_of_interest(history.last, workloads):
+        job = histories.get("Job", {}).get(str(owner_of(history.last).get("uid", "")))
+        counts = is_of_interest(history.last, workloads) or (
+            job and history.last["metadata"]["namespace"] not in PUBLIC
+        )
+        if at is None or not history.last["spec"].get("nodeName") or not counts:
             continue
         owner = workload_of(history.last, workloads)
         if owner is not None and _leaves_queue(owner, at):
             continue
         name = WorkloadName.of_pod(history.last)
-        job = histories.get("Job", {}).get(str(owner_of(history.last).get("uid", "")))
-        if _goes_on(job or servers.get(name), at, members[name]) and (
+        if is_suspended(job, at) and (owner is None or name in replaced):
+            result[uid] = (SUSPENDED if owner is None else CHANGED), at
+        elif _goes_on(job or servers.get(name), at, members[name]) and (
             cause := _cause(history.last, at, histories, members[name])
         ):
             result[uid] = cause, at
@@ -161,6 +176,14 @@ def _leaves_queue(workload: History, second: float) -> bool:
     later = [version for at, version in workload.versions if at <= second + 1]
     ends = ("Evicted",) if owner_of(workload.last).get("kind") == "Pod" else ("Evicted", "Finished")
     return bool(later) and any(holds(later[-1], name) for name in ends)
+
+
+def is_suspended(job: History | None, second: float) -> bool:
+    """Whether a Job is suspended at about this time, maybe only for a moment, and is not being deleted."""
+    if job is None or (now := job.at(second + LAG)) is None or now["metadata"].get("deletionTimestamp"):
+        return False
+    versions = [job.at(second - LAG), *(version for at, version in job.versions if abs(at - second) <= LAG)]
+    return any(version["spec"].get("suspend") for version in versions if version)
 
 
 def _goes_on(owner: History | None, second: float, siblings: list[History]) -> bool:

@@ -60,7 +60,7 @@ def outcome(
     time = clock(objects, compression)
     queued = queue(objects, time)
     by_owner = _by_owner(queued)
-    pods = interrupted(objects, by_owner)
+    pods = interrupted(objects, by_owner, queued.replaced())
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends(pods)
     interrupts = interruptions(objects, pods, by_owner, time, timeline.ended)
     waiting = waits(objects, queued, by_owner)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from gke_ai.catalog.namespaces import is_system
 from gke_ai.forecast.clock import Clock
 from gke_ai.forecast.forecast import End, Eviction, Start, Wait
 from gke_ai.forecast.reasons import preemptor_of
 from gke_ai.forecast.timeline import Histories, History
-from gke_ai.kube.names import WorkloadName, owner_of
-from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.names import WORKLOAD, WorkloadName, owner_of
+from gke_ai.kube.objects import Object, annotation, condition, holds
 
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/statefulset/statefulset_reconciler.go
 ON_HOLD = "OnHold"
@@ -23,7 +25,7 @@ ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 
 @dataclass(frozen=True)
 class Queue:
-    """The Workloads of a timeline with their stable names, and its pods, by uid.
+    """The Workloads of a timeline with their stable names, and its pods and Jobs, by uid.
 
     Replicas of a server have the same name.
     """
@@ -31,17 +33,18 @@ class Queue:
     workloads: Mapping[str, tuple[str, History]]
     clock: Clock
     pods: Mapping[str, History]
+    jobs: Mapping[str, History]
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
         return together(self._evictions())
 
     def starts(self) -> tuple[Start, ...]:
-        """Returns the admissions, those of replicas of a server as one.
+        """Returns the admissions, those of replicas of a server as one, and new runs that pass the queue.
 
         Kueue may admit a replica that is already being deleted, before it deletes the Workload. That is no start.
         """
-        return together(self._starts())
+        return together([*self._starts(), *self._passing()])
 
     def ends(self, interrupted: Collection[str] = ()) -> tuple[End, ...]:
         """Returns the workloads that end or are deleted.
@@ -51,7 +54,19 @@ class Queue:
         again = {
             uid for uid, (_, history) in self.workloads.items() if owner_of(history.last).get("uid") in interrupted
         }
-        return together((uid, entry) for uid, entry in self._ends() if uid not in again)
+        entries = [*self._ends(), *self._deleted()]
+        return together((uid, entry) for uid, entry in entries if uid not in again)
+
+    def replaced(self) -> set[str]:
+        """Returns the names of admitted runs whose Workload Kueue deletes, because they changed: ensureOneWorkload in
+
+        https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobframework/reconciler.go
+        """
+        return {
+            name
+            for name, history in self.workloads.values()
+            if history.gone is not None and holds(history.last, "Admitted") and not holds(history.last, "Finished")
+        }
 
     def _evictions(self) -> Iterator[tuple[str, Eviction]]:
         for uid, (name, history) in self.workloads.items():
@@ -109,6 +124,30 @@ class Queue:
             if at is not None and not evicted and not replaced:
                 yield uid, End(name, "Deleted", self.clock.seconds(at), replicas_of(name, history.last))
 
+    def _unqueued(self) -> Mapping[str, list[History]]:
+        """The pods of runs that Kueue does not know, by name."""
+        queued = {name for name, _ in self.workloads.values()}
+        runs: dict[str, list[History]] = defaultdict(list)
+        for history in self.pods.values():
+            name, kind = WorkloadName.of_pod(history.last), owner_of(history.last).get("kind")
+            known = name in queued or annotation(history.last, WORKLOAD) or name.is_server
+            if not known and kind not in ("DaemonSet", "Node") and not is_system(history.last["metadata"]["namespace"]):
+                runs[name].append(history)
+        return runs
+
+    def _passing(self) -> Iterator[tuple[str, Start]]:
+        for name, members in self._unqueued().items():
+            begun = [at for pod in members for at, version in pod.versions if _is_running(version)]
+            if begun and min(pod.first for pod in members) > 0:
+                yield name, Start(name, "", priority_of(members[0].last), "", self.clock.seconds(min(begun)))
+
+    def _deleted(self) -> Iterator[tuple[str, End]]:
+        for name, members in self._unqueued().items():
+            jobs = [self.jobs.get(str(owner_of(pod.last).get("uid"))) for pod in members]
+            ran = any(pod.before is not None and _is_running(pod.before) for pod in members)
+            if ran and all(item.gone is not None for item in (*members, *filter(None, jobs))):
+                yield name, End(name, "Deleted", self.clock.seconds(max(pod.gone or 0.0 for pod in members)))
+
     def _named(self, uid: str, owner_uid: str) -> str:
         """The name of the Workload with a uid, or of an owner with a uid."""
         if uid in self.workloads:
@@ -125,7 +164,11 @@ def queue(histories: Histories, clock: Clock) -> Queue:
     latest = {uid: history.last for uid, history in pods.items()}
     workloads = histories.get("Workload", {}).items()
     named = {uid: (WorkloadName.of_workload(history.last, latest), history) for uid, history in workloads}
-    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, pods)
+    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, pods, histories.get("Job", {}))
+
+
+def _is_running(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") == "Running"
 
 
 def flavor_of(workload: Object) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from fractions import Fraction
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object, condition
 
-NO_NODE = "NoNode"
+NO_NODE, GATED, REFUSED = "NoNode", "SchedulingGated", "FailedCreate"
 ADMISSION_CHECKS = "AdmissionChecks"
 PENDING, INADMISSIBLE = "Pending", "Inadmissible"
 UNPROCESSED = "Kueue has not processed it"
@@ -35,6 +36,10 @@ _NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
 _POD_SET = "couldn't assign flavors to pod set "
 _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
+# What the API server says of a pod that it refuses:
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+_FORBIDDEN = re.compile(r"(?: is forbidden| denied the request): (.*)", re.S)
+_EXCEEDED = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
 _NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 # Why Kueue preempts, by the reason of the condition Preempted.
 CAUSES: Mapping[str, str] = {
@@ -128,6 +133,24 @@ def plain(message: str) -> str:
     if message == _OVERTAKEN:
         return OVERTAKEN
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
+
+
+def why_refused(message: str, own: Mapping[str, Fraction]) -> tuple[str, bool]:
+    """Returns what a pod waits for that the API server refuses, in plain words, and whether it waits forever.
+
+    `own` are the amounts of its server's living pods, which stay until it runs.
+    """
+    refusal = _FORBIDDEN.search(message)
+    if not (exceeded := _EXCEEDED.search(message)):
+        return f"pods that the cluster accepts: {refusal[1] if refusal else message}", bool(refusal)
+    requested, used, limited = (dict(part.split("=", 1) for part in text.split(",")) for text in exceeded.groups()[1:])
+    stated = [f"{name}: {amount} more, {used[name]} of {limited[name]} used" for name, amount in requested.items()]
+    never = any(
+        parse_quantity(amount) + own.get(name.removeprefix("requests.").removeprefix("count/"), 0)
+        > parse_quantity(limited[name])
+        for name, amount in requested.items()
+    )
+    return f"room in ResourceQuota {exceeded[1]} ({'; '.join(stated)})", never
 
 
 def preemptor_of(workload: Object) -> tuple[str, str]:

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.forecast.cluster import is_of_interest, workload_of
+from gke_ai.forecast.cluster import workload_of
+from gke_ai.forecast.creation import Refused, refused
 from gke_ai.forecast.forecast import Wait
-from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, together
+from gke_ai.forecast.names import join_names
+from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
 from gke_ai.forecast.reasons import (
     ADMISSION_CHECKS,
+    GATED,
     INADMISSIBLE,
     NO_NODE,
     OVERTAKEN,
     PENDING,
+    REFUSED,
     UNPROCESSED,
     message_of,
     never_starts,
     stated_reason,
+    why_refused,
 )
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
 from gke_ai.kube.queues import flavors_of, shape_of
+from gke_ai.kube.values import items, mapping, value
 
 STRICT = "StrictFIFO"
 
@@ -42,18 +50,19 @@ class Reason(NamedTuple):
 
 def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
     """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
-    found = (*together(_for_quota(histories, queued)), *_for_nodes(histories, owners))
-    return tuple(sorted(found))
+    found = (*together(_for_quota(histories, queued)), *_for_nodes(histories, owners), *_gated(histories, owners))
+    return tuple(sorted([*found, *_uncreated(histories, owners)]))
 
 
 # --------------------------------------------------------------------------------------------------------------- quota
 @dataclass(frozen=True)
 class _Moment:
-    """The workloads that wait at a time, by uid with their names, and the queues: None if they were not observed."""
+    """The workloads that wait at a time, by uid with their names, and what was observed of queues and namespaces."""
 
     waiting: Mapping[str, tuple[str, Object]]
     local: Mapping[tuple[str, str], Object] | None
     queues: Mapping[str, Object] | None
+    namespaces: Mapping[str, Object] | None
 
     def reason(self, uid: str) -> Reason:
         """Returns why a workload waits."""
@@ -83,6 +92,11 @@ class _Moment:
             return Reason(INADMISSIBLE, f"ClusterQueue {name}, which does not exist", never=True)
         if _is_stopped(queue):
             return Reason(INADMISSIBLE, f"ClusterQueue {name}, which is stopped")
+        namespace = str(workload["metadata"]["namespace"])
+        labels = mapping((self.namespaces or {}).get(namespace), "metadata", "labels")
+        if self.namespaces is not None and not selects(value(queue, "spec", "namespaceSelector"), labels):
+            text = f"ClusterQueue {name}, whose namespaceSelector does not select namespace {namespace}"
+            return Reason(INADMISSIBLE, text, never=True)
         active = condition(queue, "Active")
         if active.get("status") == "False":
             message = str(active.get("message", "")).rstrip(".")
@@ -153,10 +167,11 @@ def _moment(histories: Histories, queued: Queue, version: Callable[[History], Ob
         if (workload := version(history)) and is_queued(workload):
             waiting[uid] = name, workload
     local = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in present("LocalQueue")}
-    queues = {item["metadata"]["name"]: item for item in present("ClusterQueue")}
-    return _Moment(
-        waiting, local if "LocalQueue" in histories else None, queues if "ClusterQueue" in histories else None
+    queues, namespaces = (
+        {item["metadata"]["name"]: item for item in present(kind)} if kind in histories else None
+        for kind in ("ClusterQueue", "Namespace")
     )
+    return _Moment(waiting, local if "LocalQueue" in histories else None, queues, namespaces)
 
 
 def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]]:
@@ -177,6 +192,7 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
                 reason.kind,
                 reason.text,
                 before=same,
+                count=replicas_of(name, workload),
                 never=reason.never,
                 otherwise=earlier is not None and not same,
             ),
@@ -188,21 +204,55 @@ def _for_nodes(histories: Histories, owners: Mapping[str, History]) -> Iterator[
     """Yields the workloads whose pods no node fits at the end, with the reason of the autoscaler or the scheduler."""
     waiting: dict[tuple[str, bool], list[Object]] = defaultdict(list)
     for history in histories.get("Pod", {}).values():
-        if history.gone is None and lacks_node(history.last) and is_of_interest(history.last, owners):
+        if history.gone is None and lacks_node(history.last) and history.last["metadata"]["namespace"] not in PUBLIC:
             waited_before = history.before is not None and lacks_node(history.before)
             waiting[WorkloadName.of_pod(history.last), waited_before].append(history.last)
     events = [history.last for history in histories.get("Event", {}).values()]
     for (name, waited_before), pods in waiting.items():
-        owner = workload_of(pods[0], owners)
-        yield Wait(
-            name,
-            queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL),
-            priority_of(owner.last if owner else pods[0]),
-            NO_NODE,
-            f"a node: {_why_no_node(pods, events)}",
-            waited_before,
-            len(pods) if WorkloadName(name).is_server else 1,
-        )
+        yield _of_pods(name, pods, NO_NODE, f"a node: {_why_no_node(pods, events)}", waited_before, owners)
+
+
+def _of_pods(
+    name: str, pods: list[Object], reason: str, text: str, before: bool, owners: Mapping[str, History]
+) -> Wait:
+    """The wait of the pods of a workload."""
+    owner = workload_of(pods[0], owners)
+    queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
+    priority = priority_of(owner.last if owner else pods[0])
+    return Wait(name, queue, priority, reason, text, before, len(pods) if WorkloadName(name).is_server else 1)
+
+
+def _gated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+    """Yields the workloads that Kueue has admitted, or does not know, and whose pods keep a scheduling gate."""
+    gated: dict[tuple[str, bool], list[Object]] = defaultdict(list)
+    living: Counter[str] = Counter()
+    for history in histories.get("Pod", {}).values():
+        pod, owner = history.last, workload_of(history.last, owners)
+        if history.gone is not None or pod["metadata"].get("deletionTimestamp") or ended(pod):
+            continue
+        name: str = WorkloadName.of_pod(pod)
+        living[name] += 1
+        if items(pod, "spec", "schedulingGates") and not (owner and is_queued(owner.last)):
+            before = bool(items(history.before, "spec", "schedulingGates"))
+            gated[name, before].append(pod)
+    for (name, before), pods in gated.items():
+        gates = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
+        text = f"the removal of scheduling gate {join_names(gates)} from {len(pods)} of its {living[name]} pods"
+        yield _of_pods(name, pods, GATED, text, before, owners)
+
+
+def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+    """Yields the workloads that lack pods at the end because the API server refuses them."""
+    found: dict[tuple[str, bool], list[Refused]] = defaultdict(list)
+    for entry in refused(histories):
+        found[WorkloadName.of_run(entry.kind, entry.item), entry.before].append(entry)
+    for (name, before), entries in found.items():
+        first, server, owner = entries[0], WorkloadName(name).is_server, owners.get(name)
+        text, never = why_refused(first.message, first.own if server else {})
+        template = mapping(first.item, "spec", "template")
+        queue = queue_of(owner.last) if owner else label(first.item, QUEUE_LABEL) or label(template, QUEUE_LABEL)
+        count = first.missing if server else 1
+        yield Wait(name, queue, priority_of(owner.last) if owner else 0, REFUSED, text, before, count, never)
 
 
 def lacks_node(pod: Object) -> bool:

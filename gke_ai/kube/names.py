@@ -40,6 +40,12 @@ class WorkloadName(str):
         return cls.of(item["metadata"]["namespace"], kind, item["metadata"]["name"])
 
     @classmethod
+    def of_run(cls, kind: str, item: Object) -> Self:
+        """Returns the name of the run that an object belongs to: of a JobSet's child Job that of the JobSet."""
+        jobset = label(item, JOBSET_NAME)
+        return cls.of(item["metadata"]["namespace"], "jobset", jobset) if jobset else cls.of_object(kind, item)
+
+    @classmethod
     def of_pod(cls, pod: Object) -> Self:
         """Returns the name of a pod's Deployment, JobSet, Job, TrainJob, RayJob or other owner, else its own."""
         namespace, owner = pod["metadata"]["namespace"], owner_of(pod)
@@ -64,6 +70,8 @@ class WorkloadName(str):
         # A restored Workload has lost an owner whose kind a snapshot lacks.
         if kind := annotation(workload, OWNER_KIND).rpartition("Kind=")[2]:
             return cls.of(namespace, kind, annotation(workload, OWNER_NAME))
+        if run := _OF_OPERATORS.fullmatch(str(workload["metadata"]["name"])):
+            return cls.of(namespace, run[1], run[2])
         return cls.of_object("workload", workload)
 
     @property

@@ -10,9 +10,11 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.objects import label
 from gke_ai.kube.pods import accelerators, limited_only, templates
-from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.values import items, mapping, number, value
 
 SERVERS = ("Deployment", "StatefulSet")
+# Kueue's label on a run with its longest time, which it copies into the Workload.
+MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 # API paths of the classes from which Kueue takes a priority.
 PRIORITY_CLASSES: Mapping[str, str] = {
     "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
@@ -36,6 +38,21 @@ def priority_class_of(kind: str, item: Mapping[str, Any]) -> tuple[str, str]:
         return "WorkloadPriorityClass", name
     names = (mapping(template, "spec").get("priorityClassName") for template in templates(kind, item))
     return "PriorityClass", str(next(filter(None, names), ""))
+
+
+def time_limit(item: Mapping[str, Any]) -> int | None:
+    """Returns the seconds after which Kueue or Kubernetes ends a Workload, a Job or a JobSet; None without a limit.
+
+    Of a Workload, without those of earlier admissions, which Kueue adds up (reconcileMaxExecutionTime):
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/core/workload_controller.go
+    """
+    jobs = (mapping(job, "template") for job in items(item, "spec", "replicatedJobs"))
+    limits = [number(value(job, "spec", "activeDeadlineSeconds")) for job in (item, *jobs)]
+    stated = label(item, MAX_EXEC_TIME)
+    limits += [number(value(item, "spec", "maximumExecutionTimeSeconds")), int(stated) if stated.isdecimal() else None]
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    past = number(value(item, "status", "accumulatedPastExecutionTimeSeconds")) or 0
+    return None if limit is None else max(limit - past, 0)
 
 
 def uncounted_by_topology(workloads: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:

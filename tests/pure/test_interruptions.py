@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gke_ai.emulation import UPGRADED
-from gke_ai.forecast.forecast import Interruption
+from gke_ai.forecast.forecast import Eviction, Forecast, Interruption
+from gke_ai.forecast.interruptions import CHANGED
 from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.render.rehearsal import tables
+from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.timeline import Timeline
-from tests.timelines import Item, conditions, deployment, node, owned, pod, replica, timeline, workload
+from tests.timelines import Item, conditions, deployment, job, node, owned, pod, replica, timeline, workload
 
 JOB = owned("Job", "finetune", "job-uid")
 
@@ -326,3 +331,69 @@ def test_the_time_that_a_run_waited_before_the_change_counts() -> None:
     admitted["status"]["conditions"][-1]["lastTransitionTime"] = "2026-11-22T09:00:06Z"
     (start,) = outcome(timeline((-1, "workload", waits), (6, "workload", admitted))).starts
     assert (start.seconds, start.waited) == (6, 6006)
+
+
+# ------------------------------------------------------------------------------- changed runs, and runs without a queue
+OWNER = owned("Job", "finetune", "job-uid")
+Observed = tuple[float, str, Item] | tuple[float, str, Item, str]
+
+
+def changed(pods: int, **again: Any) -> Timeline:
+    """Two pods of a run end because Kueue replaces its Workload by one with another number of pods."""
+    old, new = workload("old", OWNER, flavor="f"), workload("new", OWNER, **again)
+    new["spec"]["podSets"] = [{"name": "main", "count": pods}]
+    suspended: list[Observed] = [(-1, "job", job(pods=2)), (1, "job", job(pods=pods, suspend=True))]
+    if again:
+        suspended.append((1.2, "job", job(pods=pods)))
+    old_pods: list[Observed] = [(-1, "pod", pod(f"p{number}", OWNER, "n")) for number in range(2)]
+    ended: list[Observed] = [(1.1, "pod", entry[2], "gone") for entry in old_pods]
+    started: list[Observed] = [(2.0, "pod", pod(f"q{number}", OWNER, "n")) for number in range(pods if again else 0)]
+    workloads: list[Observed] = [(-1, "workload", old), (1.05, "workload", old, "gone"), (1.1, "workload", new)]
+    return timeline(*suspended, *old_pods, *ended, *started, *workloads)
+
+
+@pytest.mark.parametrize("pods", [1, 3])
+def test_a_changed_run_is_stopped_and_starts_again(pods: int) -> None:
+    forecast = outcome(changed(pods, flavor="f"))
+    (stopped,) = forecast.interruptions
+    assert (stopped.workload, stopped.cause, stopped.pods, stopped.missing) == ("llm/job/finetune", CHANGED, 2, 0)
+    assert [start.workload for start in forecast.starts] == ["llm/job/finetune"]
+    assert (forecast.evictions, forecast.ends) == ((), ())
+    assert sentence(forecast) == "Merging this restarts 1 run."
+
+
+def test_a_changed_run_that_then_can_never_start_is_said_to_stop_too() -> None:
+    forecast = outcome(changed(5))
+    assert [(entry.cause, entry.missing) for entry in forecast.interruptions] == [(CHANGED, 2)]
+    assert [wait.workload for wait in forecast.waits] == ["llm/job/finetune"]
+    assert "interrupts 1 run (out at the end)" in sentence(forecast)
+
+
+def test_a_run_that_is_evicted_and_interrupted_counts_once() -> None:
+    eviction = Eviction("llm/job/a", "lq", 0, "Preempted")
+    forecast = Forecast("s", "c", True, 1, 1, evictions=(eviction,), interruptions=(Interruption("llm/job/a", "x", 1),))
+    assert sentence(forecast) == "Merging this evicts 1 run."
+
+
+def unqueued(uid: str = "p", **more: Any) -> Item:
+    item = pod(uid, OWNER, "n", gpus=0, **more)
+    item["metadata"]["labels"] = {}
+    return item
+
+
+def test_a_new_run_that_passes_the_queue_is_listed_as_started() -> None:
+    forecast = outcome(timeline((1, "job", job()), (2, "pod", unqueued())))
+    assert [(start.workload, start.queue, start.seconds) for start in forecast.starts] == [("llm/job/finetune", "", 2)]
+    assert sentence(forecast) == "Merging this starts 1 run past the queue."
+    rows = {title: rows for title, _, rows in tables(forecast)}
+    assert rows["Started"][0][:2] == ("llm/job/finetune", "none: passes the queue")
+    known = outcome(timeline((1, "job", job()), (-1, "pod", unqueued("a")), (2, "pod", unqueued("b"))))
+    assert known.starts == ()
+
+
+def test_a_run_without_a_queue_that_is_removed_or_suspended_is_listed() -> None:
+    seen: list[Observed] = [(-1, "job", job()), (-1, "pod", unqueued()), (3, "pod", unqueued(), "gone")]
+    assert [end.how for end in outcome(timeline(*seen, (2, "job", job(), "gone"))).ends] == ["Deleted"]
+    stopped = outcome(timeline(*seen, (2.9, "job", job(suspend=True))))
+    assert [(entry.cause, entry.missing) for entry in stopped.interruptions] == [("suspended", 1)]
+    assert stopped.ends == ()

@@ -70,12 +70,23 @@ def test_a_slice_whose_first_pod_waits_for_a_node_is_owed_no_others() -> None:
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_a_server_is_owed_its_replicas_and_the_reading_of_its_spec(kind: str) -> None:
-    item: Item = {"spec": {"replicas": 2}, "status": {"replicas": 2, "observedGeneration": 3}}
+    item: Item = {"spec": {"replicas": 2}, "status": {"updatedReplicas": 2, "observedGeneration": 3}}
     assert owes(kind, item, *pods(kind, RUNS))
     assert owes(kind, item, *pods(kind, RUNS, FAILED))
     assert not owes(kind, item, *pods(kind, RUNS, RUNS))
     assert owes(kind, {**item, "metadata": {"generation": 4}}, *pods(kind, RUNS, RUNS))
     assert not owes(kind, {**item, "metadata": {"deletionTimestamp": "now"}}, *pods(kind, RUNS))
+
+
+def test_a_rollout_is_owed_its_new_pods_until_their_creation_fails() -> None:
+    item: Item = {"spec": {"replicas": 2}, "status": {"updatedReplicas": 0}}
+    item["metadata"] = {"name": "x", "namespace": "llm", "uid": "x"}
+    present = {"Pod": pods("Deployment", RUNS, RUNS), "Deployment": [item]}
+    assert owed(present, NOW) == ["Deployment llm/x"]
+    assert owed(present, NOW, {"llm/deployment/x"}) == []
+    assert owed({**present, "Pod": pods("Deployment", RUNS, RUNS, GATE)}, NOW) == [], "the surge replica waits"
+    paused = {**item, "spec": {"replicas": 2, "paused": True}}
+    assert owed({**present, "Deployment": [paused]}, NOW) == []
 
 
 def test_a_stateful_set_replaces_pods_of_an_earlier_revision_unless_one_is_not_ready() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse.timers import pods_ready, uncounted
 from gke_ai.forecast.timeline import Histories, Observation, Timeline, histories
-from tests.timelines import owned, pod
+from gke_ai.kube.workloads import MAX_EXEC_TIME, time_limit
+from tests.timelines import owned, pod, workload
 
 Item = dict[str, Any]
 JOB = owned("Job", "train", "j")
@@ -70,3 +71,26 @@ def test_the_timeout_of_kueue_is_named_if_it_is_on() -> None:
         assert pods_ready(stated, KUEUE_VERSION) == []
     assert pods_ready({}, "0.18.4") == []
     assert "waitForPodsReady (30m) runs" in pods_ready({}, KUEUE_VERSION)[0], "the default since 0.19"
+
+
+def test_the_time_limits_of_runs_are_named_the_nearest_first() -> None:
+    """Kueue's own limit, without what an earlier admission used of it, and that of a Job."""
+    admitted = workload("w", owned("Job", "first", "f"), flavor="l4")
+    admitted["spec"]["maximumExecutionTimeSeconds"] = 900
+    admitted["status"]["accumulatedPastExecutionTimeSeconds"] = 300
+    labeled = {"metadata": {"name": "first", "namespace": "llm", "uid": "f", "labels": {MAX_EXEC_TIME: "900"}}}
+    bounded: Item = {"metadata": {"name": "b", "namespace": "llm", "uid": "b"}, "spec": {"activeDeadlineSeconds": 60}}
+    seen = observed(
+        (-1.0, "Workload", admitted, False),
+        (-1.0, "Job", {**labeled, "spec": {}}, False),
+        (2.0, "Job", bounded, False),
+    )
+    (note,) = uncounted(seen)
+    assert note.endswith("so long after it started: llm/job/b 60 s and llm/job/first 600 s.")
+    assert uncounted(observed((1.0, "Job", {**bounded, "spec": {**bounded["spec"], "suspend": True}}, False))) == []
+
+
+def test_the_limit_of_a_job_set_is_that_of_its_jobs() -> None:
+    jobs = [{"template": {"spec": {"activeDeadlineSeconds": seconds}}} for seconds in (900, 60)]
+    assert time_limit({"metadata": {}, "spec": {"replicatedJobs": jobs}}) == 60
+    assert time_limit({"metadata": {"labels": {MAX_EXEC_TIME: "x"}}, "spec": {}}) is None

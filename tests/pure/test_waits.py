@@ -8,18 +8,22 @@ import pytest
 
 from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain
+from gke_ai.forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain, why_refused
 from tests.timelines import (
     UNUSED,
     Item,
     cluster_queue,
     conditions,
+    deployment,
     evicted,
+    job,
     local_queue,
     owned,
     pod,
+    replica,
     timeline,
     waiting,
+    warning,
     workload,
 )
 
@@ -190,7 +194,120 @@ def test_a_server_without_replicas_does_not_wait() -> None:
     assert outcome(timeline(*QUEUES, (1, "workload", held))).waits == ()
 
 
+def test_a_namespace_that_no_longer_matches_its_queue_lets_its_runs_wait_forever() -> None:
+    """Kueue repeats its earlier reason: nothing wakes the run."""
+    queue = cluster_queue("cluster-queue", "4", "4")
+    queue["spec"]["namespaceSelector"] = {"matchLabels": {"team": "a"}}
+    before, after = ({"metadata": {"name": "llm", "uid": "n", "labels": {"team": team}}} for team in "ab")
+    seen: tuple[Observed, ...] = (QUEUES[0], (-1, "queue", queue), (-1, "workload", waiting("wj", JOB)))
+    assert not only_wait(*seen, (-1, "namespace", before)).never
+    wait = only_wait(*seen, (-1, "namespace", before), (2, "namespace", after))
+    text = "ClusterQueue cluster-queue, whose namespaceSelector does not select namespace llm"
+    assert (wait.text, wait.never, wait.otherwise) == (text, True, True)
+
+
+def test_the_replicas_of_a_workload_are_counted() -> None:
+    """The Workload of a StatefulSet stands for all of its replicas."""
+    group = says("ww", owned("StatefulSet", "web", "web-uid"), UNUSED, podSets=[{"name": "main", "count": 3}])
+    assert only_wait(*QUEUES, (1, "workload", group)).count == 3
+
+
+# -------------------------------------------------------------------------------- pods that do not exist, or stay gated
+QUOTA = (
+    'Error creating: pods "x" is forbidden: exceeded quota: pods, requested: pods=1, used: pods={}, limited: pods={}'
+)
+
+
+def rolled(updated: int, replicas: int = 2) -> Item:
+    item = deployment("web", replicas, replicas)
+    item["status"]["updatedReplicas"] = updated
+    return item
+
+
+def test_a_rollout_that_a_resource_quota_blocks_never_ends_if_its_own_replicas_fill_the_quota() -> None:
+    old = [(-1.0, "pod", replica(f"r{number}", "web", node="n")) for number in "12"]
+    event = warning("ReplicaSet", "web-7d9f", QUOTA.format(2, 2))
+    wait = only_wait(*old, (-1, "deployment", rolled(2)), (2, "deployment", rolled(0)), (3, "warning", event))
+    assert (wait.workload, wait.reason, wait.count) == ("llm/deployment/web", "FailedCreate", 2)
+    assert wait.text == "room in ResourceQuota pods (pods: 1 more, 2 of 2 used)"
+    assert (wait.never, wait.before, wait.queue) == (True, False, "lq")
+    assert outcome(timeline(*old, (2, "deployment", rolled(2)), (1, "warning", event))).waits == (), "it went on"
+
+
+def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
+    runs = (2, "pod", pod("a", JOB, "n"))
+    event = (3, "warning", warning("Job", "finetune", QUOTA.format(1, 1)))
+    wait = only_wait((1, "job", job(pods=3)), runs, event)
+    assert (wait.workload, wait.text, wait.never) == (
+        "llm/job/finetune",
+        "room in ResourceQuota pods (pods: 1 more, 1 of 1 used)",
+        False,
+    )
+    before = outcome(timeline((-1, "job", job(pods=3)), (-1, "pod", runs[2]), (-1, *event[1:])))
+    assert [wait.before for wait in before.waits] == [True]
+    for ended in (job(pods=3, suspend=True), job(pods=3, conditions=conditions(Failed=("True", "", "")))):
+        assert outcome(timeline((1, "job", ended), event)).waits == ()
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "never"),
+    [
+        (
+            'Error creating: pods "x" is forbidden: violates PodSecurity "baseline:latest": privileged',
+            'pods that the cluster accepts: violates PodSecurity "baseline:latest": privileged',
+            True,
+        ),
+        (
+            'Error creating: admission webhook "x.example.com" denied the request: no label',
+            "pods that the cluster accepts: no label",
+            True,
+        ),
+        (
+            "Error creating: Internal error occurred: failed calling webhook",
+            "pods that the cluster accepts: Error creating: Internal error occurred: failed calling webhook",
+            False,
+        ),
+        (
+            "create Pod x in StatefulSet x failed error: pods is forbidden: exceeded quota: gpus, requested: "
+            "requests.cpu=2,requests.nvidia.com/gpu=8, used: requests.cpu=0,requests.nvidia.com/gpu=0, limited: "
+            "requests.cpu=4,requests.nvidia.com/gpu=4",
+            "room in ResourceQuota gpus (requests.cpu: 2 more, 0 of 4 used; requests.nvidia.com/gpu: 8 more, 0 of 4 "
+            "used)",
+            True,
+        ),
+    ],
+)
+def test_a_refused_pod_has_its_reason_in_plain_words(message: str, text: str, never: bool) -> None:
+    assert why_refused(message, {}) == (text, never)
+
+
+def test_a_child_job_that_gets_no_pods_waits_as_its_job_set() -> None:
+    child = job("sets-worker-0", "child")
+    child["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "sets"}
+    wait = only_wait((1, "job", child), (2, "warning", warning("Job", "sets-worker-0", QUOTA.format(0, 0))))
+    assert (wait.workload, wait.never) == ("llm/jobset/sets", True)
+
+
+@pytest.mark.parametrize(("admitted", "waits"), [(True, 1), (False, 0)])
+def test_a_pod_of_an_admitted_run_that_stays_gated_is_said_to_wait(admitted: bool, waits: int) -> None:
+    gated, runs = pod("a", JOB), pod("b", JOB, "n")
+    gated["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/topology"}]
+    own = workload("wj", JOB, flavor="f") if admitted else waiting("wj", JOB)
+    found = outcome(timeline((1, "workload", own), (2, "pod", gated), (2, "pod", runs))).waits
+    texts = [wait.text for wait in found if wait.reason == "SchedulingGated"]
+    assert texts == ["the removal of scheduling gate kueue.x-k8s.io/topology from 1 of its 2 pods"] * waits
+
+
 # --------------------------------------------------------------------------------------------------------------- nodes
+def test_a_server_without_queue_and_accelerators_that_stays_pending_waits_for_a_node() -> None:
+    lacks = replica("r", "web", gpus=0, unschedulable=True)
+    lacks["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name")
+    wait = only_wait((2, "pod", lacks))
+    assert (wait.workload, wait.queue, wait.reason) == ("llm/deployment/web", "", "NoNode")
+    lacks["metadata"]["namespace"] = "kube-system"
+    assert outcome(timeline((2, "pod", lacks))).waits == ()
+
+
 def test_a_pod_of_a_run_without_accelerators_waits_for_a_node_in_the_queue_of_its_run() -> None:
     lacks = pod("j1", JOB, gpus=0, unschedulable=True)
     lacks["metadata"]["labels"] = {}
@@ -213,3 +330,9 @@ def test_the_workload_of_a_leader_worker_set_has_its_name_although_a_snapshot_la
     )
     forecast = outcome(timeline((1, "workload", group), (1, "pod", member)))
     assert {wait.workload for wait in forecast.waits} == {"llm/leaderworkerset/ds"}
+
+
+def test_the_workload_of_a_ray_job_has_its_name_although_a_snapshot_lacks_it() -> None:
+    item = says("wr", [], UNUSED)
+    item["metadata"]["name"] = "rayjob-counter-3fa09"
+    assert only_wait((1, "workload", item)).workload == "llm/rayjob/counter"

@@ -7,10 +7,11 @@ have failed and wait for the backoff of the Job controller.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
+from gke_ai.forecast.creation import CREATORS, missing, replicas, wanted_by_job
 from gke_ai.kube.names import REVISION_HASH, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
@@ -22,8 +23,11 @@ _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 Present = Mapping[str, Iterable[Object]]
 
 
-def owed(present: Present, now: datetime) -> list[str]:
-    """Returns the objects for which a controller will still act, as kubectl names them."""
+def owed(present: Present, now: datetime, refused: Collection[str] = ()) -> list[str]:
+    """Returns the objects for which a controller will still act, as kubectl names them.
+
+    `refused` are the controllers whose newest attempt to create a pod failed after anything changed: another fails too.
+    """
     owners: dict[str, list[Object]] = defaultdict(list)
     for kind in ("Pod", "Job"):
         for item in present.get(kind, ()):
@@ -34,7 +38,8 @@ def owed(present: Present, now: datetime) -> list[str]:
         f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
         for kind, items in present.items()
         for item in items
-        if _is_owed(kind, item, owners, now)
+        if not (refused and kind in CREATORS and WorkloadName.of_object(kind, item) in refused)
+        and _is_owed(kind, item, owners, now)
     )
 
 
@@ -59,7 +64,9 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
         return not _is_seen(item) or _stateful_set(item, children)
     if kind == "Deployment":
         pods = owners.get(WorkloadName.of_object(kind, item), [])
-        return not _is_seen(item) or len(_living(pods)) < _replicas(item)
+        living = _living(pods)
+        rolls = all(holds(pod, "Ready") for pod in living) and not (item.get("spec") or {}).get("paused")
+        return not _is_seen(item) or len(living) < replicas(item) or (rolls and missing(kind, item, living) > 0)
     return False
 
 
@@ -67,10 +74,6 @@ def _is_seen(item: Object) -> bool:
     """Whether the controller has seen the newest spec."""
     seen = int((item.get("status") or {}).get("observedGeneration") or 0)
     return seen >= int(item["metadata"].get("generation") or 0)
-
-
-def _replicas(item: Object) -> int:
-    return int((item.get("spec") or {}).get("replicas", 1))
 
 
 def _living(pods: Iterable[Object]) -> list[Object]:
@@ -86,22 +89,7 @@ def _job(job: Object, pods: list[Object]) -> bool:
     living = _living(pods)
     if annotation(job, _EXCLUSIVE) and any(not pod["spec"].get("nodeName") for pod in living):
         return False  # JobSet refuses the other pods of a slice until the first one has a node, maybe forever
-    return len(living) != (0 if spec.get("suspend") else _wanted(spec, job.get("status") or {}))
-
-
-def _wanted(spec: Object, status: Object) -> int:
-    """How many pods of a Job should run."""
-    parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
-    succeeded = int(status.get("succeeded") or 0)
-    if completions is None:  # a work queue: no more pods once one has succeeded
-        return 0 if succeeded else parallelism
-    return max(0, min(parallelism, int(completions) - succeeded - _indexes(str(status.get("failedIndexes") or ""))))
-
-
-def _indexes(text: str) -> int:
-    """How many indexes a text such as `1,3-5` names."""
-    spans = (span.partition("-") for span in filter(None, text.split(",")))
-    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+    return len(living) != (0 if spec.get("suspend") else wanted_by_job(spec, job.get("status") or {}))
 
 
 def _job_set(job_set: Object, jobs: list[Object]) -> bool:
@@ -122,7 +110,7 @@ def _job_set(job_set: Object, jobs: list[Object]) -> bool:
 def _stateful_set(item: Object, pods: list[Object]) -> bool:
     """Whether its controller will create, delete or replace pods. By default it waits until all others are Ready."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    living, wanted = _living(pods), _replicas(item)
+    living, wanted = _living(pods), replicas(item)
     if len(living) != len(pods) or len(living) > wanted:
         return True
     if spec.get("podManagementPolicy") != "Parallel" and not all(holds(pod, "Ready") for pod in living):

@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gke_ai.catalog.kueue import NO_LIMIT, limits_by_default
+from gke_ai.forecast.interruptions import is_suspended
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.names import WorkloadName, owner_of
+from gke_ai.kube.objects import holds
+from gke_ai.kube.workloads import time_limit
 
 # DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff, and how failed pods count:
 # https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/job/backoff_utils.go
@@ -28,7 +31,7 @@ MAX_NAMED = 3
 
 def uncounted(histories: Histories) -> list[str]:
     """Returns a sentence for each timer that would run on Google Cloud and is not in the times."""
-    return [*_grace(histories), *_backoffs(histories)]
+    return [*_grace(histories), *_backoffs(histories), *_limits(histories)]
 
 
 def pods_ready(kueue: Mapping[str, Any] | None, release: str) -> list[str]:
@@ -57,18 +60,32 @@ def _grace(histories: Histories) -> Iterator[str]:
         yield f"Pods end at once here. On Google Cloud they may take their grace periods, up to {longest} s."
 
 
+def _limits(histories: Histories) -> Iterator[str]:
+    """How long each admitted run may run, by Kueue's limit or that of its Job or JobSet."""
+    limits: dict[str, int] = {}
+    for kind in ("Workload", "JobSet", "Job"):
+        for history in histories.get(kind, {}).values():
+            item, limit = history.after, time_limit(history.last)
+            if item is None or limit is None or item["spec"].get("suspend"):
+                continue
+            name = WorkloadName.of_workload(item, {}) if kind == "Workload" else WorkloadName.of_run(kind, item)
+            if kind != "Workload" or holds(item, "Admitted"):
+                limits[name] = min(limit, limits.get(name, limit))
+    named = [f"{name} {limit} s" for name, limit in sorted(limits.items(), key=lambda item: item[1])]
+    if named:
+        others = [f"{len(named) - MAX_NAMED} others later"] if len(named) > MAX_NAMED else []
+        yield (
+            "No run reaches its time limit here. On Google Cloud, Kueue or Kubernetes ends one that still runs so long "
+            f"after it started: {join_names([*named[:MAX_NAMED], *others])}."
+        )
+
+
 def _ended(history: History) -> float | None:
     """The second after the change began at which a pod fails or is deleted."""
     for at, version in history.versions:
         if version["metadata"].get("deletionTimestamp") or (version.get("status") or {}).get("phase") == "Failed":
             return at if at > 0 else None
     return history.gone
-
-
-def _is_suspended(job: History | None, second: float) -> bool:
-    """Whether Kueue suspends a Job at about this time, which is no failure of its pods."""
-    version = job.at(second + TOGETHER) if job else None
-    return bool(version and version["spec"].get("suspend"))
 
 
 def _backoffs(histories: Histories) -> Iterator[str]:
@@ -80,7 +97,7 @@ def _backoffs(histories: Histories) -> Iterator[str]:
             pods[str(owner_of(history.last).get("uid", ""))].append(history)
     for uid, members in pods.items():
         job = histories.get("Job", {}).get(uid)
-        ends = sorted(at for pod in members if (at := _ended(pod)) is not None and not _is_suspended(job, at))
+        ends = sorted(at for pod in members if (at := _ended(pod)) is not None and not is_suspended(job, at))
         for number, at in enumerate(ends, 1):
             last = number == len(ends) or ends[number] - at > TOGETHER
             if last and any(history.first >= at for history in members):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.forecast.creation import EVENT, creator
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.timeline import Observation, Timeline
 from gke_ai.kube.client import client_of, follow
@@ -33,10 +34,13 @@ KINDS: Mapping[str, tuple[str, str]] = {
     "StatefulSet": ("/apis/apps/v1/statefulsets", ""),
     "Job": ("/apis/batch/v1/jobs", ""),
     "JobSet": (f"/apis/{JOBSET_API}/jobsets", ""),
+    "Namespace": ("/api/v1/namespaces", ""),
     "Event": ("/api/v1/events", AUTOSCALER_EVENTS),
+    # Among them those of controllers that can't create pods. The scheduler and Kueue say theirs in conditions.
+    EVENT: ("/api/v1/events", "type=Warning,reason!=FailedScheduling,reason!=Pending"),
 }
 # They follow from the other kinds, so their changes don't count.
-UNCOUNTED = ("Event", "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor")
+UNCOUNTED = ("Namespace", "Event", EVENT, "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor")
 LOOK_EVERY = 0.1
 LIST_SECONDS = 30.0
 
@@ -58,6 +62,7 @@ class Recorder:
         self._begun = time.monotonic()
         self._changed = self._begun
         self._applied = self._begun
+        self._refused: dict[str, float] = {}
         self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
 
     def __enter__(self) -> Recorder:
@@ -89,7 +94,8 @@ class Recorder:
         """The objects for which a controller will still do something, such as a Job that waits out its backoff."""
         with self._lock:
             present = {kind: [*items.values()] for kind, items in self._present.items()}
-        return owed(present, datetime.now(UTC))
+            refused = {name for name, at in self._refused.items() if at > self._changed}
+        return owed(present, datetime.now(UTC), refused)
 
     def settle(self, quiet: float, limit: float) -> bool:
         """Waits until nothing has changed for `quiet` seconds and nothing is owed. False after `limit` seconds."""
@@ -134,6 +140,8 @@ class Recorder:
             else:
                 self._present[kind][uid] = slim
             self._observations.append((now, kind, slim, gone))
+            if kind == EVENT and (name := creator(slim)):
+                self._refused[name] = now
             if kind not in UNCOUNTED and (gone or before is None or _signature(kind, before) != _signature(kind, slim)):
                 self._changed = now
 

@@ -19,6 +19,7 @@ TableParts = tuple[str, Row, list[Row]]
 MAX_WAITS = 12
 # As many workloads of one queue that wait for the same have a row each; more have one together.
 MAX_ALIKE = 3
+PASSES = "none: passes the queue"
 OUT = "out at the end"
 
 
@@ -44,7 +45,14 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
             "Started",
             ("workload", "queue", "priority", "flavor", "after", "waited"),
             [
-                (named(s.workload, s.count), s.queue, str(s.priority), s.flavor, clock(s.seconds), clock(s.waited))
+                (
+                    named(s.workload, s.count),
+                    s.queue or PASSES,
+                    str(s.priority),
+                    s.flavor,
+                    clock(s.seconds),
+                    clock(s.waited),
+                )
                 for s in forecast.starts
             ],
         ),

@@ -18,6 +18,7 @@ from gke_ai.forecast.forecast import (
     Start,
     Wait,
 )
+from gke_ai.forecast.interruptions import CHANGED
 from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.reasons import NO_NODE
 from gke_ai.forecast.render.rehearsal import minutes
@@ -122,8 +123,9 @@ def _ends(forecast: Forecast) -> Iterator[str]:
 
 
 def _interruptions(forecast: Forecast) -> Iterator[str]:
-    out = _runs(entry for entry in forecast.interruptions if entry.missing)
-    if runs := _runs(forecast.interruptions) - out:
+    evicted = _runs(forecast.evictions)  # it counts as evicted alone
+    out = _runs(entry for entry in forecast.interruptions if entry.missing) - evicted
+    if runs := _runs(forecast.interruptions) - out - evicted:
         often = sum(entry.times for entry in forecast.interruptions if entry.workload in runs)
         yield f"restarts {plural(len(runs), 'run')}{f' ({often} times)' if often > len(runs) else ''}"
     if out:
@@ -149,14 +151,19 @@ def _over_quota(entries: Sequence[OverQuota]) -> Iterator[str]:
 
 
 def _starts(forecast: Forecast) -> Iterator[str]:
-    evicted: dict[str, int] = {}
-    for eviction in forecast.evictions:
-        evicted[eviction.workload] = min(eviction.seconds, evicted.get(eviction.workload, eviction.seconds))
-    again = _runs(start for start in forecast.starts if start.seconds >= evicted.get(start.workload, start.seconds + 1))
+    stopped: dict[str, int] = {}
+    stops = [(entry.workload, entry.seconds) for entry in forecast.evictions]
+    stops += [(entry.workload, entry.seconds) for entry in forecast.interruptions if entry.cause == CHANGED]
+    for workload, seconds in stops:
+        stopped[workload] = min(seconds, stopped.get(workload, seconds))
+    again = _runs(start for start in forecast.starts if start.seconds >= stopped.get(start.workload, start.seconds + 1))
+    past = _runs(start for start in forecast.starts if not start.queue)
     replicas = (_replicas(forecast.starts) - _replaced(forecast)).total()
-    if started := _counted(len(_runs(forecast.starts) - again), replicas):
+    if started := _counted(len(_runs(forecast.starts) - again - past), replicas):
         yield f"starts {started}"
-    if again:
+    if past:
+        yield f"starts {plural(len(past), 'run')} past the queue"
+    if again := again & _runs(forecast.evictions):  # the others restart
         yield f"starts {plural(len(again), 'evicted run')} again"
 
 
