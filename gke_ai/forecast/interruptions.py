@@ -146,7 +146,7 @@ def interrupted(
         if owner is not None and _leaves_queue(owner, at):
             continue
         name = WorkloadName.of_pod(history.last)
-        if is_suspended(job, at) and (owner is None or name in replaced):
+        if is_suspended(job, at) and history.before and (owner is None or name in replaced):
             result[uid] = (SUSPENDED if owner is None else CHANGED), at
         elif _goes_on(job or servers.get(name), at, members[name]) and (
             cause := _cause(history.last, at, histories, members[name])

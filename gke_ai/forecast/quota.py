@@ -15,8 +15,9 @@ from typing import NamedTuple
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.forecast import OverQuota
 from gke_ai.forecast.timeline import Histories, History
-from gke_ai.kube.objects import Object
-from gke_ai.kube.queues import Cell, quotas_of, reserved
+from gke_ai.kube.objects import Object, holds
+from gke_ai.kube.queues import Cell, flavors_of, held, quotas_of, reserved
+from gke_ai.kube.values import value
 
 Amounts = dict[Cell, Fraction]
 ZERO = Fraction(0)
@@ -67,7 +68,13 @@ class _Node:
         for key, used in self.used.items():
             limit = ZERO if self.parent is None else self.borrowing.get(key)
             if limit is not None and used > self.quota[key] + limit:
-                yield _Over(tuple(sorted(self.sharing(key))), key, used, self.quota[key] + limit)
+                within = self.within(key)
+                yield _Over(tuple(sorted(self.sharing(key))), key, used + within, self.quota[key] + limit + within)
+
+    def within(self, key: Cell) -> Fraction:
+        """Returns what those that share use of the quota that they do not lend."""
+        shared = [child for child in self.children if child.borrowed(key) or child.quota[key] > child.own(key)]
+        return sum((min(child.used[key], child.own(key)) + child.within(key) for child in shared), ZERO)
 
     def sharing(self, key: Cell) -> Iterator[str]:
         """Yields the cluster queues that lend to the node or borrow from it."""
@@ -94,18 +101,26 @@ def over_quota(histories: Histories) -> tuple[OverQuota, ...]:
 
 
 def _over(histories: Histories, version: Callable[[History], Object | None]) -> Iterator[_Over]:
-    queues, cohorts = (
-        [item for item in map(version, histories.get(kind, {}).values()) if item] for kind in ("ClusterQueue", "Cohort")
+    queues, cohorts, workloads = (
+        [item for item in map(version, histories.get(kind, {}).values()) if item]
+        for kind in ("ClusterQueue", "Cohort", "Workload")
     )
-    nodes = list(_nodes(queues, cohorts))
+    nodes = list(_nodes(queues, cohorts, workloads))
     for node in nodes:
         if node.parent is None:
             node.count()
     yield from (entry for node in nodes for entry in node.over())
 
 
-def _nodes(queues: Iterable[Object], cohorts: Iterable[Object]) -> Iterator[_Node]:
-    """Yields the cluster queues and cohorts. A cohort that only a name states has no quota of its own."""
+def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Iterable[Object]) -> Iterator[_Node]:
+    """Yields the cluster queues and cohorts. A cohort that only a name states has no quota of its own.
+
+    The status of a queue lacks flavors that it no longer lists. The Workloads tell who still holds them.
+    """
+    unlisted: dict[str, Amounts] = defaultdict(lambda: defaultdict(Fraction))
+    for workload in workloads:
+        for cell, amount in ({} if holds(workload, "Finished") else held(workload)).items():
+            unlisted[str(value(workload, "status", "admission", "clusterQueue"))][cell] += amount
     stated = {cohort["metadata"]["name"]: cohort["spec"] for cohort in cohorts}
     by_name: dict[str, _Node] = {}
 
@@ -121,6 +136,8 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object]) -> Iterator[_Nod
         cohort(name)
     for queue in queues:
         node = _node(queue["metadata"]["name"], queue)
+        flavors = {flavor for group in flavors_of(queue) for flavor in group}
+        node.used |= {cell: used for cell, used in unlisted[node.name].items() if cell[0] not in flavors}
         node.used |= reserved(queue)
         if parent := queue["spec"].get("cohortName"):
             _adopt(cohort(parent), node)

@@ -1,17 +1,16 @@
-"""Kueue's and the scheduler's reasons in plain words.
-
-Messages of Kueue: https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go
-and https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/preemption/preemption.go
-"""
+"""Kueue's and the scheduler's reasons in plain words. gke_ai/catalog/kueue_messages.yaml has those of Kueue."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity, readable
+from gke_ai.catalog.tables import table
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object, condition
 
@@ -19,20 +18,25 @@ NO_NODE, GATED, REFUSED = "NoNode", "SchedulingGated", "FailedCreate"
 ADMISSION_CHECKS = "AdmissionChecks"
 PENDING, INADMISSIBLE = "Pending", "Inadmissible"
 UNPROCESSED = "Kueue has not processed it"
-# What Kueue says of a workload that it considered after another one, in the same cycle:
-# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/scheduler.go
-_OVERTAKEN = "Workload no longer fits after processing another workload"
-OVERTAKEN = "quota that Kueue gives to another workload of the cohort, or keeps for it"
+_TABLE: Any = table("kueue_messages.yaml")
+# What Kueue says of a workload that it considered after another one, in the same cycle.
+OVERTAKEN: str = _TABLE["messages"]["pkg/scheduler/scheduler.go"][
+    "Workload no longer fits after processing another workload"
+]
 _UNUSED = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?), (\S+) more needed")
 _NEVER = re.compile(
     r"insufficient quota for (\S+) in flavor (\S+?), previously considered pod\w+ requests \((\S+?)\) "
     r"\+ current pod\w+ request \((\S+?)\) > maximum capacity \((\S+?)\)"
 )
 _EXCLUDED = re.compile(
-    r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor (\S+) (?:doesn't match node affinity|not found)"
+    r"untolerated taint \{.*?\} in flavor ([^\s,;]+)|flavor \"?([^\s,;\"]+)\"? (?:doesn't match node affinity|not found"
+    r"|does not support Topology|supports only Topology|does not contain the requested level)",
+    re.I,
 )
 _LOST = re.compile(r"(LocalQueue|ClusterQueue) (\S*) (?:doesn't exist|not found)")
-_NAMESPACE = "Workload namespace doesn't match ClusterQueue selector"
+_NAMESPACE = "workload namespace doesn't match clusterqueue selector"
+_TAINT = re.compile(r"\{(\S+) (\S*) (\w+) [^}]*\}")
+_NODES = re.compile(r"\. Total nodes: (\d+); excluded: ")
 _POD_SET = "couldn't assign flavors to pod set "
 _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
@@ -58,6 +62,10 @@ EVICTIONS: Mapping[str, str] = {
     "NodeFailures": "its nodes failed",
     "Deactivated": "it was deactivated",
     "FlavorMigration": "it moves to a better flavor",
+    "EvictedOnManagerCluster": "its manager cluster evicted it",
+    "DeactivatedDueToMaximumExecutionTimeExceeded": "it reached its maximum execution time",
+    "DeactivatedDueToRequeuingLimitExceeded": "it was queued again as often as Kueue allows",
+    "DeactivatedDueToAdmissionCheck": "an admission check rejected it",
 }
 
 
@@ -98,7 +106,7 @@ def never_starts(message: str, groups: Collection[Collection[str]]) -> bool:
 
     `groups` are the flavors of each resource group of the cluster queue. One of them has no flavor for the workload.
     """
-    if _LOST.search(message) or message == _NAMESPACE:
+    if _LOST.search(message) or message.lower() == _NAMESPACE:
         return True
     for pod_set in message.split(_POD_SET)[1:]:
         # Beside other pod sets it may be too large for a flavor only because Kueue gave them that one, of several.
@@ -124,15 +132,39 @@ def plain(message: str) -> str:
         f"which never has more than {_number(resource, most)}"
         for resource, flavor, others, request, most in _NEVER.findall(message)
     ]
-    texts += [f"a quota for {resource}, which its cluster queue lacks" for resource in _UNAVAILABLE.findall(message)]
-    texts += [f"{kind} {name}, which does not exist" for kind, name in _LOST.findall(message)]
+    found: dict[int, str] = {}
+    left = _NODES.sub(r", nodes: \1, ", _TAINT.sub(_taint, message))
+    for form, words in _words():
+
+        def note(match: re.Match[str], words: str = words) -> str:
+            found[match.start()] = words.format(*match.groups())
+            return "\0" * len(match[0])
+
+        left = form.sub(note, left)
+    texts += [text for _, text in sorted(found.items())]
     if texts:
         return ", ".join(dict.fromkeys(texts))
-    if message == _NAMESPACE:
-        return "a cluster queue that admits workloads of its namespace"
-    if message == _OVERTAKEN:
-        return OVERTAKEN
     return re.sub(r" \(UID: [^)]*\)|; preempt(or|ee) path: [^;]*", "", message)
+
+
+def _taint(match: re.Match[str]) -> str:
+    """A taint as kubectl writes it, in place of Go's form."""
+    return f"{match[1]}{f'={match[2]}' if match[2] else ''}:{match[3]}"
+
+
+@cache
+def _words() -> list[tuple[re.Pattern[str], str]]:
+    """The forms of Kueue's messages as patterns, the longest first, with our words."""
+    forms = {form: words for of_file in _TABLE["messages"].values() for form, words in of_file.items()}
+    known = sorted(((form, words) for form, words in forms.items() if words[:1] != "("), key=lambda item: -len(item[0]))
+    return [(_pattern(form), words) for form, words in known]
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """A pattern of what Go's fmt.Sprintf makes of a form. A text ends before the next part of a message."""
+    verbs = {"%d": r"(-?\d+)", "%q": r'"([^"]*)"', "%v": r"([^;]+)", "%s": r"([^,;]+?)"}
+    parts = (verbs.get(part, re.escape(part)) for part in re.split(r"(%[dqvs])", form))
+    return re.compile("".join(parts) + (r"(?=[,;]|\. |$)" if form.endswith("%s") else ""), re.I)
 
 
 def why_refused(message: str, own: Mapping[str, Fraction]) -> tuple[str, bool]:
@@ -161,7 +193,7 @@ def preemptor_of(workload: Object) -> tuple[str, str]:
 
 def why_evicted(reason: str, cause: str, preemptor: str) -> str:
     """Returns why Kueue evicts a workload, in plain words."""
-    text = EVICTIONS.get(reason.split("DueTo")[0], reason)
+    text = EVICTIONS.get(reason) or EVICTIONS.get(reason.split("DueTo")[0], reason)
     if preemptor:
         text += f" by {preemptor}"
     return f"{text}: {CAUSES.get(cause, cause)}" if cause else text

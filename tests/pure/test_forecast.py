@@ -35,6 +35,7 @@ from tests.timelines import (
     Item,
     cluster_queue,
     cohort,
+    conditions,
     deployment,
     evicted,
     node,
@@ -278,6 +279,25 @@ def test_a_queue_that_lends_nothing_any_more_leaves_the_borrower_over_its_quota(
 def test_what_a_queue_keeps_for_itself_does_not_count_for_its_cohort() -> None:
     keeps = (1, "queue", cluster_queue("serving", "4", "4", "all", lendingLimit="0"))
     assert over(keeps, (1, "queue", cluster_queue("training", "4", "4", "all"))) == set()
+
+
+def test_a_queue_over_its_quota_in_a_cohort_is_listed_with_all_that_it_uses_and_has() -> None:
+    """Not only with what it shares."""
+    alone = (1, "queue", cluster_queue("training", "4", "8", "all", lendingLimit="0"))
+    assert over(alone) == {("training", "8", "4", False)}
+    shares = (1, "queue", cluster_queue("serving", "4", "3", "all", lendingLimit="1"))
+    assert over(alone, shares) == {("serving, training", "11", "8", False)}
+
+
+def test_a_flavor_that_a_queue_no_longer_lists_is_over_its_quota_while_a_run_holds_it() -> None:
+    """The status of the queue has the flavors of its spec alone."""
+    run = workload("w", owned("Job", "finetune", "j"), flavor="spot")
+    run["status"]["admission"]["podSetAssignments"][0] |= {"count": 2, "resourceUsage": {"nvidia.com/gpu": "2"}}
+    queue = cluster_queue("cluster-queue", "8", "0")
+    found = outcome(timeline((1, "queue", queue), (-1, "workload", run))).over_quota
+    assert found == (OverQuota("cluster-queue", "spot", "nvidia.com/gpu", "2", "0"),)
+    run["status"]["conditions"] += conditions(Finished=("True", "Succeeded", ""))
+    assert outcome(timeline((1, "queue", queue), (-1, "workload", run))).over_quota == ()
 
 
 def test_a_queue_above_its_borrowing_limit_is_over_its_quota() -> None:

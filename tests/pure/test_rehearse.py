@@ -201,6 +201,12 @@ def test_a_failure_has_no_estimates_beside_its_reason(tmp_path: Path, monkeypatc
     assert update(tmp_path, monkeypatch, text).errors().splitlines()[1:] == ["    error: no"]
 
 
+def test_warnings_of_the_program_are_notes_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as that Google deletes the machines of a reservation soon."""
+    text = "  warning: while it ran\nDiagnostics:\n  pulumi:pulumi:Stack (gke-ai-dev):\n    warning: pool l4: soon\n"
+    assert update(tmp_path, monkeypatch, text + text.splitlines()[-1]).notes() == ["The program warns: pool l4: soon"]
+
+
 def test_what_a_failed_update_had_done_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     component = " +  gke-ai:index:GpuNodePool l4 created (0s)\n"
     assert update(tmp_path, monkeypatch, OUTPUT + component).done() == ["created NodePool l4"]

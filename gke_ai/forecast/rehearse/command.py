@@ -150,14 +150,13 @@ def rehearse(options: Options) -> Forecast | None:
             written = restore_state(emulator, state) if state else None
             with Recorder(emulator.kubeconfig()) as recorder:
                 notes += compare_state(emulator, options.stack, written, recorder) if written else []
-                api = client_of(emulator.kubeconfig(), 1)
-                configured = kueue.configuration(request(api, "GET", kueue.PATH))
-                notes += timers.pods_ready(configured, rehearsed(snapshot))
                 if options.unavailable:
                     emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
                     notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
                 start = partial(change.start, emulator)
                 forecast = _change(emulator, options, start, ", ".join(changes), stated, recorder)
+                configured = kueue.configuration(request(client_of(emulator.kubeconfig(), 1), "GET", kueue.PATH))
+                notes += timers.pods_ready(configured, rehearsed(snapshot))
             remarks = google_remarks(forecast.nodes, options.unavailable, measured)
             return replace(forecast, notes=(*notes, *forecast.notes, *remarks))
 

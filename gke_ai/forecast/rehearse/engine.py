@@ -30,6 +30,7 @@ _STEP = re.compile(r"\s*[+~-]+\s+(?P<kind>\S+)\s+(?P<name>\S+)\s+(?P<verb>\w+)\b
 _URN = re.compile(r"urn:pulumi:\S+?::\S+?::(?P<kind>\S+?)::(?P<name>[^\s:'\",)]+)")
 _DONE = ("created", "updated", "replaced", "deleted")
 # The plugins of resources that exist outside Pulumi.
+_WARNING = "warning: "
 _CLOUD = ("kubernetes:", "gcp:")
 
 
@@ -88,12 +89,17 @@ class Update:
         self._output.close()
 
     def notes(self) -> list[str]:
-        """What a reader of the result must know of how it was done: which runs stay although they leave the stack."""
+        """What a reader of the result must know: which runs leave the stack and stay, and the program's warnings."""
         kept = (step["name"] for step in self._steps() if step["kind"].endswith(_RUNS) and _is_retained(step))
         return [
             f"Run {run} leaves the stack and stays in the cluster. Only kubectl ends a run that is active."
             for run in dict.fromkeys(kept)
-        ]
+        ] + [f"The program warns: {text}" for text in dict.fromkeys(self._warnings())]
+
+    def _warnings(self) -> Iterator[str]:
+        lines = self.lines()
+        shown = lines[lines.index("Diagnostics:") :] if "Diagnostics:" in lines else []
+        yield from (line.partition(_WARNING)[2] for line in shown if line.lstrip().startswith(_WARNING))
 
     def _steps(self) -> Iterator[re.Match[str]]:
         yield from filter(None, map(_STEP.match, self.lines()))
