@@ -16,7 +16,7 @@ from gke_ai.kube.existing import Content, read, refusals
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import mapping, value
 from gke_ai.settings import BadConfiguration
-from gke_ai.settings.stack import needs
+from gke_ai.settings.stack import DEFAULT_NAMESPACE, needs
 from gke_ai.terminal import printable
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def _refused(content: Content, key: str, section: Mapping[str, Any]) -> str:
     """Why a stack could not use an object by name; empty if it can."""
     if key == "flavors" and value(content.flavors[section["name"]], "spec", "topologyName"):
         return "it has a topology, for which a configuration has no keys"
+    if key == "localQueues" and section["namespace"] == DEFAULT_NAMESPACE:
+        return f"runs in namespace {DEFAULT_NAMESPACE} would outlive the stack. Add a local queue in another namespace"
     values = {"cluster": _CLUSTER, "queues": {"kueue": "existing", key: [section]}}
     try:
         stack = settings.load(values, "project-id")

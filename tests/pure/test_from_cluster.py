@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import yaml
 
 from gke_ai import settings
@@ -122,3 +123,24 @@ def test_a_cluster_without_a_usable_kueue_has_no_section() -> None:
     old = replace(CLUSTER, kueue=replace(KUEUE, version="0.14.1", cluster_queues=None))
     (reason,) = described(old, []).left_out
     assert reason == "The cluster has Kueue 0.14.1, which does not serve kueue.x-k8s.io/v1beta2."
+
+
+def test_a_local_queue_in_the_default_namespace_is_left_out_because_runs_there_outlive_the_stack() -> None:
+    queues = {**CLUSTER.local_queues, ("default", "any"): {"spec": {"clusterQueue": "research"}}}
+    found = described(replace(CLUSTER, local_queues=queues), [])
+    assert [queue["namespace"] for queue in found.queues["localQueues"]] == ["team-a"]
+    assert found.left_out[0].startswith("Local queue any: runs in namespace default would outlive the stack.")
+
+
+def test_a_run_is_not_sent_to_a_queue_of_the_default_namespace_where_another_rule_refuses_it() -> None:
+    local = {"name": "any", "mode": "existing", "namespace": "default", "clusterQueue": "research"}
+    run = {"name": "r", "queue": "any", "pods": 1, "accelerator": "nvidia-l4"}
+    run |= {"volume": {"bucket": "ck-{project}"}, "resources": {"cpu": "1", "memory": "1Gi", "ephemeralStorage": "1Gi"}}
+    queues = {"kueue": "existing", "flavors": [{"name": "any", "mode": "existing"}], "localQueues": [local]}
+    bucket = {"name": "ck-{project}", "grants": [{"namespace": "llm"}]}
+    values = {"cluster": {"name": "c", "mode": "existing"}, "queues": queues, "buckets": [bucket]}
+    with pytest.raises(settings.BadConfiguration) as bad:
+        settings.load({**values, "training": [run]}, "project-id")
+    remedies = {problem.path: problem.remedy for problem in bad.value.problems}
+    entry = "{name: any, namespace: llm, clusterQueue: research}"
+    assert remedies["gke-ai:training[0].queue"] == f"Add {entry} to gke-ai:queues.localQueues"

@@ -104,6 +104,8 @@ NO_MANIFEST = "Move it out of the folder"
         ("{kind: [Job], apiVersion: batch/v1, metadata: {name: a}}", NO_MANIFEST),
         ("{kind: Job, apiVersion: batch/v1}", r"metadata\.name: Job has no name"),
         ("{kind: Job, apiVersion: batch/v1, metadata: {name: [a]}}", "has no name"),
+        ("{kind: Job, apiVersion: batch/v1, metadata: {name: n}}", "is read as false, as kubectl reads it.*in quotes"),
+        ("{kind: Job, apiVersion: batch/v1, metadata: {name: 7}}", "is read as 7, as kubectl reads it"),
         ("{kind: Job, apiVersion: batch/v1, metadata: {name: ../../secrets/a}}", r"metadata\.name is not a DNS name"),
         (
             "{kind: Job, apiVersion: batch/v1, metadata: {name: a, namespace: a/b}}",

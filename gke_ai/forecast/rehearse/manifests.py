@@ -196,6 +196,9 @@ def _manifest(item: Any, where: str) -> Manifest:
     if not isinstance(metadata, dict) or not any(
         isinstance(metadata.get(key), str) for key in ("name", "generateName")
     ):
+        if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), bool | int | float):
+            read_as = f"metadata.name is read as {str(name)[:SHOWN].lower()}, as kubectl reads it"
+            raise Stop(f"{where}: {read_as}. A name is a text. Write it in quotes.")
         raise Stop(f"{where}: metadata.name: {item['kind'][:SHOWN]} has no name. Name it.")
     manifest = Manifest(inert(item), where)
     if manifest.is_rehearsed:

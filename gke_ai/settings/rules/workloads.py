@@ -117,14 +117,17 @@ def queues_exist(stack: ResolvedStack) -> Iterator[Problem]:
         here = [queue.name for queue in local if queue.namespace == workload.namespace]
         if workload.queue is None or workload.queue in here:
             continue
-        elsewhere = [queue.namespace for queue in local if queue.name == workload.queue]
+        elsewhere = {queue.namespace: queue.cluster_queue for queue in local if queue.name == workload.queue}
         if elsewhere and workload.queue not in stack.unresolved.names:
-            entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: …}}"
+            leads = next(iter(elsewhere.values()))
+            entry = f"{{name: {workload.queue}, namespace: {workload.namespace}, clusterQueue: {leads}}}"
+            # A run in the default namespace would outlive the stack: another rule refuses it.
+            others = [name for name in elsewhere if name != DEFAULT_NAMESPACE or workload not in stack.runs]
             yield Problem(
                 workload.at("queue"),
-                f"local queue {workload.queue} is in namespace {join_names(elsewhere)}, and the {workload.short_noun} "
-                f"is in {workload.namespace}. Kueue would never admit it",
-                f"Add {entry} to gke-ai:queues.localQueues, or set namespace: {elsewhere[0]}",
+                f"local queue {workload.queue} is in namespace {join_names([*elsewhere])}, and the "
+                f"{workload.short_noun} is in {workload.namespace}. Kueue would never admit it",
+                f"Add {entry} to gke-ai:queues.localQueues{f', or set namespace: {others[0]}' if others else ''}",
             )
         else:
             noun = f"in namespace {workload.namespace}, local queue"
