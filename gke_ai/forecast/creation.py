@@ -1,85 +1,80 @@
-"""Pods and Jobs that a controller wants and the API server refuses: those of a rollout, a run or a server. Pure.
-
-The events of controllers say it: https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/controller_utils.go
-and https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/constants/constants.go
-"""
+"""Pods and Jobs that a controller wants and the API server refuses: those of a rollout, a run or a server. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from fractions import Fraction
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from gke_ai.forecast.timeline import Histories, History
+from gke_ai.forecast.timeline import Histories
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, holds
-from gke_ai.kube.pods import ended, requests
+from gke_ai.kube.pods import ended
 
 EVENT = "Warning"
 """The kind under which a timeline has warnings."""
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/controller_utils.go
+# https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/constants/constants.go
 _REASONS = ("FailedCreate", "JobCreationFailed")
+_OWN = ("Pod", "Job")
 CREATORS = ("Deployment", "StatefulSet", "JobSet", "Job")
+Present = Mapping[str, Iterable[Object]]
 
 
 class Refused(NamedTuple):
-    """A controller that lacks pods, with how many and the newest message. `own` is what its living pods request."""
+    """A controller that lacks pods, with how many and why, and those that it has."""
 
     kind: str
     item: Object
     missing: int
     message: str
-    own: dict[str, Fraction]
+    living: Sequence[Object]
     before: bool
 
 
 def creator(event: Object) -> WorkloadName | None:
     """Returns the controller that failed to create a pod or a Job; None if an event says something else."""
-    involved = event.get("involvedObject") or {}
     if event.get("reason") not in _REASONS:
         return None
-    kind, name = str(involved.get("kind")), str(involved.get("name"))
-    if kind == "ReplicaSet":
-        kind, name = "Deployment", name.rpartition("-")[0]
-    return WorkloadName.of(str(involved.get("namespace")), kind, name)
+    kind, namespace, name = (str(event["involvedObject"].get(key)) for key in ("kind", "namespace", "name"))
+    is_set = kind == "ReplicaSet"
+    return WorkloadName.of(namespace, "Deployment" if is_set else kind, name.rpartition("-")[0] if is_set else name)
 
 
 def refused(histories: Histories) -> Iterator[Refused]:
     """Yields the controllers that lack pods at the end because their creation failed."""
-    messages: dict[WorkloadName, str] = {}
-    early: set[WorkloadName] = set()
-    events = (entry for history in histories.get(EVENT, {}).values() for entry in history.versions)
-    for at, event in sorted(events, key=lambda entry: entry[0]):
-        if name := creator(event):
-            messages[name] = str(event.get("message", ""))
-            early |= {name} if at <= 0 else set()
-    children: dict[str, list[History]] = defaultdict(list)
-    for kind in ("Pod", "Job"):
-        for history in histories.get(kind, {}).values():
-            children[str(owner_of(history.last).get("uid", ""))].append(history)
-            if kind == "Pod" and owner_of(history.last).get("kind") == "ReplicaSet":
-                children[WorkloadName.of_pod(history.last)].append(history)
-
-    def living(kind: str, item: Object, version: Callable[[History], Object | None]) -> list[Object]:
-        key = WorkloadName.of_object(kind, item) if kind == "Deployment" else str(item["metadata"]["uid"])
-        return [child for child in map(version, children[key]) if child and not ended(child)]
-
+    seen = (entry for history in histories.get(EVENT, {}).values() for entry in history.versions)
+    events = sorted(seen, key=lambda entry: entry[0])
+    messages = {creator(event): str(event.get("message", "")) for _, event in events}
+    early = {creator(event) for at, event in events if at <= 0}
+    owned = children(
+        {kind: [pod.last for pod in histories.get(kind, {}).values() if pod.gone is None] for kind in _OWN}
+    )
     for kind in CREATORS:
         for history in histories.get(kind, {}).values():
-            item, earlier = history.after, history.before
-            if item is None or (message := messages.get(WorkloadName.of_object(kind, item))) is None:
-                continue
-            now = living(kind, item, lambda child: child.after)
-            own: Counter[str] = Counter({"pods": len(now)})
-            for pod in now if kind != "JobSet" else ():
-                own.update(requests(pod["spec"]))
-            if lacking := missing(kind, item, now):
-                lacked = earlier and missing(kind, earlier, living(kind, earlier, lambda child: child.before))
-                early_too = bool(lacked) and WorkloadName.of_object(kind, item) in early
-                yield Refused(kind, item, lacking, message, {key: Fraction(own[key]) for key in own}, early_too)
+            item, name = history.last, WorkloadName.of_object(kind, history.last)
+            living = [child for child in owned[key_of(kind, item)] if not ended(child)]
+            if history.gone is None and name in messages and (lacking := missing(kind, item, len(living))):
+                before = history.before is not None and name in early
+                yield Refused(kind, item, lacking, messages[name], living, before)
 
 
-def missing(kind: str, item: Object, children: Iterable[Object]) -> int:
+def children(present: Present) -> Mapping[str, list[Object]]:
+    """Returns the pods and Jobs of each controller, by `key_of`."""
+    owned: dict[str, list[Object]] = defaultdict(list)
+    for kind in _OWN:
+        for item in present.get(kind, ()):
+            by_set = kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet"
+            owned[WorkloadName.of_pod(item) if by_set else str(owner_of(item).get("uid", ""))].append(item)
+    return owned
+
+
+def key_of(kind: str, item: Object) -> str:
+    """What identifies a controller for its children: its uid. ReplicaSets stand between a Deployment and its pods."""
+    return WorkloadName.of_object(kind, item) if kind == "Deployment" else str(item["metadata"].get("uid"))
+
+
+def missing(kind: str, item: Object, living: int) -> int:
     """Returns how many pods of its newest template, or Jobs of a JobSet, a controller still has to create."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
     if item["metadata"].get("deletionTimestamp") or spec.get("suspend"):
@@ -88,10 +83,9 @@ def missing(kind: str, item: Object, children: Iterable[Object]) -> int:
         return 0
     if kind == "Deployment":
         return max(0, replicas(item) - int(status.get("updatedReplicas") or 0))
-    wanted = wanted_by_job(spec, status) if kind == "Job" else replicas(item)
     if kind == "JobSet":
-        wanted = sum(int(entry.get("replicas", 1)) for entry in spec.get("replicatedJobs") or [])
-    return max(0, wanted - len(list(children)))
+        return max(0, sum(int(job.get("replicas", 1)) for job in spec.get("replicatedJobs") or []) - living)
+    return max(0, (wanted_by_job(spec, status) if kind == "Job" else replicas(item)) - living)
 
 
 def replicas(item: Object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping
 from fractions import Fraction
 from functools import cache
@@ -13,6 +14,8 @@ from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tables import table
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.kube.objects import Object, condition
+from gke_ai.kube.pods import requests
+from gke_ai.kube.values import quantity
 
 NO_NODE, GATED, REFUSED = "NoNode", "SchedulingGated", "FailedCreate"
 ADMISSION_CHECKS = "AdmissionChecks"
@@ -44,6 +47,7 @@ _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
 # https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
 _FORBIDDEN = re.compile(r"(?: is forbidden| denied the request): (.*)", re.S)
 _EXCEEDED = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
+_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,]+)")
 _NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 # Why Kueue preempts, by the reason of the condition Preempted.
 CAUSES: Mapping[str, str] = {
@@ -85,7 +89,7 @@ def stated_reason(workload: Object) -> tuple[str, str]:
     if reserved.get("status") == "True":
         checks = (workload.get("status") or {}).get("admissionChecks") or []
         waiting = [
-            f"{check['name']} ({check.get('message') or check['state']})"
+            f"{check['name']} ({plain(str(check.get('message') or check['state']))})"
             for check in checks
             if check["state"] != "Ready"
         ]
@@ -167,22 +171,25 @@ def _pattern(form: str) -> re.Pattern[str]:
     return re.compile("".join(parts) + (r"(?=[,;]|\. |$)" if form.endswith("%s") else ""), re.I)
 
 
-def why_refused(message: str, own: Mapping[str, Fraction]) -> tuple[str, bool]:
+def why_refused(message: str, stay: Collection[Object] = ()) -> tuple[str, bool]:
     """Returns what a pod waits for that the API server refuses, in plain words, and whether it waits forever.
 
-    `own` are the amounts of its server's living pods, which stay until it runs.
+    `stay` are pods that run until this one does.
     """
     refusal = _FORBIDDEN.search(message)
     if not (exceeded := _EXCEEDED.search(message)):
         return f"pods that the cluster accepts: {refusal[1] if refusal else message}", bool(refusal)
-    requested, used, limited = (dict(part.split("=", 1) for part in text.split(",")) for text in exceeded.groups()[1:])
-    stated = [f"{name}: {amount} more, {used[name]} of {limited[name]} used" for name, amount in requested.items()]
-    never = any(
-        parse_quantity(amount) + own.get(name.removeprefix("requests.").removeprefix("count/"), 0)
-        > parse_quantity(limited[name])
-        for name, amount in requested.items()
-    )
-    return f"room in ResourceQuota {exceeded[1]} ({'; '.join(stated)})", never
+    requested, used, limited = (dict(_AMOUNT.findall(text)) for text in exceeded.groups()[1:])
+    held = Counter({"pods": Fraction(len(stay))})
+    for pod in stay:
+        held.update(requests(pod["spec"]))
+    texts, never = [], False
+    for name, amount in requested.items():
+        most, more = quantity(limited.get(name)), quantity(amount)
+        texts.append(f"{name}: {amount} more, {used.get(name)} of {limited.get(name)} used")
+        own = held[name.removeprefix("requests.").removeprefix("count/")]
+        never = never or bool(most is not None and more is not None and more + own > most)
+    return f"room in ResourceQuota {exceeded[1]} ({'; '.join(texts)})", never
 
 
 def preemptor_of(workload: Object) -> tuple[str, str]:

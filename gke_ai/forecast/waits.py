@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import workload_of
-from gke_ai.forecast.creation import Refused, refused
+from gke_ai.forecast.creation import refused
 from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
@@ -243,16 +243,15 @@ def _gated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait
 
 def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
     """Yields the workloads that lack pods at the end because the API server refuses them."""
-    found: dict[tuple[str, bool], list[Refused]] = defaultdict(list)
-    for entry in refused(histories):
-        found[WorkloadName.of_run(entry.kind, entry.item), entry.before].append(entry)
-    for (name, before), entries in found.items():
-        first, server, owner = entries[0], WorkloadName(name).is_server, owners.get(name)
-        text, never = why_refused(first.message, first.own if server else {})
-        template = mapping(first.item, "spec", "template")
-        queue = queue_of(owner.last) if owner else label(first.item, QUEUE_LABEL) or label(template, QUEUE_LABEL)
-        count = first.missing if server else 1
-        yield Wait(name, queue, priority_of(owner.last) if owner else 0, REFUSED, text, before, count, never)
+    found = {WorkloadName.of_run(entry.kind, entry.item): entry for entry in refused(histories)}
+    for name, entry in found.items():
+        owner = owners.get(name)
+        template = mapping(entry.item, "spec", "template")
+        queue = queue_of(owner.last) if owner else label(entry.item, QUEUE_LABEL) or label(template, QUEUE_LABEL)
+        # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
+        text, never = why_refused(entry.message, entry.living if name.is_server else ())
+        count, priority = entry.missing if name.is_server else 1, priority_of(owner.last) if owner else 0
+        yield Wait(name, queue, priority, REFUSED, text, entry.before, count, never)
 
 
 def lacks_node(pod: Object) -> bool:

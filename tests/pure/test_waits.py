@@ -278,7 +278,7 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
     ],
 )
 def test_a_refused_pod_has_its_reason_in_plain_words(message: str, text: str, never: bool) -> None:
-    assert why_refused(message, {}) == (text, never)
+    assert why_refused(message) == (text, never)
 
 
 def test_a_child_job_that_gets_no_pods_waits_as_its_job_set() -> None:

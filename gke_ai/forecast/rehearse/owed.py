@@ -6,13 +6,12 @@ have failed and wait for the backoff of the Job controller.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
-from gke_ai.forecast.creation import CREATORS, missing, replicas, wanted_by_job
-from gke_ai.kube.names import REVISION_HASH, WorkloadName, owner_of
+from gke_ai.forecast.creation import CREATORS, Present, children, key_of, missing, replicas, wanted_by_job
+from gke_ai.kube.names import REVISION_HASH, WorkloadName
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
 
@@ -20,7 +19,6 @@ _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"
 # https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/webhooks/pod_webhook.go
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-Present = Mapping[str, Iterable[Object]]
 
 
 def owed(present: Present, now: datetime, refused: Collection[str] = ()) -> list[str]:
@@ -28,12 +26,7 @@ def owed(present: Present, now: datetime, refused: Collection[str] = ()) -> list
 
     `refused` are the controllers whose newest attempt to create a pod failed after anything changed: another fails too.
     """
-    owners: dict[str, list[Object]] = defaultdict(list)
-    for kind in ("Pod", "Job"):
-        for item in present.get(kind, ()):
-            owners[str(owner_of(item).get("uid", ""))].append(item)
-            if kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet":
-                owners[WorkloadName.of_pod(item)].append(item)
+    owners = children(present)
     return sorted(
         f"{kind} {'/'.join(filter(None, (item['metadata'].get('namespace'), item['metadata']['name'])))}"
         for kind, items in present.items()
@@ -55,18 +48,17 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if kind == "Workload":  # Kueue queues it again at this time
         again = ((item.get("status") or {}).get("requeueState") or {}).get("requeueAt")
         return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now
-    children = owners.get(str(metadata.get("uid")), [])
+    own = owners.get(key_of(kind, item), []) if kind in CREATORS else []
     if kind == "Job":
-        return _job(item, children)
+        return _job(item, own)
     if kind == "JobSet":
-        return _job_set(item, children)
+        return _job_set(item, own)
     if kind == "StatefulSet":
-        return not _is_seen(item) or _stateful_set(item, children)
+        return not _is_seen(item) or _stateful_set(item, own)
     if kind == "Deployment":
-        pods = owners.get(WorkloadName.of_object(kind, item), [])
-        living = _living(pods)
+        living = _living(own)
         rolls = all(holds(pod, "Ready") for pod in living) and not (item.get("spec") or {}).get("paused")
-        return not _is_seen(item) or len(living) < replicas(item) or (rolls and missing(kind, item, living) > 0)
+        return not _is_seen(item) or len(living) < replicas(item) or (rolls and missing(kind, item, 0) > 0)
     return False
 
 
