@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.reasons import REFUSED
 from gke_ai.forecast.timeline import Observation, Timeline
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition
@@ -53,13 +54,16 @@ class Line:
 
 
 def facts(forecast: Forecast) -> Counter[Fact]:
-    """Returns what happens to workloads, with the number of replicas of servers."""
+    """Returns what happens to workloads that Kueue knows, with the number of replicas of servers.
+
+    Without pods that the API server refuses: a state lacks the events that say so.
+    """
     result: Counter[Fact] = Counter()
     for eviction in forecast.evictions:
         result[Fact(eviction.workload, EVICTED, eviction.preemptor, eviction.flavor)] += eviction.count
-    for start in forecast.starts:
+    for start in filter(lambda start: start.queue, forecast.starts):
         result[Fact(start.workload, STARTS, flavor=start.flavor)] += start.count
-    for wait in forecast.waits:
+    for wait in filter(lambda wait: wait.reason != REFUSED, forecast.waits):
         result[Fact(wait.workload, WAITS)] += wait.count
     for end in forecast.ends:
         result[Fact(end.workload, end.how)] += end.count

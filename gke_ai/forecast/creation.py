@@ -1,35 +1,21 @@
-"""Pods and Jobs that a controller wants and the API server refuses: those of a rollout, a run or a server. Pure."""
+"""Pods and Jobs that controllers lack: how many, and which controllers fail to create them. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
-from gke_ai.forecast.timeline import Histories
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, holds
-from gke_ai.kube.pods import ended
 
 EVENT = "Warning"
 """The kind under which a timeline has warnings."""
 # https://github.com/kubernetes/kubernetes/blob/v1.36.1/pkg/controller/controller_utils.go
 # https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/pkg/constants/constants.go
 _REASONS = ("FailedCreate", "JobCreationFailed")
-_OWN = ("Pod", "Job")
+OWN = ("Pod", "Job")
 CREATORS = ("Deployment", "StatefulSet", "JobSet", "Job")
 Present = Mapping[str, Iterable[Object]]
-
-
-class Refused(NamedTuple):
-    """A controller that lacks pods, with how many and why, and those that it has."""
-
-    kind: str
-    item: Object
-    missing: int
-    message: str
-    living: Sequence[Object]
-    before: bool
 
 
 def creator(event: Object) -> WorkloadName | None:
@@ -41,37 +27,14 @@ def creator(event: Object) -> WorkloadName | None:
     return WorkloadName.of(namespace, "Deployment" if is_set else kind, name.rpartition("-")[0] if is_set else name)
 
 
-def refused(histories: Histories) -> Iterator[Refused]:
-    """Yields the controllers that lack pods at the end because their creation failed."""
-    seen = (entry for history in histories.get(EVENT, {}).values() for entry in history.versions)
-    events = sorted(seen, key=lambda entry: entry[0])
-    messages = {creator(event): str(event.get("message", "")) for _, event in events}
-    early = {creator(event) for at, event in events if at <= 0}
-    owned = children(
-        {kind: [pod.last for pod in histories.get(kind, {}).values() if pod.gone is None] for kind in _OWN}
-    )
-    for kind in CREATORS:
-        for history in histories.get(kind, {}).values():
-            item, name = history.last, WorkloadName.of_object(kind, history.last)
-            living = [child for child in owned[key_of(kind, item)] if not ended(child)]
-            if history.gone is None and name in messages and (lacking := missing(kind, item, len(living))):
-                before = history.before is not None and name in early
-                yield Refused(kind, item, lacking, messages[name], living, before)
-
-
 def children(present: Present) -> Mapping[str, list[Object]]:
-    """Returns the pods and Jobs of each controller, by `key_of`."""
+    """Returns the pods and Jobs of each controller by its uid, and those of a Deployment by its name."""
     owned: dict[str, list[Object]] = defaultdict(list)
-    for kind in _OWN:
+    for kind in OWN:
         for item in present.get(kind, ()):
             by_set = kind == "Pod" and owner_of(item).get("kind") == "ReplicaSet"
             owned[WorkloadName.of_pod(item) if by_set else str(owner_of(item).get("uid", ""))].append(item)
     return owned
-
-
-def key_of(kind: str, item: Object) -> str:
-    """What identifies a controller for its children: its uid. ReplicaSets stand between a Deployment and its pods."""
-    return WorkloadName.of_object(kind, item) if kind == "Deployment" else str(item["metadata"].get("uid"))
 
 
 def missing(kind: str, item: Object, living: int) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import workload_of
-from gke_ai.forecast.creation import refused
+from gke_ai.forecast.creation import CREATORS, EVENT, OWN, children, creator, missing
 from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
@@ -50,8 +50,9 @@ class Reason(NamedTuple):
 
 def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
     """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
-    found = (*together(_for_quota(histories, queued)), *_for_nodes(histories, owners), *_gated(histories, owners))
-    return tuple(sorted([*found, *_uncreated(histories, owners)]))
+    for_quota, for_pods = together(_for_quota(histories, queued)), (_for_nodes, _gated, _uncreated)
+    # Child Jobs of a JobSet wait as one.
+    return tuple(sorted({*for_quota, *(wait for found in for_pods for wait in found(histories, owners))}))
 
 
 # --------------------------------------------------------------------------------------------------------------- quota
@@ -243,15 +244,29 @@ def _gated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait
 
 def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
     """Yields the workloads that lack pods at the end because the API server refuses them."""
-    found = {WorkloadName.of_run(entry.kind, entry.item): entry for entry in refused(histories)}
-    for name, entry in found.items():
-        owner = owners.get(name)
-        template = mapping(entry.item, "spec", "template")
-        queue = queue_of(owner.last) if owner else label(entry.item, QUEUE_LABEL) or label(template, QUEUE_LABEL)
-        # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
-        text, never = why_refused(entry.message, entry.living if name.is_server else ())
-        count, priority = entry.missing if name.is_server else 1, priority_of(owner.last) if owner else 0
-        yield Wait(name, queue, priority, REFUSED, text, entry.before, count, never)
+    seen = (entry for history in histories.get(EVENT, {}).values() for entry in history.versions)
+    events = sorted(seen, key=lambda entry: entry[0])
+    messages = {creator(event): str(event.get("message", "")) for _, event in events}
+    early = {creator(event) for at, event in events if at <= 0}
+    owned = children(
+        {kind: [item.last for item in histories.get(kind, {}).values() if item.gone is None] for kind in OWN}
+    )
+    present = ((kind, item) for kind in CREATORS for item in histories.get(kind, {}).values() if item.gone is None)
+    for kind, history in present:
+        item, own, name = (
+            history.last,
+            WorkloadName.of_object(kind, history.last),
+            WorkloadName.of_run(kind, history.last),
+        )
+        living = [pod for pod in owned[own] + owned[str(item["metadata"]["uid"])] if not ended(pod)]
+        if own in messages and (lacking := missing(kind, item, len(living))):
+            owner = owners.get(name)
+            stated = label(item, QUEUE_LABEL) or label(mapping(item, "spec", "template"), QUEUE_LABEL)
+            queue = queue_of(owner.last) if owner else stated
+            # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
+            text, never = why_refused(messages[own], living if name.is_server else ())
+            before, count = history.before is not None and own in early, lacking if name.is_server else 1
+            yield Wait(name, queue, priority_of(owner.last) if owner else 0, REFUSED, text, before, count, never)
 
 
 def lacks_node(pod: Object) -> bool:

@@ -1,4 +1,4 @@
-"""Only here: the rehearsals of seventy changes say what really happens, as it was written down before they ran."""
+"""Only here: the rehearsals of 75 changes say what really happens, as it was written down before they ran."""
 
 from __future__ import annotations
 

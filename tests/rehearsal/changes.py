@@ -31,6 +31,7 @@ from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, KUEUE_VERSION
 from gke_ai.forecast.comparison import facts
 from gke_ai.forecast.forecast import Forecast, read
+from gke_ai.forecast.reasons import REFUSED
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.render.rehearsal import remarks, tables
@@ -46,7 +47,7 @@ FILE = Path(__file__).with_suffix(".yaml")
 FURTHER = FILE.with_name("further_changes.yaml")
 Object = dict[str, Any]
 NAMESPACE, ZONES, MACHINE = "team", ["us-central1-a"], "g2-standard-12"
-REFUSED = "refused"
+CHANGE_REFUSED = "refused"
 # Kinds that the files write in full, with their API version and whether they have a namespace.
 WHOLE = {
     "Namespace": ("v1", False),
@@ -81,7 +82,8 @@ def changes(file: Path = FILE) -> list[Change]:
         stated: Object = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
         base = stated.pop("base", {})
         whole = base if isinstance(base, dict) else content["bases"][base]
-        result.append(Change(**{"change": {}, **stated, "base": whole}))
+        may = (*stated.get("may", ()), *content.get("may", ()))
+        result.append(Change(**{"change": {}, **stated, "base": whole, "may": may}))
     return result
 
 
@@ -127,6 +129,8 @@ def _objects(title: str, keys: Mapping[str, Any], with_local: bool) -> Iterator[
             yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name})
     elif kind == "localqueue":
         yield _object(KUEUE_API, "LocalQueue", name, spec={"clusterQueue": name, **keys})
+    elif kind == "resourcequota":
+        yield _object("v1", "ResourceQuota", name, spec={"hard": {key: str(most) for key, most in keys.items()}})
     elif kind != "pool":
         yield _workload(kind, name, keys)
 
@@ -144,7 +148,8 @@ def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
         {"name": flavor, "resources": [{"name": NVIDIA_GPU, "nominalQuota": gpus, **lending}]}
         for flavor, gpus in quotas.items()
     ]
-    spec: Object = {"namespaceSelector": {}, "cohortName": keys.get("cohort"), "stopPolicy": keys.get("stopPolicy")}
+    selects = {"matchLabels": keys["selects"]} if "selects" in keys else {}
+    spec: Object = {"namespaceSelector": selects, "cohortName": keys.get("cohort"), "stopPolicy": keys.get("stopPolicy")}
     spec |= {"preemption": keys.get("preemption")}
     spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if flavors else []
     stated = {**_stated(spec), **keys.get("spec", {})}
@@ -317,6 +322,10 @@ def facts_of(forecast: Forecast) -> Iterator[str]:
     for eviction in forecast.evictions:
         how = f"by {short(eviction.preemptor)}" if eviction.preemptor else f"({eviction.reason})"
         yield f"{short(eviction.workload)} evicted {how}"
+    for wait in forecast.waits:
+        if wait.reason == REFUSED:
+            yield f"{short(wait.workload)} lacks pods{' forever' if wait.never else ''}"
+    yield from (f"{short(start.workload)} passes the queue" for start in forecast.starts if not start.queue)
     for entry in forecast.interruptions:
         yield f"{short(entry.workload)} interrupted: {entry.cause} ({entry.pods} pods)"
     for server in forecast.servers:
@@ -332,7 +341,7 @@ def facts_of(forecast: Forecast) -> Iterator[str]:
     yield from (f"pool {pool} +{came[pool]} -{went[pool]}" for pool in came if came[pool] or went[pool])
     yield from (f"over quota: {entry.queues}" for entry in forecast.over_quota if not entry.before)
     if forecast.refused:
-        yield REFUSED
+        yield CHANGE_REFUSED
 
 
 def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
 from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
-from gke_ai.forecast.creation import CREATORS, Present, children, key_of, missing, replicas, wanted_by_job
+from gke_ai.forecast.creation import CREATORS, Present, children, missing, replicas, wanted_by_job
 from gke_ai.kube.names import REVISION_HASH, WorkloadName
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
@@ -48,7 +48,7 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if kind == "Workload":  # Kueue queues it again at this time
         again = ((item.get("status") or {}).get("requeueState") or {}).get("requeueAt")
         return bool(again) and not holds(item, "Finished") and datetime.fromisoformat(str(again)) > now
-    own = owners.get(key_of(kind, item), []) if kind in CREATORS else []
+    own = owners[str(metadata.get("uid"))]
     if kind == "Job":
         return _job(item, own)
     if kind == "JobSet":
@@ -56,7 +56,7 @@ def _is_owed(kind: str, item: Object, owners: Mapping[str, list[Object]], now: d
     if kind == "StatefulSet":
         return not _is_seen(item) or _stateful_set(item, own)
     if kind == "Deployment":
-        living = _living(own)
+        living = _living(owners[WorkloadName.of_object(kind, item)])
         rolls = all(holds(pod, "Ready") for pod in living) and not (item.get("spec") or {}).get("paused")
         return not _is_seen(item) or len(living) < replicas(item) or (rolls and missing(kind, item, 0) > 0)
     return False
