@@ -40,15 +40,18 @@ def children(present: Present) -> Mapping[str, list[Object]]:
 def missing(kind: str, item: Object, living: int) -> int:
     """Returns how many pods of its newest template, or Jobs of a JobSet, a controller still has to create."""
     spec, status = item.get("spec") or {}, item.get("status") or {}
-    if item["metadata"].get("deletionTimestamp") or spec.get("suspend"):
-        return 0
-    if any(holds(item, name) for name in ("Complete", "Completed", "Failed")):
+    if item["metadata"].get("deletionTimestamp") or spec.get("suspend") or has_ended(item):
         return 0
     if kind == "Deployment":
         return max(0, replicas(item) - int(status.get("updatedReplicas") or 0))
     if kind == "JobSet":
         return max(0, sum(int(job.get("replicas", 1)) for job in spec.get("replicatedJobs") or []) - living)
     return max(0, (wanted_by_job(spec, status) if kind == "Job" else replicas(item)) - living)
+
+
+def has_ended(run: Object) -> bool:
+    """Whether a Job or a JobSet has ended."""
+    return any(holds(run, name) for name in ("Complete", "Completed", "Failed"))
 
 
 def replicas(item: Object) -> int:

@@ -17,7 +17,7 @@ from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.pods import requests
 from gke_ai.kube.values import quantity
 
-NO_NODE, GATED, REFUSED = "NoNode", "SchedulingGated", "FailedCreate"
+NO_NODE, GATED, REFUSED, SUSPENDED = "NoNode", "SchedulingGated", "FailedCreate", "Suspended"
 ADMISSION_CHECKS = "AdmissionChecks"
 PENDING, INADMISSIBLE = "Pending", "Inadmissible"
 UNPROCESSED = "Kueue has not processed it"

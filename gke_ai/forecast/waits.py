@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import workload_of
-from gke_ai.forecast.creation import CREATORS, EVENT, OWN, children, creator, missing
+from gke_ai.forecast.creation import CREATORS, EVENT, OWN, children, creator, has_ended, missing
 from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
@@ -23,6 +23,7 @@ from gke_ai.forecast.reasons import (
     OVERTAKEN,
     PENDING,
     REFUSED,
+    SUSPENDED,
     UNPROCESSED,
     message_of,
     never_starts,
@@ -31,11 +32,12 @@ from gke_ai.forecast.reasons import (
 )
 from gke_ai.forecast.timeline import Histories, History
 from gke_ai.kube.kueue import selects
-from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
 from gke_ai.kube.queues import flavors_of, shape_of
 from gke_ai.kube.values import items, mapping, value
+from gke_ai.kube.workloads import priority_class_of
 
 STRICT = "StrictFIFO"
 
@@ -50,7 +52,7 @@ class Reason(NamedTuple):
 
 def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
     """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
-    for_quota, for_pods = together(_for_quota(histories, queued)), (_for_nodes, _gated, _uncreated)
+    for_quota, for_pods = together(_for_quota(histories, queued)), (_for_nodes, _gated, _uncreated, _suspended)
     # Child Jobs of a JobSet wait as one.
     return tuple(sorted({*for_quota, *(wait for found in for_pods for wait in found(histories, owners))}))
 
@@ -80,8 +82,10 @@ class _Moment:
     def _lost(self, workload: Object) -> Reason | None:
         """Why the queues of a workload admit nothing, whatever Kueue said of it before."""
         name = queue_of(workload)
-        if self.local is None or self.queues is None or not name:
+        if self.local is None or self.queues is None:
             return None
+        if not name:
+            return Reason(INADMISSIBLE, "a queue: it names none, and Kueue holds runs without one", never=True)
         local = self.local.get((workload["metadata"]["namespace"], name))
         if local is None:
             return Reason(INADMISSIBLE, f"LocalQueue {name}, which does not exist", never=True)
@@ -267,6 +271,23 @@ def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[
             text, never = why_refused(messages[own], living if name.is_server else ())
             before, count = history.before is not None and own in early, lacking if name.is_server else 1
             yield Wait(name, queue, priority_of(owner.last) if owner else 0, REFUSED, text, before, count, never)
+
+
+def _suspended(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+    """Yields the suspended runs without a Workload: Kueue does not know them, or can't create it, and says nothing."""
+    for kind in ("Job", "JobSet"):
+        for history in histories.get(kind, {}).values():
+            item, owner = history.after, owners.get(WorkloadName.of_object(kind, history.last))
+            known = owner is not None and owner.gone is None
+            if item is None or known or owner_of(item) or not item["spec"].get("suspend") or has_ended(item):
+                continue
+            queue, (of_class, name) = label(item, QUEUE_LABEL), priority_class_of(kind, item)
+            text = (
+                "Kueue, which has created no Workload for it" if queue else "the end of its suspension (spec.suspend)"
+            )
+            text += f": check that {of_class} {name} exists" if queue and name else ""
+            before = bool(history.before and history.before["spec"].get("suspend"))
+            yield Wait(WorkloadName.of_object(kind, item), queue, 0, SUSPENDED, text, before)
 
 
 def lacks_node(pod: Object) -> bool:

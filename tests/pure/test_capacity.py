@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +19,7 @@ import yaml
 
 from emulator.gcp_plugin import rest
 from gke_ai.forecast import forecast as forecasts
-from gke_ai.forecast.forecast import Accelerators, Forecast, Nodes
+from gke_ai.forecast.forecast import Accelerators, Forecast, Interruption, Nodes
 from gke_ai.forecast.rehearse import command as rehearse
 from gke_ai.forecast.rehearse import prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -535,6 +536,17 @@ def test_rehearsal_names_what_google_said_and_uses_its_price(
 def test_rehearsal_without_flex_start_capacity_names_what_can_be_reserved_instead() -> None:
     assert rehearse.google_remarks((), ("flexStart", "spot"), FIGURES) == FIGURES.remarks("a3-highgpu-8g", "flexStart")
     assert rehearse.google_remarks((), ("onDemand",), FIGURES) == []
+
+
+def test_a_pool_that_loses_some_of_its_nodes_with_pods_says_that_gke_chooses_them() -> None:
+    pool = Nodes("gpu", "onDemand", "g2-standard-12", before=3, went=1, after=2)
+    drained = Interruption("llm/job/a", "node pool gpu, despite its disruption budget", 1)
+    shrinks = Forecast("s", "c", True, 1, 1, nodes=(pool,), interruptions=(drained,))
+    assert [*rehearse.chosen_by_google(shrinks)] == [
+        "GKE chooses which nodes of pool gpu it removes, so other pods may end than here."
+    ]
+    for quiet in (replace(shrinks, interruptions=()), replace(shrinks, nodes=(replace(pool, came=1, after=3),))):
+        assert [*rehearse.chosen_by_google(quiet)] == []
 
 
 def test_figures_of_google_do_not_make_a_kept_base_stale(tmp_path: Path) -> None:

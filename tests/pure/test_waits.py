@@ -246,7 +246,7 @@ def test_a_run_waits_for_a_resource_quota_until_its_first_pods_end() -> None:
     before = outcome(timeline((-1, "job", job(pods=3)), (-1, "pod", runs[2]), (-1, *event[1:])))
     assert [wait.before for wait in before.waits] == [True]
     for ended in (job(pods=3, suspend=True), job(pods=3, conditions=conditions(Failed=("True", "", "")))):
-        assert outcome(timeline((1, "job", ended), event)).waits == ()
+        assert "FailedCreate" not in {wait.reason for wait in outcome(timeline((1, "job", ended), event)).waits}
 
 
 @pytest.mark.parametrize(
@@ -296,6 +296,24 @@ def test_a_pod_of_an_admitted_run_that_stays_gated_is_said_to_wait(admitted: boo
     found = outcome(timeline((1, "workload", own), (2, "pod", gated), (2, "pod", runs))).waits
     texts = [wait.text for wait in found if wait.reason == "SchedulingGated"]
     assert texts == ["the removal of scheduling gate kueue.x-k8s.io/topology from 1 of its 2 pods"] * waits
+
+
+def test_a_suspended_run_of_which_kueue_knows_nothing_is_said_to_wait() -> None:
+    """Such as one with a priority class that does not exist: Kueue creates no Workload, and no event."""
+    held = job(suspend=True)
+    assert only_wait((1, "job", held)).text == "the end of its suspension (spec.suspend)"
+    labels = {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/priority-class": "lost"}
+    held = {**held, "metadata": {**held["metadata"], "labels": labels}}
+    text = "Kueue, which has created no Workload for it: check that WorkloadPriorityClass lost exists"
+    assert (only_wait((1, "job", held)).text, only_wait((1, "job", held)).queue) == (text, "lq")
+    assert [wait.reason for wait in outcome(timeline((1, "job", held), (1, "workload", waiting("wj", JOB)))).waits] == [
+        "Pending"
+    ]
+
+
+def test_a_run_without_a_queue_that_kueue_holds_can_never_start() -> None:
+    wait = only_wait(*QUEUES, (1, "workload", says("wj", JOB, "LocalQueue  doesn't exist", queueName="")))
+    assert (wait.text, wait.never) == ("a queue: it names none, and Kueue holds runs without one", True)
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes

@@ -157,8 +157,16 @@ def rehearse(options: Options) -> Forecast | None:
                 forecast = _change(emulator, options, start, ", ".join(changes), stated, recorder)
                 configured = kueue.configuration(request(client_of(emulator.kubeconfig(), 1), "GET", kueue.PATH))
                 notes += timers.pods_ready(configured, rehearsed(snapshot))
-            remarks = google_remarks(forecast.nodes, options.unavailable, measured)
+            remarks = [*google_remarks(forecast.nodes, options.unavailable, measured), *chosen_by_google(forecast)]
             return replace(forecast, notes=(*notes, *forecast.notes, *remarks))
+
+
+def chosen_by_google(forecast: Forecast) -> Iterator[str]:
+    """Yields a remark for each pool that loses some of its nodes with their pods."""
+    drained = {entry.cause.partition(",")[0] for entry in forecast.interruptions}
+    for pool in forecast.nodes:
+        if pool.came < pool.went and pool.after and f"node pool {pool.pool}" in drained:
+            yield f"GKE chooses which nodes of pool {pool.pool} it removes, so other pods may end than here."
 
 
 def google_remarks(pools: Iterable[Nodes], unavailable: Iterable[str], measured: Calibration) -> list[str]:
