@@ -52,7 +52,7 @@ class Reason(NamedTuple):
 
 def waits(histories: Histories, queued: Queue, owners: Mapping[str, History]) -> tuple[Wait, ...]:
     """Returns the workloads that wait at the end. `owners` are the Workloads of pods, as `workload_of` expects them."""
-    for_quota, for_pods = together(_for_quota(histories, queued)), (_for_nodes, _gated, _uncreated, _suspended)
+    for_quota, for_pods = together(_for_quota(histories, queued)), (_for_pods, _uncreated, _suspended)
     # Child Jobs of a JobSet wait as one.
     return tuple(sorted({*for_quota, *(wait for found in for_pods for wait in found(histories, owners))}))
 
@@ -205,45 +205,28 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes
-def _for_nodes(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
-    """Yields the workloads whose pods no node fits at the end, with the reason of the autoscaler or the scheduler."""
-    waiting: dict[tuple[str, bool], list[Object]] = defaultdict(list)
-    for history in histories.get("Pod", {}).values():
-        if history.gone is None and lacks_node(history.last) and history.last["metadata"]["namespace"] not in PUBLIC:
-            waited_before = history.before is not None and lacks_node(history.before)
-            waiting[WorkloadName.of_pod(history.last), waited_before].append(history.last)
-    events = [history.last for history in histories.get("Event", {}).values()]
-    for (name, waited_before), pods in waiting.items():
-        yield _of_pods(name, pods, NO_NODE, f"a node: {_why_no_node(pods, events)}", waited_before, owners)
-
-
-def _of_pods(
-    name: str, pods: list[Object], reason: str, text: str, before: bool, owners: Mapping[str, History]
-) -> Wait:
-    """The wait of the pods of a workload."""
-    owner = workload_of(pods[0], owners)
-    queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
-    priority = priority_of(owner.last if owner else pods[0])
-    return Wait(name, queue, priority, reason, text, before, len(pods) if WorkloadName(name).is_server else 1)
-
-
-def _gated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
-    """Yields the workloads that Kueue has admitted, or does not know, and whose pods keep a scheduling gate."""
-    gated: dict[tuple[str, bool], list[Object]] = defaultdict(list)
+def _for_pods(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
+    """Yields the workloads whose pods no node fits at the end, or stay gated although Kueue does not hold them back."""
+    waiting: dict[tuple[str, str, bool], list[Object]] = defaultdict(list)
     living: Counter[str] = Counter()
     for history in histories.get("Pod", {}).values():
-        pod, owner = history.last, workload_of(history.last, owners)
-        if history.gone is not None or pod["metadata"].get("deletionTimestamp") or ended(pod):
+        pod, gates = history.last, items(history.last, "spec", "schedulingGates")
+        if history.gone is not None or ended(pod) or pod["metadata"]["namespace"] in PUBLIC:
             continue
-        name: str = WorkloadName.of_pod(pod)
+        name, owner = WorkloadName.of_pod(pod), workload_of(pod, owners)
         living[name] += 1
-        if items(pod, "spec", "schedulingGates") and not (owner and is_queued(owner.last)):
-            before = bool(items(history.before, "spec", "schedulingGates"))
-            gated[name, before].append(pod)
-    for (name, before), pods in gated.items():
-        gates = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
-        text = f"the removal of scheduling gate {join_names(gates)} from {len(pods)} of its {living[name]} pods"
-        yield _of_pods(name, pods, GATED, text, before, owners)
+        if lacks_node(pod):
+            waiting[name, NO_NODE, history.before is not None and lacks_node(history.before)].append(pod)
+        elif gates and not pod["metadata"].get("deletionTimestamp") and not (owner and is_queued(owner.last)):
+            waiting[name, GATED, bool(items(history.before, "spec", "schedulingGates"))].append(pod)
+    events = [history.last for history in histories.get("Event", {}).values()]
+    for (of, reason, before), pods in waiting.items():
+        named = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
+        text = f"the removal of scheduling gate {join_names(named)} from {len(pods)} of its {living[of]} pods"
+        text = text if reason == GATED else f"a node: {_why_no_node(pods, events)}"
+        owner, count = workload_of(pods[0], owners), len(pods) if WorkloadName(of).is_server else 1
+        queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
+        yield Wait(of, queue, priority_of(owner.last if owner else pods[0]), reason, text, before, count)
 
 
 def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
@@ -252,25 +235,20 @@ def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[
     events = sorted(seen, key=lambda entry: entry[0])
     messages = {creator(event): str(event.get("message", "")) for _, event in events}
     early = {creator(event) for at, event in events if at <= 0}
-    owned = children(
-        {kind: [item.last for item in histories.get(kind, {}).values() if item.gone is None] for kind in OWN}
-    )
-    present = ((kind, item) for kind in CREATORS for item in histories.get(kind, {}).values() if item.gone is None)
-    for kind, history in present:
-        item, own, name = (
-            history.last,
-            WorkloadName.of_object(kind, history.last),
-            WorkloadName.of_run(kind, history.last),
-        )
+    present = {kind: [item for item in of_kind.values() if item.gone is None] for kind, of_kind in histories.items()}
+    owned = children({kind: [history.last for history in present.get(kind, ())] for kind in OWN})
+    of_creators = [(kind, history) for kind in CREATORS for history in present.get(kind, ())]
+    for kind, history in of_creators:
+        item, own = history.last, WorkloadName.of_object(kind, history.last)
         living = [pod for pod in owned[own] + owned[str(item["metadata"]["uid"])] if not ended(pod)]
         if own in messages and (lacking := missing(kind, item, len(living))):
-            owner = owners.get(name)
+            name = WorkloadName.of_run(kind, item)
             stated = label(item, QUEUE_LABEL) or label(mapping(item, "spec", "template"), QUEUE_LABEL)
-            queue = queue_of(owner.last) if owner else stated
+            queue, priority = (queue_of(of.last), priority_of(of.last)) if (of := owners.get(name)) else (stated, 0)
             # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
             text, never = why_refused(messages[own], living if name.is_server else ())
             before, count = history.before is not None and own in early, lacking if name.is_server else 1
-            yield Wait(name, queue, priority_of(owner.last) if owner else 0, REFUSED, text, before, count, never)
+            yield Wait(name, queue, priority, REFUSED, text, before, count, never)
 
 
 def _suspended(histories: Histories, owners: Mapping[str, History]) -> Iterator[Wait]:
