@@ -11,11 +11,12 @@ from math import inf
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import started
 from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.when.futures import HORIZON, Futures
+from gke_ai.forecast.when.futures import HORIZON, REPLAYS, Futures, starts
 from tests.cluster.conftest import fresh
 from tests.cluster.simulated import replayed
 from tests.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted
 from tests.simulation.theory import configuration
+from tests.simulation.training import past, state, workload
 
 # Of each second day, so many runs that had to wait are asked about, evenly over the day. A question costs minutes: each
 # end in each replay makes Kueue try all that wait again. A start beyond the horizon is infinite, as in a replay.
@@ -32,7 +33,7 @@ def asked_of(runs: Iterable[Run]) -> list[Run]:
 def replays(asked: Run, runs: Sequence[Run]) -> list[float]:
     """The seconds that a run waits in replays from the state of its day when it was submitted, sorted."""
     futures = Futures(*snapshot({0: (asked, runs)}))
-    with fresh() as emulator, started(Scratch(emulator.state), futures.queues) as kueue:
+    with fresh() as emulator, started(Scratch(emulator.state), futures.queues, futures.held) as kueue:
         (waits,) = futures.replay(kueue)
         return waits
 
@@ -60,3 +61,12 @@ def test_replays_hold_the_starts_of_other_days_of_the_real_kueue() -> None:
             kind = KINDS[int(run.cluster_queue[1:])]
             print(f"{kind}: {run.waited:.0f} s in {first:.0f} to {last:.0f} s; {sum(held)} of {len(held)} hold")
     assert sum(held) >= LEAST * len(held)
+
+
+def test_a_run_starts_when_the_one_that_holds_its_quota_ends() -> None:
+    """Each run of the queue takes an hour, and the one that runs has 20 seconds left."""
+    now = state(workload("first", 3580, 3580), *past(3600, 40))
+    with fresh() as emulator:
+        waits = starts(Scratch(emulator.state), now, "training", workload("mine", 0))
+    assert len(waits) == REPLAYS
+    assert 0 < waits[len(waits) // 2] <= 21, waits

@@ -3,78 +3,31 @@
 from __future__ import annotations
 
 import random
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.durations import Arrivals, Durations, Record, records
-from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.when.futures import Futures
 from tests.simulation.fake import FirstComeFirstServed
+from tests.simulation.training import past, state, workload
 from tests.snapshots import TAKEN
 
 Object = dict[str, Any]
 NOW = TAKEN.timestamp()
-QUEUE = {
-    "metadata": {"name": "training"},
-    "spec": {
-        "resourceGroups": [
-            {
-                "coveredResources": [NVIDIA_GPU],
-                "flavors": [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}],
-            }
-        ]
-    },
-}
-
-
-def workload(
-    name: str, created: float, started: float | None = None, ended: float | None = None, pods: int = 8
-) -> Object:
-    """A Workload of training, with times in seconds before the snapshot."""
-
-    def at(seconds: float) -> str:
-        return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    times = {"QuotaReserved": started, "Admitted": started, "Finished": ended}
-    status: Object = {
-        "conditions": [
-            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(seconds)}
-            for kind, seconds in times.items()
-            if seconds is not None
-        ]
-    }
-    if started is not None:
-        assignment = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(pods)}}
-        status["admission"] = {"clusterQueue": "training", "podSetAssignments": [{**assignment, "count": pods}]}
-    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
-    sets = [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}]
-    metadata = {"name": name, "namespace": "team", "creationTimestamp": at(created)}
-    spec = {"queueName": "gpus", "priority": 0, "podSets": sets}
-    return {"apiVersion": KUEUE_API, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
 
 
 def futures(*workloads: Object, pods: int = 8, replays: int = 1, stop: str = "None") -> Futures:
     """Replays of a run that is submitted to training."""
-    spec = {"clusterQueue": "training", "stopPolicy": stop}
-    local = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": spec}
-    objects: dict[str, list[Object]] = {"ClusterQueue": [QUEUE], "LocalQueue": [local], "Workload": [*workloads]}
-    return Futures(build("prod", objects, TAKEN), [("training", workload("mine", 0, pods=pods))], replays=replays)
+    asked = workload("mine", 0, pods=pods)
+    return Futures(state(*workloads, stop=stop), [("training", asked)], replays=replays)
 
 
 def waits(*workloads: Object, pods: int = 8) -> list[float]:
     """What the replay of a first come, first served queue of 8 pods gives."""
-    (found,) = futures(*workloads, pods=pods).replay(FirstComeFirstServed(8, "r0-training"))
+    made = futures(*workloads, pods=pods)
+    (found,) = made.replay(FirstComeFirstServed(8, "r0-training", made.held))
     return found
-
-
-def past(seconds: float, count: int = 200) -> list[Object]:
-    """Runs that ended long ago, before the week from which arrivals are drawn."""
-    long_ago = 30 * 86_400.0
-    return [workload(f"old-{number}", long_ago, long_ago, long_ago - seconds) for number in range(count)]
 
 
 def test_a_run_waits_for_the_one_that_runs_and_for_those_ahead() -> None:

@@ -13,25 +13,36 @@ Object = dict[str, Any]
 
 
 class FirstComeFirstServed:
-    """Admits the oldest Workloads that fit into a number of pods. A higher priority evicts the newest lower ones."""
+    """Admits the oldest Workloads that fit into a number of pods. A higher priority evicts the newest lower ones.
 
-    def __init__(self, pods: int, queue: str) -> None:
+    `held` have their quota before their local queue exists. As in Kueue, the end of a Workload that gets quota from
+    somebody else later makes it try none that wait.
+    """
+
+    def __init__(self, pods: int, queue: str, held: Iterable[Object] = ()) -> None:
         self._pods = pods
         self._queue = queue
         self._present: dict[str, Object] = {}
         self._changes: list[Object] = []
         self._looks = count()
         self.written: list[Object] = []
+        self._unnoted: set[str] = set()
+        self._changes += held
+        self._present |= {item["metadata"]["name"]: item for item in self._changes}
 
     def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
-        for item in deletes:
-            del self._present[item["metadata"]["name"]]
+        ended = {item["metadata"]["name"] for item in deletes}
+        for name in ended:
+            del self._present[name]
         for item in puts:
             self.written.append(item)
+            if self._reserves(item) and item["metadata"]["name"] not in self._present:
+                self._unnoted.add(item["metadata"]["name"])
             self._present[item["metadata"]["name"]] = item
             if self._reserves(item):  # it has its quota already
                 self._changes.append(item)
-        self._decide()
+        if not ended or ended - self._unnoted:
+            self._decide()
 
     def log(self) -> Log:
         """Each time one move more: this decider has always tried all that wait."""

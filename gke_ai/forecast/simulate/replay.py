@@ -82,6 +82,7 @@ class Clock:
         fleet: Fleet | None,
         until: Collection[int] = (),
         horizon: float = math.inf,
+        held: Collection[int] = (),
     ) -> None:
         self.names = names
         self.fleet = fleet
@@ -99,8 +100,12 @@ class Clock:
         self._runs = {run.number: run for run in runs}
         self._until = [run for run in runs if run.number in until]
         self._horizon = horizon
+        self._held = {*self._runs}.intersection(held)
         for run in self._runs.values():
-            heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
+            if run.number in self._held:
+                self.waiting[run.cluster_queue].add(run.number)
+            else:
+                heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
         self._evicted: set[int] = set()
         self._overtaken: dict[int, tuple[float, Object]] = {}
@@ -109,7 +114,7 @@ class Clock:
         self._attempts = 0
         self._before: Log | None = Log()
         self._tried = False
-        self._expected: set[int] = set()
+        self._expected = {*self._held}
         self._advanced = time.monotonic()
 
     @property
@@ -205,6 +210,9 @@ class Clock:
         self.waiting[run.cluster_queue].discard(run.number)
         self.admitted[run.cluster_queue].add(run.number)
         self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
+        if run.number in self._held:  # its reservation has its time already
+            self._held.remove(run.number)
+            return None
         return stamped(item, next(self._stamps)) if self._preempts else None
 
     def _evict(self, run: Run) -> None:
@@ -320,11 +328,13 @@ class Replay:
         make: Callable[[Run], Object] | None = None,
         until: Collection[int] = (),
         horizon: float = math.inf,
+        held: Collection[int] = (),
     ) -> None:
         """Without capacity, nodes are not simulated: work starts once Kueue admits a run.
 
         `make` returns the Workload of a run, by default one of the submission's pods. A clock with a run of `until`
-        goes until that run has started, or until the horizon, in seconds.
+        goes until that run has started, or until the horizon, in seconds. Kueue has the runs of `held` already, with
+        their quota.
         """
         nodes = Nodes(queues.stack, capacity.begin) if capacity else None
         self._kueue = kueue
@@ -341,6 +351,7 @@ class Replay:
                 Fleet(nodes, capacity, queues.flavors(names)) if nodes and capacity else None,
                 until,
                 horizon,
+                held,
             )
             for names in queues.groups(nodes)
         ]

@@ -26,7 +26,7 @@ from gke_ai.forecast.simulate.replay import LONGEST_WAIT, Decider, Replay
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.objects import condition
+from gke_ai.kube.objects import holds
 from gke_ai.kube.queues import flavors_of
 from gke_ai.settings import ResolvedStack, Settings
 
@@ -45,6 +45,12 @@ class Future:
     workload: Mapping[str, Any]
     replay: int
     elapsed: float = 0.0
+
+    @property
+    def admission(self) -> Mapping[str, Any]:
+        """The quota that it has when the replay begins. Empty: it waits, or is submitted later."""
+        status = self.workload.get("status") or {}
+        return (status.get("admission") or {}) if holds(self.workload, "QuotaReserved") else {}
 
 
 @dataclass(frozen=True)
@@ -226,24 +232,32 @@ class Futures:
     def replay(self, kueue: Decider) -> list[list[float]]:
         """Returns the seconds until each run starts in each replay, in order. Infinite beyond the horizon."""
         until = {number for numbers in self._targets for number in numbers}
-        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until, horizon=HORIZON)
+        held = [number for number, future in enumerate(self._futures) if future.admission]
+        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until, horizon=HORIZON, held=held)
         for run, future in zip(replay.runs, self._futures, strict=True):
             run.kept = future.elapsed
         replay.run()
         return [sorted(_start(replay.runs[number]) for number in numbers) for numbers in self._targets]
 
+    @property
+    def held(self) -> list[Object]:
+        """The Workloads that have their quota when the replays begin, in the order of their reservations."""
+        return [self._made(number) for number, future in enumerate(self._futures) if future.admission]
+
     def make(self, run: Run) -> Object:
         """Returns the Workload of a run. One that ran in the snapshot has its quota."""
-        future = self._futures[run.number]
+        return self._made(run.number)
+
+    def _made(self, number: int) -> Object:
+        future = self._futures[number]
         source, metadata = future.workload, future.workload["metadata"]
         spec = {
             key: value for key, value in source["spec"].items() if key in ("podSets", "priority", "priorityClassRef")
         }
         spec["queueName"] = _copied(future.replay, source["spec"]["queueName"])
-        item = numbered(run.number, metadata["namespace"], spec)
-        admission = (source.get("status") or {}).get("admission")
-        if admission and condition(source, "QuotaReserved").get("status") == "True":
-            item["status"] = self._status(future.replay, admission, run.number)
+        item = numbered(number, metadata["namespace"], spec)
+        if future.admission:
+            item["status"] = self._status(future.replay, future.admission, number)
         return complete("Workload", copy.deepcopy(item))
 
     @staticmethod
@@ -275,6 +289,6 @@ def _start(run: Run) -> float:
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
     """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late."""
     futures = Futures(snapshot, [(queue, own)], seed)
-    with started(emulator, futures.queues) as kueue:
+    with started(emulator, futures.queues, futures.held) as kueue:
         (waits,) = futures.replay(kueue)
         return waits
