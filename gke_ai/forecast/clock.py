@@ -1,8 +1,8 @@
 """Converts the emulator's seconds into those of Google Cloud.
 
 A rehearsal shortens Google's durations, such as the start or the drain of a node, and marks each object that waits.
-While it waits, one second of the emulator is `compression` seconds of Google Cloud. While only Kueue, the scheduler
-and other controllers decide, it is one second, because they are real.
+What follows its wait comes `compression` times as late on Google Cloud. What Kueue, the scheduler and other controllers
+decide meanwhile does not: they are real, and so are their seconds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from gke_ai.kube.objects import annotation, holds
 class Clock:
     """Seconds of Google Cloud by the emulator's seconds, both since the change began.
 
-    `delays` are the times, without overlaps and in order, during which delays run.
+    `delays` are the times during which delays run.
     """
 
     compression: float = 1.0
     delays: tuple[tuple[float, float], ...] = ()
 
     def exactly(self, second: float) -> float:
-        """Returns the time on Google Cloud."""
-        shortened = sum(max(0.0, min(end, second) - max(begin, 0.0)) for begin, end in self.delays)
+        """Returns the time on Google Cloud. A delay that has an end counts from then on."""
+        over = _merged((max(begin, 0.0), min(end, second)) for begin, end in self.delays if end <= second or end == inf)
+        shortened = sum(max(0.0, end - begin) for begin, end in over)
         return second + shortened * (self.compression - 1)
 
     def seconds(self, second: float) -> int:
@@ -46,7 +47,7 @@ def clock(histories: Histories, compression: float) -> Clock:
         bound = next((at for at, version in pod.versions if version["spec"].get("nodeName")), None)
         if bound is not None:
             spans += _delay(pod, bound)
-    return Clock(compression, tuple(_merged(spans)))
+    return Clock(compression, tuple(spans))
 
 
 def _delay(history: History, begin: float) -> Iterator[tuple[float, float]]:

@@ -58,7 +58,7 @@ def outcome(
     objects, durations = histories(timeline), tuple(sorted(durations))
     idle = next((duration.seconds for duration in durations if duration.step == NODE_IDLE), 0)
     time = clock(objects, compression)
-    queued = queue(objects, time)
+    queued = queue(objects, time, timeline.restored)
     by_owner = _by_owner(queued)
     pods = interrupted(objects, by_owner, queued.replaced())
     evictions, starts, ends = queued.evictions(), queued.starts(), queued.ends(pods)

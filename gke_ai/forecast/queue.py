@@ -27,13 +27,14 @@ ENDS = {"Succeeded": "Succeeded", "Failed": "Failed", "FailedToStart": "Failed"}
 class Queue:
     """The Workloads of a timeline with their stable names, and its pods and Jobs, by uid.
 
-    Replicas of a server have the same name.
+    Replicas of a server have the same name. `restored` is that of the timeline.
     """
 
     workloads: Mapping[str, tuple[str, History]]
     clock: Clock
     pods: Mapping[str, History]
     jobs: Mapping[str, History]
+    restored: float = 0.0
 
     def evictions(self) -> tuple[Eviction, ...]:
         """Returns the evictions, those of replicas of a server as one."""
@@ -92,7 +93,7 @@ class Queue:
 
     def _starts(self) -> Iterator[tuple[str, Start]]:
         for uid, (name, history) in self.workloads.items():
-            queued, age = max(history.first, 0.0), _age(history)
+            queued, age = max(history.first, 0.0), max(_age(history) - round(self.restored), 0)
             pod = self.pods.get(str(owner_of(history.last).get("uid")))
             deleted = pod.deleted if pod and history.gone is not None else None
             for at, version, earlier in _changes(history):
@@ -158,13 +159,14 @@ class Queue:
         return ""
 
 
-def queue(histories: Histories, clock: Clock) -> Queue:
+def queue(histories: Histories, clock: Clock, restored: float = 0.0) -> Queue:
     """Returns the Workloads of a timeline."""
     pods = histories.get("Pod", {})
     latest = {uid: history.last for uid, history in pods.items()}
     workloads = histories.get("Workload", {}).items()
     named = {uid: (WorkloadName.of_workload(history.last, latest), history) for uid, history in workloads}
-    return Queue(dict(sorted(named.items(), key=lambda item: item[1][0])), clock, pods, histories.get("Job", {}))
+    ordered = dict(sorted(named.items(), key=lambda item: item[1][0]))
+    return Queue(ordered, clock, pods, histories.get("Job", {}), restored)
 
 
 def _is_running(pod: Object) -> bool:

@@ -26,13 +26,14 @@ class Timeline:
     """Observations in the order of their times.
 
     `applied` is the second at which Pulumi had applied the change, `ended` the last second of the watch, and `settled`
-    whether nothing changed any more.
+    whether nothing changed any more. `restored` is the age of a restored state when the change begins, in seconds.
     """
 
     observations: tuple[Observation, ...]
     applied: float
     ended: float
     settled: bool
+    restored: float = 0.0
 
 
 @dataclass

@@ -96,6 +96,29 @@ def test_time_of_delays_is_stretched_and_time_of_decisions_is_not() -> None:
     assert outcome(scaled_up()).lanes[-1].steps[-1] == (9, Count(2, 2))
 
 
+def test_what_kueue_decides_while_a_node_starts_is_not_stretched() -> None:
+    """A node takes 10 minutes on Google Cloud, and meanwhile Kueue starts a run that needs no new node."""
+    recorded = timeline(
+        (-1, "workload", waiting("wj", JOB)),
+        (1, "node", node("1", ready=False, delay=10)),
+        (3, "workload", workload("wj", JOB, flavor="l4")),
+        (11, "node", node("1", delay=10)),
+        (12, "workload", workload("wa", POD_A, 30, flavor="l4")),
+    )
+    starts = outcome(recorded, compression=60).starts
+    assert {start.workload.split("/")[1]: start.seconds for start in starts} == {"job": 3, "pod": 602}
+
+
+def test_the_seconds_of_a_restore_are_no_waiting() -> None:
+    """A run that had waited for 49 s at the snapshot starts 2 s after the change, which begins 60 s later."""
+    waits, runs = waiting("wj", JOB), workload("wj", JOB, flavor="l4")
+    for item in (waits, runs):
+        item["metadata"]["creationTimestamp"] = "2026-11-22T08:58:09Z"  # 111 s before it starts
+    recorded = timeline((-1, "workload", waits), (2, "workload", runs))
+    assert [start.waited for start in outcome(recorded).starts] == [111]
+    assert [start.waited for start in outcome(replace(recorded, restored=60.0)).starts] == [51]
+
+
 def test_a_server_that_grows_loses_no_replica() -> None:
     (server,) = outcome(scaled_up(), compression=60).servers
     assert server == Server("llm/gemma", "lq", 1, 2, 1, 2, 1, 0)

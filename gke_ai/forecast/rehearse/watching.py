@@ -63,6 +63,7 @@ class Recorder:
         self._changed = self._begun
         self._applied = self._begun
         self._refused: dict[str, float] = {}
+        self._aged = 0.0
         self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
 
     def __enter__(self) -> Recorder:
@@ -76,9 +77,10 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self._closed.set()  # the threads end with their process, or with the next version that they get
 
-    def begin(self) -> None:
-        """Sets the time at which the change begins."""
+    def begin(self, restored: datetime | None = None) -> None:
+        """Sets the time at which the change begins. `restored` is the time at which a restored state was true."""
         self._begun = self._changed = self._applied = time.monotonic()
+        self._aged = (datetime.now(UTC) - restored).total_seconds() if restored else 0.0
 
     def applied(self) -> None:
         """Sets the time at which the change is applied."""
@@ -112,7 +114,7 @@ class Recorder:
             recorded = list(self._observations)
         observations = (Observation(at - self._begun, kind, item, gone) for at, kind, item, gone in recorded)
         ended = time.monotonic() - self._begun
-        return Timeline(tuple(observations), self._applied - self._begun, ended, settled)
+        return Timeline(tuple(observations), self._applied - self._begun, ended, settled, self._aged)
 
     def _follow(self, kind: str) -> None:
         def listed(items: list[Object] | None) -> None:
