@@ -47,6 +47,7 @@ class Answer:
         waits_for: What it waits for, if Kueue does not admit it.
         never: Why it would wait in an empty cluster too. Empty: it would start there.
         no_node: Why no node fits its pods, if Kueue admits it.
+        lacks: What pods of it wait for besides a node, if Kueue admits it: a gate, or room in a ResourceQuota.
         ahead: Waiting runs that Kueue tries first.
         holders: Runs that hold quota of its cohort in the flavors that it could have.
         waits: Seconds until it starts in replays of the queue, in order. Infinite: not at all. Empty: none was asked.
@@ -64,6 +65,7 @@ class Answer:
     waits_for: str = ""
     never: str = ""
     no_node: str = ""
+    lacks: str = ""
     ahead: tuple[Run, ...] = ()
     holders: tuple[Run, ...] = ()
     waits: tuple[float, ...] = ()
@@ -94,6 +96,8 @@ def answer(timeline: Timeline, name: str, queue: str) -> Answer:
     assert own, name
     admitted = any(start.workload == name for start in found.starts)
     last = next((version for _, version in reversed(own.versions) if holds(version, "Admitted")), own.last)
+    own_waits = [wait for wait in found.waits if wait.workload == name]
+    wait = next((wait for wait in own_waits if wait.reason != NO_NODE), None)
     assignments = ((last.get("status") or {}).get("admission") or {}).get("podSetAssignments") or []
     return Answer(
         name,
@@ -103,8 +107,10 @@ def answer(timeline: Timeline, name: str, queue: str) -> Answer:
         pods=sum(int(item.get("count", 1)) for item in assignments),
         requested=sum(int(item.get("count", 1)) for item in last["spec"]["podSets"]),
         preempts=tuple(eviction for eviction in found.evictions if eviction.preemptor == name),
-        waits_for="" if admitted else why_it_waits(own.last)[1],
-        no_node=next((wait.text for wait in found.waits if (wait.workload, wait.reason) == (name, NO_NODE)), ""),
+        waits_for="" if admitted else wait.text if wait else why_it_waits(own.last)[1],
+        never=wait.text if wait and wait.never and not admitted else "",
+        lacks=wait.text if wait and admitted else "",
+        no_node=next((wait.text for wait in own_waits if wait.reason == NO_NODE), ""),
         workload=own.last,
     )
 

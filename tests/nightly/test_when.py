@@ -56,6 +56,8 @@ def cluster_of(asked_about: Sequence[Question]) -> Iterator[Place]:
     """A cluster with the queues and runs of reports."""
     with fresh() as emulator:
         (place,) = places.create([emulator])
+        if pools := [pool for question in asked_about for pool in question.pools]:
+            queue_cluster.set_pools(emulator, pools)
         with queue_cluster.connect(emulator) as cluster:
             for step in zip_longest(*(question.objects for question in asked_about)):
                 created = [item for item in step if item]
@@ -130,6 +132,7 @@ def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[s
         assert answer.pods == (question.pods or answer.requested)
     assert [eviction.workload for eviction in answer.preempts] == [*question.preempts]
     assert bool(answer.never) is question.never, answer
+    assert question.waits_for in answer.waits_for
     assert tuple(run.name for run in answer.ahead) == question.ahead
 
 

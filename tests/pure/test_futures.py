@@ -59,6 +59,12 @@ def test_a_stopped_queue_starts_none_of_those_ahead() -> None:
     assert at_once == [3, 2]
 
 
+@pytest.mark.parametrize("stop", ["None", "Hold", "HoldAndDrain"])
+def test_no_replay_says_when_a_stopped_queue_goes_on(stop: str) -> None:
+    own = Record(workload("mine", 0), NOW)
+    assert futures(stop=stop).is_stopped(own) is (stop != "None")
+
+
 def test_every_replay_has_queues_of_its_own() -> None:
     made = futures(workload("big", 600, 600), replays=3)
     assert made.queues.groups() == [frozenset({f"r{number}-training"}) for number in range(3)]

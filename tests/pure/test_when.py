@@ -194,6 +194,26 @@ def test_a_run_starts_after_those_that_kueue_evicts_for_it() -> None:
     assert (found.admitted, found.starts) == (False, True)
 
 
+def test_a_run_waits_for_a_stopped_queue_and_for_the_head_of_its_queue_as_in_a_rehearsal() -> None:
+    local = (-1, "local", timelines.local_queue())
+    queue = timelines.cluster_queue("cluster-queue", "4", "4")
+    head = timelines.waiting("head", timelines.owned("Job", "head", "job-head"), 10)
+    head["spec"]["podSets"] = []
+    mine = timelines.workload("mine", MINE)
+    mine["spec"]["podSets"] = []
+    for stated, expected in (
+        ({"stopPolicy": "Hold"}, "ClusterQueue cluster-queue, which is stopped"),
+        (
+            {"queueingStrategy": "StrictFIFO"},
+            "llm/job/head, which is before it in ClusterQueue cluster-queue (StrictFIFO)",
+        ),
+    ):
+        stopped = {**queue, "spec": {**queue["spec"], **stated}}
+        observed = timelines.timeline(local, (-1, "queue", stopped), (-1, "workload", head), (1, "workload", mine))
+        found = answer(observed, "llm/job/mine", "cluster-queue")
+        assert (found.waits_for, found.starts) == (expected, False)
+
+
 def test_a_run_waits_for_what_kueue_says() -> None:
     item = timelines.waiting("mine", MINE)
     item["spec"]["podSets"] = []
@@ -275,6 +295,11 @@ VICTIM = Eviction("llm/job/other", "gpus", 20, "Preempted", "InClusterQueue", "l
         (
             replace(STARTS, preempts=(VICTIM,)),
             "llm/job/mine starts once 1 preempted run has ended, on flavor l4 of cluster queue training.",
+        ),
+        (
+            replace(STARTS, lacks="room in ResourceQuota pods (pods: 1 more, 1 of 1 used)"),
+            "llm/job/mine is admitted, on flavor l4 of cluster queue training, but not all of its pods run: they wait "
+            "for room in ResourceQuota pods (pods: 1 more, 1 of 1 used).",
         ),
         (WAITS, "llm/job/mine waits in cluster queue training, for 2 more GPUs in flavor l4."),
         (

@@ -32,6 +32,8 @@ class Question:
         preempts: The runs that it preempts.
         never: Whether it would wait in an empty cluster too.
         ahead: Runs that are before it.
+        waits_for: What it waits for, in part.
+        pools: GPU pools that the cluster has.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Question:
     preempts: tuple[str, ...] = ()
     never: bool = False
     ahead: tuple[str, ...] = ()
+    waits_for: str = ""
+    pools: tuple[Object, ...] = ()
 
 
 def flavor(space: str, name: str, **labels: str) -> Object:
@@ -131,6 +135,43 @@ def _strict_head() -> Question:
     return Question(space, 4809, objects, job(space, "best-effort-1", "be", 1), ahead=ahead)
 
 
+def _behind_the_head() -> Question:
+    space = "q4809-same"
+    objects = (
+        *(namespace(space), flavor(space, "f")),
+        *cluster_queue(space, "q", {"f": "2"}, queueingStrategy="StrictFIFO"),
+        *(job(space, "runs", "q", 1), job(space, "head", "q", 2)),
+    )
+    head = f"{space}/job/head"
+    return Question(
+        space, 4809, objects, job(space, "small", "q", 1), ahead=(head,), waits_for=f"{head}, which is before"
+    )
+
+
+def _on_hold() -> Question:
+    space = "q1651"
+    objects = (namespace(space), flavor(space, "f"), *cluster_queue(space, "q", {"f": "4"}, stopPolicy="Hold"))
+    return Question(
+        space, 1651, objects, job(space, "new", "q", 1), waits_for=f"ClusterQueue {space}-q, which is stopped"
+    )
+
+
+def _occupied_node() -> Question:
+    """The only node of a topology is in use, and big enough."""
+    space = "q10659"
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    place = {"nodeLabels": {"cloud.google.com/gke-nodepool": space}, "topologyName": space}
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    objects = (
+        *(namespace(space), make("Topology", space, spec={"levels": levels})),
+        make("ResourceFlavor", f"{space}-f", spec={**place, "tolerations": tolerations}),
+        *cluster_queue(space, "q", {"f": "100"}),
+        job(space, "runs", "q", 1, "20"),
+    )
+    pool = {"name": space, "machine_type": "g2-standard-24", "nodes_per_zone": 1}
+    return Question(space, 10659, objects, job(space, "next", "q", 1, "20"), waits_for="topology", pools=(pool,))
+
+
 def _affinity() -> Question:
     space = "q12446"
     wanted = {"matchExpressions": [{"key": SPOT, "operator": "In", "values": ["spot"]}]}
@@ -176,6 +217,9 @@ def _limit_range() -> Question:
 QUESTIONS = (
     _borrowing(),
     _strict_head(),
+    _behind_the_head(),
+    _on_hold(),
+    _occupied_node(),
     _affinity(),
     _pod_sets("q3909-split", {"single": "4", "multi": "4"}, starts=True, flavors=("multi", "single")),
     _partial("q3108", {"kueue.x-k8s.io/job-min-parallelism": "5"}, starts=True, flavors=("f",), pods=7),

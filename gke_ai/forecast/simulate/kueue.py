@@ -115,10 +115,7 @@ class Kueue:
 
 @contextmanager
 def started(emulator: Scratch, queues: Queues, held: Sequence[Object] = ()) -> Iterator[Kueue]:
-    """Starts Kueue with the queues of a configuration. Yields it once every queue is active.
-
-    `held` are Workloads that have their quota from the start.
-    """
+    """Starts Kueue with queues, and with Workloads that hold quota. Yields it once every queue is active."""
     values = emulator.state / "kueue.yaml"
     chart = chart_values(KUEUE_VERSION, 1, configuration(queues))
     chart["controllerManager"]["manager"]["image"]["tag"] += BUILD
@@ -140,11 +137,11 @@ def started(emulator: Scratch, queues: Queues, held: Sequence[Object] = ()) -> I
             if not first:
                 raise Stop(f"Kueue does not start:\n{_end_of(log)}")
             api = client_of(Path(json.loads(first)["kubeconfig"]).read_text(), 4)
-            objects = [*queues.objects()]
-            _create(api, [pair for pair in objects if pair[1]["kind"] != "LocalQueue"])
+            local = [pair for pair in queues.objects() if pair[1]["kind"] == "LocalQueue"]
+            _create(api, (pair for pair in queues.objects() if pair not in local))
             kueue = Kueue(api, process, log)
             _hold(kueue, held)
-            _create(api, [pair for pair in objects if pair[1]["kind"] == "LocalQueue"])
+            _create(api, local)
             yield kueue
         finally:
             if process.stdin:
@@ -192,18 +189,16 @@ def _end_of(log: Path) -> str:
 
 
 def _hold(kueue: Kueue, held: Sequence[Object]) -> None:
-    """Writes Workloads that have quota, before their local queues exist, and waits until Kueue has read them.
+    """Writes Workloads that hold quota before their local queues exist, and waits until Kueue has read them.
 
-    Kueue notes the local queue of such a Workload only when it reads the queue. Without the note, the end of the
-    Workload makes it try none that wait:
-    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/queue/manager.go, addLocalQueueLocked and
+    Kueue learns the local queue of such a Workload only when it reads the queue. Without it, the end of the Workload
+    makes it try none that wait: pkg/cache/queue/manager.go, addLocalQueueLocked and
     QueueAssociatedInadmissibleWorkloadsAfter
     """
-    if held:
-        kueue.write(held, ())
+    kueue.write(held, ())
     expected = Counter(item["status"]["admission"]["clusterQueue"] for item in held)
     deadline = time.monotonic() + READY_SECONDS
-    while expected and expected - Counter(kueue.counts().reserving):
+    while expected - Counter(kueue.counts().reserving):
         if time.monotonic() > deadline:
             raise Stop("Kueue does not read the runs that have quota. Ask again on a machine that is less busy.")
         time.sleep(0.3)

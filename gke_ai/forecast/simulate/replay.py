@@ -82,7 +82,6 @@ class Clock:
         fleet: Fleet | None,
         until: Collection[int] = (),
         horizon: float = math.inf,
-        held: Collection[int] = (),
     ) -> None:
         self.names = names
         self.fleet = fleet
@@ -100,12 +99,8 @@ class Clock:
         self._runs = {run.number: run for run in runs}
         self._until = [run for run in runs if run.number in until]
         self._horizon = horizon
-        self._held = {*self._runs}.intersection(held)
         for run in self._runs.values():
-            if run.number in self._held:
-                self.waiting[run.cluster_queue].add(run.number)
-            else:
-                heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
+            heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
         self._evicted: set[int] = set()
         self._overtaken: dict[int, tuple[float, Object]] = {}
@@ -114,7 +109,7 @@ class Clock:
         self._attempts = 0
         self._before: Log | None = Log()
         self._tried = False
-        self._expected = {*self._held}
+        self._expected: set[int] = set()
         self._advanced = time.monotonic()
 
     @property
@@ -204,16 +199,15 @@ class Clock:
             return evicted(item) if preempted else None
         if not holds(item, "Admitted") or run.holds_quota:
             return None
-        if run.number not in self._expected:
-            self.late += 1
+        held = (
+            run.number not in self.waiting[run.cluster_queue]
+        )  # from the start: it has its time, and no event follows
+        self.late += not held and run.number not in self._expected
         run.admit(self.now, pods_by_node(item))
         self.waiting[run.cluster_queue].discard(run.number)
         self.admitted[run.cluster_queue].add(run.number)
         self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
-        if run.number in self._held:  # its reservation has its time already
-            self._held.remove(run.number)
-            return None
-        return stamped(item, next(self._stamps)) if self._preempts else None
+        return stamped(item, next(self._stamps)) if self._preempts and not held else None
 
     def _evict(self, run: Run) -> None:
         run.evict(self.now)
@@ -258,6 +252,8 @@ class Clock:
             else:
                 self.now, kind, number, span = heapq.heappop(self._events)
                 run = self._runs[number]
+                if kind == STARTS and run.holds_quota:
+                    continue
                 if kind == STARTS:
                     self._worked = self.now
                     puts.append(make(run))
@@ -328,13 +324,11 @@ class Replay:
         make: Callable[[Run], Object] | None = None,
         until: Collection[int] = (),
         horizon: float = math.inf,
-        held: Collection[int] = (),
     ) -> None:
         """Without capacity, nodes are not simulated: work starts once Kueue admits a run.
 
         `make` returns the Workload of a run, by default one of the submission's pods. A clock with a run of `until`
-        goes until that run has started, or until the horizon, in seconds. Kueue has the runs of `held` already, with
-        their quota.
+        goes until that run has started, or until the horizon, in seconds.
         """
         nodes = Nodes(queues.stack, capacity.begin) if capacity else None
         self._kueue = kueue
@@ -351,7 +345,6 @@ class Replay:
                 Fleet(nodes, capacity, queues.flavors(names)) if nodes and capacity else None,
                 until,
                 horizon,
-                held,
             )
             for names in queues.groups(nodes)
         ]

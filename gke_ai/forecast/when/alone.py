@@ -1,19 +1,24 @@
-"""Asks Kueue about a run as if the cluster had no other: in copies of its queues, which are empty."""
+"""Asks Kueue about a run as if the cluster had no other: in copies of its queues, on copies of nodes, all empty."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
 from gke_ai.forecast.simulate.objects import new_object
 from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.names import owner_of
 from gke_ai.kube.objects import Object, condition, holds
-from gke_ai.kube.queues import flavors_of
+from gke_ai.kube.pods import amounts, requests
+from gke_ai.kube.queues import Cell, flavors_of
+from gke_ai.kube.values import items, mapping
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -23,29 +28,36 @@ KUEUE = f"/apis/{KUEUE_API}"
 # Kueue decides within a second, but can pause for seconds on a busy machine.
 SECONDS, LOOK_EVERY = 30.0, 0.2
 PREFIX = "alone-"
+# What only copies of nodes have: a label, and a taint that keeps all other pods from them.
+EMPTY = "gke-ai-empty"
+_NODES = "/api/v1/nodes"
+# Of cordoned nodes, and of those that are not ready.
+_OF_KUBERNETES = "node.kubernetes.io/"
+_TOLERATED = [{"key": key, "operator": "Exists"} for key in (EMPTY, f"{_OF_KUBERNETES}not-ready")]
 _KINDS = {"ResourceFlavor": "resourceflavors", "Cohort": "cohorts", "ClusterQueue": "clusterqueues"}
 
 
-@dataclass(frozen=True)
-class Alone:
-    """What Kueue decides about a run that is alone.
+def ask_alone(api: ApiClient, workload: Object, queue: str) -> tuple[str, set[Cell]]:
+    """Creates copies of the queues that share quota with a cluster queue, and of a Workload, and asks Kueue about it.
 
-    Attributes:
-        why: Why it waits there too. Empty: Kueue gives it quota.
-        cells: The flavors that it gets, each with a resource.
+    Returns why it waits there too, or an empty text and the flavors that it gets, each with a resource.
+
+    Flavors and nodes are copied too, because Kueue counts the use of a topology by flavor, and that of a node over all
+    flavors that it is in:
+    https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/cache/scheduler/snapshot.go, snapshotTopologyDomainUsages
     """
-
-    why: str
-    cells: frozenset[tuple[str, str]] = frozenset()
-
-
-def ask_alone(api: ApiClient, workload: Object, queue: str) -> Alone:
-    """Creates copies of the queues that share quota with a cluster queue, and of a Workload, and returns the decision.
-
-    Flavors are copied too, because Kueue counts the use of a topology by its flavor.
-    """
-    for path, item in copies(api, queue):
+    copied = [*copies(api, queue)]
+    nodes = [*empty_nodes(api)] if any(item["spec"].get("topologyName") for _, item in copied) else []
+    for path, item in (*((_NODES, node) for node in nodes), *copied):
         _create(api, path, item)
+    try:
+        return _decided(api, workload, queue)
+    finally:
+        for node in nodes:
+            request(api, "DELETE", f"{_NODES}/{node['metadata']['name']}")
+
+
+def _decided(api: ApiClient, workload: Object, queue: str) -> tuple[str, set[Cell]]:
     namespace = workload["metadata"]["namespace"]
     inside = f"{KUEUE}/namespaces/{namespace}"
     name = workload["metadata"]["name"]
@@ -57,16 +69,9 @@ def ask_alone(api: ApiClient, workload: Object, queue: str) -> Alone:
         api, f"{inside}/workloads/{PREFIX}{name}", lambda item: holds(item, "QuotaReserved") or is_decided(item)
     )
     if not holds(decided, "QuotaReserved"):
-        return Alone(why_it_waits(decided)[1].replace(PREFIX, ""))
-    assignments = decided["status"]["admission"]["podSetAssignments"]
-    return Alone(
-        "",
-        frozenset(
-            (flavor.removeprefix(PREFIX), resource)
-            for item in assignments
-            for resource, flavor in (item.get("flavors") or {}).items()
-        ),
-    )
+        return why_it_waits(decided)[1].replace(PREFIX, ""), set()
+    flavors = [mapping(item, "flavors") for item in items(decided, "status", "admission", "podSetAssignments")]
+    return "", {(name.removeprefix(PREFIX), resource) for of_set in flavors for resource, name in of_set.items()}
 
 
 def copies(api: ApiClient, queue: str) -> Iterator[tuple[str, Object]]:
@@ -78,13 +83,31 @@ def copies(api: ApiClient, queue: str) -> Iterator[tuple[str, Object]]:
     queues = [item for item in queues if item["metadata"]["name"] in names]
     used = {name for item in (*cohorts, *queues) for group in flavors_of(item) for name in group}
     own = [item for item in all_flavors if item["metadata"]["name"] in used]
-    for (kind, plural), items in zip(_KINDS.items(), (own, cohorts, queues), strict=True):
-        for item in items:
+    for (kind, plural), originals in zip(_KINDS.items(), (own, cohorts, queues), strict=True):
+        for item in originals:
             yield f"{KUEUE}/{plural}", _copy(kind, item["metadata"]["name"], renamed(item.get("spec") or {}))
 
 
+def empty_nodes(api: ApiClient) -> Iterator[Object]:
+    """Yields copies of all nodes, ready, with room for all pods but those of DaemonSets."""
+    used = defaultdict[str, Counter[str]](Counter)
+    for pod in list_objects(api, "/api/v1/pods"):
+        if owner_of(pod).get("kind") == "DaemonSet":
+            used[pod["spec"].get("nodeName", "")].update({**requests(pod["spec"]), "pods": 1})
+    for number, node in enumerate(list_objects(api, _NODES)):
+        name, room = f"{PREFIX}{number}", Counter[str](amounts(node["status"]["allocatable"]))
+        room.subtract(used[node["metadata"]["name"]])
+        taints = [taint for taint in items(node, "spec", "taints") if not taint["key"].startswith(_OF_KUBERNETES)]
+        spec = {"taints": [*taints, {"key": EMPTY, "effect": "NoSchedule"}]}
+        copied = new_object("Node", name, spec, version="v1")
+        copied["metadata"]["labels"] = {**node["metadata"]["labels"], "kubernetes.io/hostname": name, EMPTY: "true"}
+        allocatable = {key: format_quantity(key, Fraction(max(amount, 0))) for key, amount in room.items()}
+        copied["status"] = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        yield copied
+
+
 def renamed(spec: Object) -> Object:
-    """Returns the spec of a queue, cohort or flavor with the names of copies in it."""
+    """Returns the spec of a queue, cohort or flavor with the names of copies in it. No copy is stopped."""
     groups = [
         {**group, "flavors": [{**flavor, "name": PREFIX + flavor["name"]} for flavor in group.get("flavors") or []]}
         for group in spec.get("resourceGroups") or []
@@ -94,8 +117,13 @@ def renamed(spec: Object) -> Object:
         {**check, **({"onFlavors": [PREFIX + name for name in check["onFlavors"]]} if check.get("onFlavors") else {})}
         for check in strategy.get("admissionChecks") or []
     ]
+    placed = {
+        "nodeLabels": {**(spec.get("nodeLabels") or {}), EMPTY: "true"},
+        "tolerations": [*(spec.get("tolerations") or ()), *_TOLERATED],
+    }
     return {
-        **spec,
+        **{key: value for key, value in spec.items() if key != "stopPolicy"},
+        **(placed if spec.get("topologyName") else {}),
         **({"resourceGroups": groups} if groups else {}),
         **{key: PREFIX + spec[key] for key in ("cohortName", "parentName") if spec.get(key)},
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),

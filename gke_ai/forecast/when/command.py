@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,7 +153,6 @@ def asked(
 
 def _waiting(api: ApiClient, found: Answer, own: Mapping[str, Any]) -> Answer:
     """Adds to an answer whether the run can ever start, who is ahead of it, and who holds its quota."""
-    alone = ask_alone(api, own, found.queue)
     queues = list_objects(api, f"{KUEUE}/clusterqueues")
     shared = sharing(found.queue, roots(queues, list_objects(api, f"{KUEUE}/cohorts"))[0])
     workloads = list_objects(api, f"{KUEUE}/workloads")
@@ -161,16 +161,18 @@ def _waiting(api: ApiClient, found: Answer, own: Mapping[str, Any]) -> Answer:
         for item in queues
         if item["metadata"]["name"] in shared and item["spec"].get("queueingStrategy") == "StrictFIFO"
     ]
-    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in workloads}
     me = own["metadata"]["namespace"], own["metadata"]["name"]
-    before = [(key, found.queue) for key in _until(pending(api, found.queue), me)]
+    by_name = {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in workloads}
+    by_name.pop(me, None)
+    before = [(key, found.queue) for key in takewhile(lambda key: key != me, pending(api, found.queue))]
     # The first run of a StrictFIFO queue keeps the quota that it waits for from others of its cohort.
     before += [(key, other) for other in strict if other != found.queue for key in pending(api, other)[:1]]
+    never, cells = ask_alone(api, own, found.queue)
     return replace(
         found,
-        never=alone.why,
+        never=never and (found.never or never),
         ahead=tuple(waiting(by_name[key], name) for key, name in before if key in by_name),
-        holders=tuple(holders(workloads, shared, alone.cells, datetime.now(UTC))),
+        holders=tuple(holders(by_name.values(), shared, cells, datetime.now(UTC))),
     )
 
 
@@ -178,6 +180,8 @@ def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer,
     """Adds to the answer about a run that waits when it starts in replays of the queue from now on."""
     with scratch() as emulator, phase(f"replay the queue {REPLAYS} times until the run starts"):
         waits = starts(emulator, snapshot, found.queue, found.workload, seed)
+    if not waits:
+        return found, ["Its queue is stopped, so no replay says when it starts."]
     ended = sum(record.ended is not None for record in records(snapshot.of("Workload")))
     note = f"Durations and arrivals are drawn from the runs in the snapshot, of which {ended:,} ended."
     # Kueue would admit it later too, but without nodes.
@@ -217,13 +221,6 @@ def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
     return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in ordered]
 
 
-def _until(keys: Iterable[tuple[str, str]], own: tuple[str, str]) -> Iterator[tuple[str, str]]:
-    for key in keys:
-        if key == own:
-            return
-        yield key
-
-
 # ------------------------------------------------------------------------------------------------------------ printing
 def headline(found: Answer) -> str:
     """Returns the answer in one sentence."""
@@ -235,6 +232,8 @@ def headline(found: Answer) -> str:
     if found.preempts:
         ended = f"{plural(len(found.preempts), 'preempted run')} {'has' if len(found.preempts) == 1 else 'have'}"
         return f"{found.run} starts{pods} once {ended} ended,{where}."
+    if found.lacks:
+        return f"{found.run} is admitted{pods},{where}, but not all of its pods run: they wait for {found.lacks}."
     if found.admitted:
         return f"{found.run} starts at once{pods},{where}."
     return f"{found.run} waits{where}, for {found.waits_for}.{f' {interval(found)}' if found.waits else ''}"
@@ -297,6 +296,7 @@ def as_json(found: Answer) -> Mapping[str, object]:
         "waitsFor": found.waits_for,
         "never": found.never,
         "noNode": found.no_node,
+        "podsWaitFor": found.lacks,
         "seconds": [None if seconds == inf else round(seconds) for seconds in found.waits],
         "nodesEndAfter": None if found.left == inf else round(found.left),
         "ahead": [_as_json(other) for other in found.ahead],

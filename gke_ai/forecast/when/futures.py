@@ -46,12 +46,6 @@ class Future:
     replay: int
     elapsed: float = 0.0
 
-    @property
-    def admission(self) -> Mapping[str, Any]:
-        """The quota that it has when the replay begins. Empty: it waits, or is submitted later."""
-        status = self.workload.get("status") or {}
-        return (status.get("admission") or {}) if holds(self.workload, "QuotaReserved") else {}
-
 
 @dataclass(frozen=True)
 class Copies(Queues):
@@ -223,7 +217,7 @@ class Futures:
         for record in sorted(running, key=lambda record: record.started or 0.0):
             elapsed = record.seconds(self._now)
             yield row(0.0, record, elapsed), Future(record.workload, replay, elapsed)
-        waiting = [record for record in known if record.started is None and not self._is_stopped(record)]
+        waiting = [record for record in known if record.started is None and not self.is_stopped(record)]
         for record in (*sorted(waiting, key=lambda record: record.created), own):
             yield row(0.0, record), Future(record.workload, replay)
         for time, record in islice(Arrivals(known, self._now).draw(chance), MOST_ARRIVALS):
@@ -232,8 +226,7 @@ class Futures:
     def replay(self, kueue: Decider) -> list[list[float]]:
         """Returns the seconds until each run starts in each replay, in order. Infinite beyond the horizon."""
         until = {number for numbers in self._targets for number in numbers}
-        held = [number for number, future in enumerate(self._futures) if future.admission]
-        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until, horizon=HORIZON, held=held)
+        replay = Replay(kueue, self.queues, self.trace, make=self.make, until=until, horizon=HORIZON)
         for run, future in zip(replay.runs, self._futures, strict=True):
             run.kept = future.elapsed
         replay.run()
@@ -241,23 +234,22 @@ class Futures:
 
     @property
     def held(self) -> list[Object]:
-        """The Workloads that have their quota when the replays begin, in the order of their reservations."""
-        return [self._made(number) for number, future in enumerate(self._futures) if future.admission]
+        """The Workloads that have their quota when the replays begin."""
+        made = [self.make(Run(number, row, "")) for number, row in enumerate(self.trace)]
+        return [item for item in made if "status" in item]
 
     def make(self, run: Run) -> Object:
         """Returns the Workload of a run. One that ran in the snapshot has its quota."""
-        return self._made(run.number)
-
-    def _made(self, number: int) -> Object:
-        future = self._futures[number]
+        future = self._futures[run.number]
         source, metadata = future.workload, future.workload["metadata"]
         spec = {
             key: value for key, value in source["spec"].items() if key in ("podSets", "priority", "priorityClassRef")
         }
         spec["queueName"] = _copied(future.replay, source["spec"]["queueName"])
-        item = numbered(number, metadata["namespace"], spec)
-        if future.admission:
-            item["status"] = self._status(future.replay, future.admission, number)
+        item = numbered(run.number, metadata["namespace"], spec)
+        admission = (source.get("status") or {}).get("admission")
+        if admission and holds(source, "QuotaReserved"):
+            item["status"] = self._status(future.replay, admission, run.number)
         return complete("Workload", copy.deepcopy(item))
 
     @staticmethod
@@ -276,7 +268,8 @@ class Futures:
     def _queue(self, record: Record) -> str:
         return str(self.queues.local[record.source]["spec"]["clusterQueue"])
 
-    def _is_stopped(self, record: Record) -> bool:
+    def is_stopped(self, record: Record) -> bool:
+        """Whether the local queue or the cluster queue of a run is stopped."""
         local = self.queues.local[record.source]
         both = (local, self.queues.members[self._queue(record)])
         return any(item["spec"].get("stopPolicy", "None") != "None" for item in both)
@@ -287,8 +280,13 @@ def _start(run: Run) -> float:
 
 
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
-    """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late."""
+    """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late.
+
+    Of a stopped queue there are none: nobody knows when it goes on.
+    """
     futures = Futures(snapshot, [(queue, own)], seed)
+    if futures.is_stopped(Record(own, 0.0)):
+        return []
     with started(emulator, futures.queues, futures.held) as kueue:
         (waits,) = futures.replay(kueue)
         return waits
