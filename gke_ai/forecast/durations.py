@@ -10,8 +10,10 @@ from datetime import datetime
 from math import inf
 from statistics import NormalDist
 
-from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, holds
+from gke_ai.kube.values import mapping
+from gke_ai.kube.workloads import time_limit
 
 # Assumptions, for a queue with few ended runs: half of the runs take at most half an hour, and two of three between
 # 4 minutes and 4 hours. They count as two runs, and all runs of other queues as five.
@@ -36,12 +38,14 @@ class Record:
         created: When it was created.
         started: When Kueue admitted it. None while it waits.
         ended: When it ended. None while it waits or runs.
+        limit: After how many seconds Kueue or Kubernetes ends it. Infinite: never.
     """
 
     workload: Object
     created: float
     started: float | None = None
     ended: float | None = None
+    limit: float = inf
 
     @property
     def source(self) -> str:
@@ -59,8 +63,16 @@ class Record:
         return (now if self.ended is None else self.ended) - (now if self.started is None else self.started)
 
 
-def records(workloads: Iterable[Object]) -> Iterator[Record]:
-    """Yields the runs of a cluster, but for those that ended while they waited, or are deactivated."""
+def records(workloads: Iterable[Object], owners: Iterable[Object] = ()) -> Iterator[Record]:
+    """Yields the runs of a cluster, but for those that ended while they waited, or are deactivated.
+
+    `owners` are Jobs and JobSets, whose limits count too. A JobSet that restarts its Jobs goes on after theirs.
+    """
+    limits = {
+        owner["metadata"].get("uid"): time_limit(owner)
+        for owner in owners
+        if not any(mapping(owner, "spec", "failurePolicy").values())
+    }
     for item in workloads:
         finished = holds(item, "Finished")
         reserved = condition(item, "QuotaReserved")
@@ -68,7 +80,9 @@ def records(workloads: Iterable[Object]) -> Iterator[Record]:
         if (finished and started is None) or not (finished or item["spec"].get("active", True)):
             continue
         ended = _seconds(condition(item, "Finished")["lastTransitionTime"]) if finished else None
-        yield Record(item, _seconds(item["metadata"]["creationTimestamp"]), started, ended)
+        own = (time_limit(item), limits.get(owner_of(item).get("uid")))
+        limit = min((seconds for seconds in own if seconds is not None), default=inf)
+        yield Record(item, _seconds(item["metadata"]["creationTimestamp"]), started, ended, limit)
 
 
 def _seconds(text: str) -> float:

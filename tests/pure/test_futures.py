@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,17 +16,18 @@ from tests.snapshots import TAKEN
 
 Object = dict[str, Any]
 NOW = TAKEN.timestamp()
+Owners = Mapping[str, list[Object]] | None
 
 
-def futures(*workloads: Object, pods: int = 8, replays: int = 1, stop: str = "None") -> Futures:
+def futures(*workloads: Object, pods: int = 8, replays: int = 1, stop: str = "None", owners: Owners = None) -> Futures:
     """Replays of a run that is submitted to training."""
     asked = workload("mine", 0, pods=pods)
-    return Futures(state(*workloads, stop=stop), [("training", asked)], replays=replays)
+    return Futures(state(*workloads, stop=stop, owners=owners), [("training", asked)], replays=replays)
 
 
-def waits(*workloads: Object, pods: int = 8) -> list[float]:
+def waits(*workloads: Object, pods: int = 8, owners: Owners = None) -> list[float]:
     """What the replay of a first come, first served queue of 8 pods gives."""
-    made = futures(*workloads, pods=pods)
+    made = futures(*workloads, pods=pods, owners=owners)
     (found,) = made.replay(FirstComeFirstServed(8, "r0-training", made.held))
     return found
 
@@ -51,6 +53,43 @@ def test_a_server_is_waited_for_in_vain(metadata: dict[str, Any]) -> None:
     server = workload("gemma", 600, 600)
     server["metadata"] |= metadata
     assert waits(server, *past(3600))[0] > 20 * 86_400
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "big", "uid": "00000000-0000-4000-8000-000000000001"}
+SET = {**JOB, "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+
+
+def limited(owner: Object, **spec: Any) -> dict[str, list[Object]]:
+    """The owner of a run, with its spec."""
+    item = {"metadata": {"name": owner["name"], "namespace": "team", "uid": owner["uid"]}, "spec": spec}
+    return {str(owner["kind"]): [item]}
+
+
+IN_JOBS = [{"name": "main", "template": {"spec": {"activeDeadlineSeconds": 700}}}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "owners", "seconds"),
+    [
+        ({"maximumExecutionTimeSeconds": 700}, {}, {}, 100),
+        ({"maximumExecutionTimeSeconds": 900}, {"accumulatedPastExecutionTimeSeconds": 200}, {}, 100),
+        ({}, {}, limited(JOB, activeDeadlineSeconds=700), 100),
+        ({}, {}, limited(SET, replicatedJobs=IN_JOBS), 100),
+        ({}, {}, limited(SET, replicatedJobs=IN_JOBS, failurePolicy={"maxRestarts": 3}), 3000),
+        ({"maximumExecutionTimeSeconds": 500}, {}, limited(JOB, activeDeadlineSeconds=9000), 0),
+        ({}, {}, {}, 3000),
+    ],
+    ids=["kueue", "kueue after an eviction", "Job", "JobSet", "JobSet that restarts", "passed", "none"],
+)
+def test_no_run_goes_on_beyond_its_own_limit(
+    spec: Object, status: Object, owners: dict[str, list[Object]], seconds: float
+) -> None:
+    """It has run for 600 s, and others of its queue take an hour."""
+    runs = workload("big", 600, 600)
+    runs["spec"] |= spec
+    runs["status"] |= status
+    runs["metadata"]["ownerReferences"] = [{**(SET if "JobSet" in owners else JOB), "controller": True}]
+    assert waits(runs, *past(3600), owners=owners)[0] == pytest.approx(seconds, rel=0.1)
 
 
 def test_a_stopped_queue_starts_none_of_those_ahead() -> None:

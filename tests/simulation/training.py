@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -50,13 +51,13 @@ def workload(
     return {"apiVersion": KUEUE_API, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
 
 
-def state(*workloads: Object, stop: str = "None") -> Snapshot:
-    """The queue and its runs."""
+def state(*workloads: Object, stop: str = "None", owners: Mapping[str, list[Object]] | None = None) -> Snapshot:
+    """The queue and its runs, with their owners by kind."""
     spec = {"clusterQueue": "training", "stopPolicy": stop}
     local = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": spec}
     flavor: Object = {"metadata": {"name": "l4"}, "spec": {}}
     queues: dict[str, list[Object]] = {"ResourceFlavor": [flavor], "ClusterQueue": [QUEUE], "LocalQueue": [local]}
-    return build("prod", {**queues, "Workload": [*workloads]}, TAKEN)
+    return build("prod", {**queues, **(owners or {}), "Workload": [*workloads]}, TAKEN)
 
 
 def past(seconds: float, count: int = 200) -> list[Object]:

@@ -252,7 +252,7 @@ class Clock:
             else:
                 self.now, kind, number, span = heapq.heappop(self._events)
                 run = self._runs[number]
-                if kind == STARTS and run.holds_quota:
+                if kind == STARTS and run.admitted:  # from the start
                     continue
                 if kind == STARTS:
                     self._worked = self.now

@@ -184,7 +184,8 @@ class Futures:
         stack = ResolvedStack(Settings.model_validate({}))
         self.queues = Copies(stack, snapshot, tuple(queue for queue, _ in asked), replays)
         self._now = snapshot.taken_at.timestamp()
-        known = [record for record in records(snapshot.of("Workload")) if record.source in self.queues.local]
+        runs = records(snapshot.of("Workload"), [*snapshot.of("Job"), *snapshot.of("JobSet")])
+        known = [record for record in runs if record.source in self.queues.local]
         rows: list[tuple[Submission, Future]] = []
         for number, (queue, own) in enumerate(asked):
             of_queue = [record for record in known if self._queue(record) in self.queues.shared[queue]]
@@ -211,6 +212,7 @@ class Futures:
             namespace, _, local = record.source.partition("/")
             priority = str(record.workload["spec"].get("priority") or 0)
             seconds = LONGEST_WAIT if record.is_endless else durations[record.source].draw(chance, elapsed)
+            seconds = max(elapsed, min(seconds, record.limit))
             return Submission(time, f"{namespace}/{_copied(replay, local)}", priority, 1, 0, 0.0, 0.0, seconds)
 
         running = [record for record in known if record.started is not None and record.ended is None]
