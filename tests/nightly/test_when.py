@@ -133,6 +133,8 @@ def test_kueue_decides_as_the_report_says(question: Question, answers: Mapping[s
     assert [eviction.workload for eviction in answer.preempts] == [*question.preempts]
     assert bool(answer.never) is question.never, answer
     assert question.waits_for in answer.waits_for
+    assert question.lacks in answer.lacks
+    assert bool(question.lacks) is bool(answer.lacks)
     assert tuple(run.name for run in answer.ahead) == question.ahead
 
 

@@ -33,6 +33,7 @@ class Question:
         never: Whether it would wait in an empty cluster too.
         ahead: Runs that are before it.
         waits_for: What it waits for, in part.
+        lacks: What some of its pods wait for although Kueue admits it, in part.
         pools: GPU pools that the cluster has.
     """
 
@@ -47,6 +48,7 @@ class Question:
     never: bool = False
     ahead: tuple[str, ...] = ()
     waits_for: str = ""
+    lacks: str = ""
     pools: tuple[Object, ...] = ()
 
 
@@ -159,17 +161,47 @@ def _on_hold() -> Question:
 def _occupied_node() -> Question:
     """The only node of a topology is in use, and big enough."""
     space = "q10659"
-    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    runs, asked = job(space, "runs", "q", 1, "20"), job(space, "next", "q", 1, "20")
+    return Question(space, 10659, (*_by_node(space), runs), asked, waits_for="topology", pools=(_pool(space, 1),))
+
+
+def _by_node(space: str) -> tuple[Object, ...]:
+    """A queue whose flavor has a topology of nodes."""
     place = {"nodeLabels": {"cloud.google.com/gke-nodepool": space}, "topologyName": space}
     tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    objects = (
-        *(namespace(space), make("Topology", space, spec={"levels": levels})),
+    return (
+        *(namespace(space), make("Topology", space, spec={"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})),
         make("ResourceFlavor", f"{space}-f", spec={**place, "tolerations": tolerations}),
         *cluster_queue(space, "q", {"f": "100"}),
-        job(space, "runs", "q", 1, "20"),
     )
-    pool = {"name": space, "machine_type": "g2-standard-24", "nodes_per_zone": 1}
-    return Question(space, 10659, objects, job(space, "next", "q", 1, "20"), waits_for="topology", pools=(pool,))
+
+
+def _pool(name: str, nodes: int) -> Object:
+    return {"name": name, "machine_type": "g2-standard-24", "nodes_per_zone": nodes}
+
+
+def _incomplete_slice() -> Question:
+    """Kueue gives no place to the pod that is left over."""
+    space = "q15277"
+    run = job(space, "sliced", "q", 5)
+    slices = {"podset-slice-required-topology": "kubernetes.io/hostname", "podset-slice-size": "2"}
+    run["spec"]["template"]["metadata"] = {"annotations": {f"kueue.x-k8s.io/{key}": slices[key] for key in slices}}
+    gate = "scheduling gate kueue.x-k8s.io/topology from 1 of its 5 pods"
+    pools = (_pool(space, 3),)
+    return Question(space, 15277, _by_node(space), run, starts=True, flavors=("f",), lacks=gate, pools=pools)
+
+
+def _resource_quota() -> Question:
+    """Kueue does not know of ResourceQuotas. The report is argoproj/argo-workflows#1096."""
+    space = "q1096"
+    objects = (
+        *(namespace(space), flavor(space, "f")),
+        make("ResourceQuota", "pods", space, spec={"hard": {"pods": "1"}}),
+        *cluster_queue(space, "q", {"f": "10"}),
+    )
+    return Question(
+        space, 1096, objects, job(space, "three", "q", 3), starts=True, flavors=("f",), lacks="ResourceQuota pods"
+    )
 
 
 def _affinity() -> Question:
@@ -220,6 +252,8 @@ QUESTIONS = (
     _behind_the_head(),
     _on_hold(),
     _occupied_node(),
+    _incomplete_slice(),
+    _resource_quota(),
     _affinity(),
     _pod_sets("q3909-split", {"single": "4", "multi": "4"}, starts=True, flavors=("multi", "single")),
     _partial("q3108", {"kueue.x-k8s.io/job-min-parallelism": "5"}, starts=True, flavors=("f",), pods=7),

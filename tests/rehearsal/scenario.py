@@ -64,6 +64,7 @@ class Change:
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "LimitRange": "/api/v1/namespaces/{}/limitranges",
+    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "WorkloadPriorityClass": f"/apis/{KUEUE_API}/workloadpriorityclasses",
     "Topology": f"/apis/{KUEUE_API}/topologies",
@@ -78,6 +79,7 @@ PATHS = {
 VERSIONS = {
     "Namespace": "v1",
     "LimitRange": "v1",
+    "ResourceQuota": "v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "Job": "batch/v1",
     "Deployment": "apps/v1",

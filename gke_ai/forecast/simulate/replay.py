@@ -199,9 +199,7 @@ class Clock:
             return evicted(item) if preempted else None
         if not holds(item, "Admitted") or run.holds_quota:
             return None
-        held = (
-            run.number not in self.waiting[run.cluster_queue]
-        )  # from the start: it has its time, and no event follows
+        held = run.number not in self.waiting[run.cluster_queue]  # from the start, with a time of its own
         self.late += not held and run.number not in self._expected
         run.admit(self.now, pods_by_node(item))
         self.waiting[run.cluster_queue].discard(run.number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -14,11 +13,10 @@ from gke_ai.forecast.answer import is_decided, roots, sharing
 from gke_ai.forecast.reasons import why_it_waits
 from gke_ai.forecast.simulate.objects import new_object
 from gke_ai.kube.client import list_objects, request
-from gke_ai.kube.names import owner_of
 from gke_ai.kube.objects import Object, condition, holds
-from gke_ai.kube.pods import amounts, requests
 from gke_ai.kube.queues import Cell, flavors_of
 from gke_ai.kube.values import items, mapping
+from gke_ai.ops.verify.nodes import daemon_requests, free_of
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
@@ -58,16 +56,13 @@ def ask_alone(api: ApiClient, workload: Object, queue: str) -> tuple[str, set[Ce
 
 
 def _decided(api: ApiClient, workload: Object, queue: str) -> tuple[str, set[Cell]]:
-    namespace = workload["metadata"]["namespace"]
+    namespace, name = workload["metadata"]["namespace"], PREFIX + workload["metadata"]["name"]
     inside = f"{KUEUE}/namespaces/{namespace}"
-    name = workload["metadata"]["name"]
-    _create(api, f"{inside}/localqueues", _copy("LocalQueue", name, {"clusterQueue": PREFIX + queue}, namespace))
+    _create(api, f"{inside}/localqueues", new_object("LocalQueue", name, {"clusterQueue": PREFIX + queue}, namespace))
     _await(api, f"{KUEUE}/clusterqueues/{PREFIX}{queue}", lambda item: bool(condition(item, "Active")))
-    spec = {**workload["spec"], "queueName": PREFIX + name, "active": True}
-    _create(api, f"{inside}/workloads", _copy("Workload", name, spec, namespace))
-    decided = _await(
-        api, f"{inside}/workloads/{PREFIX}{name}", lambda item: holds(item, "QuotaReserved") or is_decided(item)
-    )
+    spec = {**workload["spec"], "queueName": name, "active": True}
+    _create(api, f"{inside}/workloads", new_object("Workload", name, spec, namespace))
+    decided = _await(api, f"{inside}/workloads/{name}", lambda item: holds(item, "QuotaReserved") or is_decided(item))
     if not holds(decided, "QuotaReserved"):
         return why_it_waits(decided)[1].replace(PREFIX, ""), set()
     flavors = [mapping(item, "flavors") for item in items(decided, "status", "admission", "podSetAssignments")]
@@ -85,24 +80,25 @@ def copies(api: ApiClient, queue: str) -> Iterator[tuple[str, Object]]:
     own = [item for item in all_flavors if item["metadata"]["name"] in used]
     for (kind, plural), originals in zip(_KINDS.items(), (own, cohorts, queues), strict=True):
         for item in originals:
-            yield f"{KUEUE}/{plural}", _copy(kind, item["metadata"]["name"], renamed(item.get("spec") or {}))
+            name, spec = PREFIX + item["metadata"]["name"], {**renamed(item.get("spec") or {})}
+            yield f"{KUEUE}/{plural}", new_object(kind, name, spec)
 
 
 def empty_nodes(api: ApiClient) -> Iterator[Object]:
     """Yields copies of all nodes, ready, with room for all pods but those of DaemonSets."""
-    used = defaultdict[str, Counter[str]](Counter)
-    for pod in list_objects(api, "/api/v1/pods"):
-        if owner_of(pod).get("kind") == "DaemonSet":
-            used[pod["spec"].get("nodeName", "")].update({**requests(pod["spec"]), "pods": 1})
+    daemons = daemon_requests(list_objects(api, "/api/v1/pods"))
     for number, node in enumerate(list_objects(api, _NODES)):
-        name, room = f"{PREFIX}{number}", Counter[str](amounts(node["status"]["allocatable"]))
-        room.subtract(used[node["metadata"]["name"]])
+        name = f"{PREFIX}{number}"
         taints = [taint for taint in items(node, "spec", "taints") if not taint["key"].startswith(_OF_KUBERNETES)]
         spec = {"taints": [*taints, {"key": EMPTY, "effect": "NoSchedule"}]}
         copied = new_object("Node", name, spec, version="v1")
-        copied["metadata"]["labels"] = {**node["metadata"]["labels"], "kubernetes.io/hostname": name, EMPTY: "true"}
-        allocatable = {key: format_quantity(key, Fraction(max(amount, 0))) for key, amount in room.items()}
-        copied["status"] = {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]}
+        copied["metadata"]["labels"] = {
+            **mapping(node, "metadata", "labels"),
+            "kubernetes.io/hostname": name,
+            EMPTY: "true",
+        }
+        free = {key: format_quantity(key, max(amount, Fraction(0))) for key, amount in free_of(node, daemons).items()}
+        copied["status"] = {"allocatable": free, "conditions": [{"type": "Ready", "status": "True"}]}
         yield copied
 
 
@@ -128,10 +124,6 @@ def renamed(spec: Object) -> Object:
         **{key: PREFIX + spec[key] for key in ("cohortName", "parentName") if spec.get(key)},
         **({"admissionChecksStrategy": {"admissionChecks": checks}} if checks else {}),
     }
-
-
-def _copy(kind: str, name: str, spec: Object, namespace: str = "") -> Object:
-    return new_object(kind, PREFIX + name, {**spec}, namespace)
 
 
 def _create(api: ApiClient, path: str, item: Object) -> None:

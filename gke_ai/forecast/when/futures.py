@@ -284,7 +284,7 @@ def _start(run: Run) -> float:
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
     """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late.
 
-    Of a stopped queue there are none: nobody knows when it goes on.
+    Empty if its queue is stopped: nobody knows when it goes on.
     """
     futures = Futures(snapshot, [(queue, own)], seed)
     if futures.is_stopped(Record(own, 0.0)):
