@@ -54,6 +54,7 @@ class Recorder:
 
     def __init__(self, kubeconfig: str) -> None:
         self._api: ApiClient = client_of(kubeconfig, len(KINDS))
+        self.restored: datetime | None = None  # the time of which a restored state is
         self._lock = threading.Lock()
         self._observations: list[tuple[float, str, Object, bool]] = []
         self._present: dict[str, dict[str, Object]] = {kind: {} for kind in KINDS}
@@ -63,7 +64,6 @@ class Recorder:
         self._changed = self._begun
         self._applied = self._begun
         self._refused: dict[str, float] = {}
-        self._aged = 0.0
         self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
 
     def __enter__(self) -> Recorder:
@@ -77,10 +77,9 @@ class Recorder:
     def __exit__(self, *_: object) -> None:
         self._closed.set()  # the threads end with their process, or with the next version that they get
 
-    def begin(self, restored: datetime | None = None) -> None:
-        """Sets the time at which the change begins. `restored` is the time at which a restored state was true."""
+    def begin(self) -> None:
+        """Sets the time at which the change begins."""
         self._begun = self._changed = self._applied = time.monotonic()
-        self._aged = (datetime.now(UTC) - restored).total_seconds() if restored else 0.0
 
     def applied(self) -> None:
         """Sets the time at which the change is applied."""
@@ -114,7 +113,8 @@ class Recorder:
             recorded = list(self._observations)
         observations = (Observation(at - self._begun, kind, item, gone) for at, kind, item, gone in recorded)
         ended = time.monotonic() - self._begun
-        return Timeline(tuple(observations), self._applied - self._begun, ended, settled, self._aged)
+        aged = (datetime.now(UTC) - self.restored).total_seconds() - ended if self.restored else 0.0
+        return Timeline(tuple(observations), self._applied - self._begun, ended, settled, aged)
 
     def _follow(self, kind: str) -> None:
         def listed(items: list[Object] | None) -> None:
