@@ -154,3 +154,10 @@ def test_what_controllers_owe_is_named_as_kubectl_names_it() -> None:
     assert recorder.owed() == ["Job llm/train", "Node gke-1"]
     recorder._record("Node", {"metadata": marked, "spec": {}}, gone=True)
     assert recorder.owed() == ["Job llm/train"]
+
+
+def test_a_recorder_knows_how_long_a_restored_state_has_aged_when_the_change_begins() -> None:
+    recorder = Recorder(kubeconfig("127.0.0.1:1", b"", {}))
+    recorder.restored = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=60)
+    recorder.begin()
+    assert recorder.timeline(True).restored == pytest.approx(60, abs=1)
