@@ -85,7 +85,7 @@ def own_workload(timeline: Timeline, name: str) -> Object | None:
 
 
 def is_decided(workload: Object) -> bool:
-    """Whether Kueue has admitted a Workload, or said why not."""
+    """Whether Kueue has admitted a Workload, has given it quota, or has said why not."""
     return holds(workload, "Admitted") or bool(condition(workload, "QuotaReserved").get("message"))
 
 

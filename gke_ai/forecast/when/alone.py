@@ -62,7 +62,7 @@ def _decided(api: ApiClient, workload: Object, queue: str) -> tuple[str, set[Cel
     _await(api, f"{KUEUE}/clusterqueues/{PREFIX}{queue}", lambda item: bool(condition(item, "Active")))
     spec = {**workload["spec"], "queueName": name, "active": True}
     _create(api, f"{inside}/workloads", new_object("Workload", name, spec, namespace))
-    decided = _await(api, f"{inside}/workloads/{name}", lambda item: holds(item, "QuotaReserved") or is_decided(item))
+    decided = _await(api, f"{inside}/workloads/{name}", is_decided)
     if not holds(decided, "QuotaReserved"):
         return why_it_waits(decided)[1].replace(PREFIX, ""), set()
     flavors = [mapping(item, "flavors") for item in items(decided, "status", "admission", "podSetAssignments")]

@@ -282,10 +282,7 @@ def _start(run: Run) -> float:
 
 
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
-    """Returns the seconds until a run starts in each replay from a snapshot, in order. Infinite if late.
-
-    Empty if its queue is stopped: nobody knows when it goes on.
-    """
+    """Returns the seconds until a run starts in each replay, in order: infinite if late, none if the queue is stopped."""
     futures = Futures(snapshot, [(queue, own)], seed)
     if futures.is_stopped(Record(own, 0.0)):
         return []
