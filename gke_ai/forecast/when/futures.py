@@ -282,7 +282,7 @@ def _start(run: Run) -> float:
 
 
 def starts(emulator: Scratch, snapshot: Snapshot, queue: str, own: Mapping[str, Any], seed: int = 1) -> list[float]:
-    """Returns the seconds until a run starts in each replay, in order: infinite if late, none if the queue is stopped."""
+    """Returns the seconds until a run starts in each replay, in order: infinite if late, none of a stopped queue."""
     futures = Futures(snapshot, [(queue, own)], seed)
     if futures.is_stopped(Record(own, 0.0)):
         return []
