@@ -24,8 +24,8 @@ OUTPUT = ROOT / ".local" / "site"
 LINK = re.compile(r"(?<=\]\()(?P<file>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=\))")
 PICTURES = (".png", ".svg")
 LANGUAGES = {".json": "json", ".py": "python", ".yaml": "yaml"}
-# Tables scroll on a narrow screen, and text is wider on a wide one. Code wraps, so that nothing of it is hidden. In a table
-# of settings (five columns), the meaning is the widest. Pictures follow the theme of the page.
+# Tables scroll on a narrow screen, and text is wider on a wide one. Code wraps, so that nothing of it is hidden. In a
+# table of settings (five columns), the meaning is the widest. Pictures follow the theme of the page.
 STYLE = """
 article table { display: block; overflow-x: auto; font-size: 0.875rem; }
 article img { border-radius: 12px; }

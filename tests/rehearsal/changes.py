@@ -149,8 +149,8 @@ def _cluster_queue(name: str, keys: Mapping[str, Any]) -> Object:
         for flavor, gpus in quotas.items()
     ]
     selects = {"matchLabels": keys["selects"]} if "selects" in keys else {}
-    spec: Object = {"namespaceSelector": selects, "cohortName": keys.get("cohort"), "stopPolicy": keys.get("stopPolicy")}
-    spec |= {"preemption": keys.get("preemption")}
+    spec: Object = {"namespaceSelector": selects, "cohortName": keys.get("cohort")}
+    spec |= {"stopPolicy": keys.get("stopPolicy"), "preemption": keys.get("preemption")}
     spec["resourceGroups"] = [{"coveredResources": [NVIDIA_GPU], "flavors": flavors}] if flavors else []
     stated = {**_stated(spec), **keys.get("spec", {})}
     return _object(KUEUE_API, "ClusterQueue", name, namespaced=False, spec=stated)
