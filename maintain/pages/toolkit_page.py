@@ -11,9 +11,10 @@ HEAD = """<!-- Written by `make docs` from maintain/blueprints and the examples.
 
 [Cluster Toolkit]({repository}) has a blueprint for each machine that people
 train on. This page compares what a blueprint makes with what the program registers for an example of the same machine,
-object by object and setting by setting. It covers commit
-[`{short}`]({repository}/tree/{commit}).
-Neither side was run on Google Cloud for it.
+object by object and setting by setting. It covers release v1.95.0 of June 2026, commit
+[`{short}`]({repository}/tree/{commit}), and
+not what later releases changed: 1.109, of November 2026, has blueprints for A5X that this page lacks. Neither side was
+run on Google Cloud for it.
 
 | blueprint | example |
 | --- | --- |

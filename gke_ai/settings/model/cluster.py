@@ -73,7 +73,10 @@ class MaintenanceExclusion(Section):
 
 
 class Maintenance(Section):
-    """The times at which GKE upgrades the cluster and its nodes."""
+    """The times at which GKE upgrades the cluster and its nodes. Maintenance of hosts bypasses them, and GPUs and TPUs
+    do not migrate live: GKE terminates their nodes."""
+
+    # https://docs.cloud.google.com/ai-hypercomputer/docs/manage/manage-gke-clusters
 
     noun: ClassVar[str] = "the maintenance"
 
