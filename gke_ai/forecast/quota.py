@@ -15,9 +15,8 @@ from typing import NamedTuple
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.forecast.forecast import OverQuota
 from gke_ai.forecast.timeline import Histories, History
-from gke_ai.kube.objects import Object, holds
-from gke_ai.kube.queues import Cell, flavors_of, held, quotas_of, reserved
-from gke_ai.kube.values import value
+from gke_ai.kube.objects import Object
+from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, quotas_of, reserved
 
 Amounts = dict[Cell, Fraction]
 ZERO = Fraction(0)
@@ -117,10 +116,7 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Itera
 
     The status of a queue lacks flavors that it no longer lists. The Workloads tell who still holds them.
     """
-    unlisted: dict[str, Amounts] = defaultdict(lambda: defaultdict(Fraction))
-    for workload in workloads:
-        for cell, amount in ({} if holds(workload, "Finished") else held(workload)).items():
-            unlisted[str(value(workload, "status", "admission", "clusterQueue"))][cell] += amount
+    in_use = held_by_queue(workloads)
     stated = {cohort["metadata"]["name"]: cohort["spec"] for cohort in cohorts}
     by_name: dict[str, _Node] = {}
 
@@ -137,7 +133,7 @@ def _nodes(queues: Iterable[Object], cohorts: Iterable[Object], workloads: Itera
     for queue in queues:
         node = _node(queue["metadata"]["name"], queue)
         flavors = {flavor for group in flavors_of(queue) for flavor in group}
-        node.used |= {cell: used for cell, used in unlisted[node.name].items() if cell[0] not in flavors}
+        node.used |= {cell: used for cell, used in in_use[node.name].items() if cell[0] not in flavors}
         node.used |= reserved(queue)
         if parent := queue["spec"].get("cohortName"):
             _adopt(cohort(parent), node)

@@ -125,6 +125,11 @@ def never_starts(message: str, groups: Collection[Collection[str]]) -> bool:
     return False
 
 
+def missing_quota(message: str) -> dict[tuple[str, str], Fraction]:
+    """Returns how much more quota a message says is needed, by flavor and resource."""
+    return {(flavor, resource): quantity(more) or Fraction(0) for resource, flavor, more in _UNUSED.findall(message)}
+
+
 def plain(message: str) -> str:
     """Returns a message of Kueue in plain words; an unknown message without uids."""
     missing: dict[str, list[str]] = {}

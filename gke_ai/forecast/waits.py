@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from gke_ai.forecast.reasons import (
     SUSPENDED,
     UNPROCESSED,
     message_of,
+    missing_quota,
     never_starts,
     stated_reason,
     why_refused,
@@ -35,7 +37,7 @@ from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import ended
-from gke_ai.kube.queues import flavors_of, shape_of
+from gke_ai.kube.queues import Cell, flavors_of, held_by_queue, shape_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.kube.workloads import priority_class_of
 
@@ -66,6 +68,7 @@ class _Moment:
     local: Mapping[tuple[str, str], Object] | None
     queues: Mapping[str, Object] | None
     namespaces: Mapping[str, Object] | None
+    held: Mapping[str, Mapping[Cell, Fraction]]
 
     def reason(self, uid: str) -> Reason:
         """Returns why a workload waits."""
@@ -112,9 +115,9 @@ class _Moment:
         """Whether Kueue says so. It may still start with fewer pods if it allows that."""
         if any(pod_set.get("minCount") for pod_set in workload["spec"].get("podSets") or []):
             return False
-        return never_starts(message_of(workload), flavors_of(self._queue(workload) or {}))
+        return never_starts(message_of(workload), flavors_of(self.queue(workload) or {}))
 
-    def _queue(self, workload: Object) -> Object | None:
+    def queue(self, workload: Object) -> Object | None:
         """The cluster queue of a workload."""
         local = (self.local or {}).get((workload["metadata"]["namespace"], queue_of(workload)))
         return (self.queues or {}).get(str(local["spec"].get("clusterQueue", ""))) if local else None
@@ -124,7 +127,7 @@ class _Moment:
         """The workloads of which Kueue says what they wait for, by cluster queue, in its order."""
         stated: dict[str, list[tuple[str, Object]]] = defaultdict(list)
         for name, workload in sorted(self.waiting.values(), key=lambda item: (_order(item[1]), item[0])):
-            queue = self._queue(workload)
+            queue = self.queue(workload)
             if queue is not None and stated_reason(workload)[1] not in ("", OVERTAKEN):
                 stated[queue["metadata"]["name"]].append((name, workload))
         return stated
@@ -140,7 +143,7 @@ class _Moment:
 
     def _of_another(self, workload: Object) -> Reason | None:
         """The reason of an equal workload, or of the first one in a queue that keeps its order."""
-        queue = self._queue(workload)
+        queue = self.queue(workload)
         if queue is None:
             return None
         name = str(queue["metadata"]["name"])
@@ -176,7 +179,8 @@ def _moment(histories: Histories, queued: Queue, version: Callable[[History], Ob
         {item["metadata"]["name"]: item for item in present(kind)} if kind in histories else None
         for kind in ("ClusterQueue", "Namespace")
     )
-    return _Moment(waiting, local if "LocalQueue" in histories else None, queues, namespaces)
+    held = held_by_queue(present("Workload"))
+    return _Moment(waiting, local if "LocalQueue" in histories else None, queues, namespaces, held)
 
 
 def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]]:
@@ -187,6 +191,9 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
             continue
         reason = after.reason(uid)
         earlier = before.reason(uid) if uid in before.waiting else None
+        if earlier and earlier.text == reason.text and _is_free(workload, before, after):
+            # Kueue tries none again if the local queue of a deleted workload is gone before it.
+            reason = reason._replace(text=f"{reason.text}, which are free at the end: Kueue has not tried it again")
         same = earlier is not None and earlier.kind == reason.kind and (earlier.never or not reason.never)
         yield (
             uid,
@@ -202,6 +209,14 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
                 otherwise=earlier is not None and not same,
             ),
         )
+
+
+def _is_free(workload: Object, before: _Moment, after: _Moment) -> bool:
+    """Whether the quota that Kueue last missed for a workload has become free in its cluster queue."""
+    name = str(value(after.queue(workload), "metadata", "name"))
+    old, new = before.held.get(name, {}), after.held.get(name, {})
+    needed = missing_quota(message_of(workload))
+    return bool(needed) and all(old.get(cell, 0) - new.get(cell, 0) >= more for cell, more in needed.items())
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes

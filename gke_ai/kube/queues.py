@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from gke_ai.kube.objects import Object
+from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import amounts
-from gke_ai.kube.values import items, mapping, number, quantity
+from gke_ai.kube.values import items, mapping, number, quantity, value
 
 Cell = tuple[str, str]
 """A flavor and a resource."""
@@ -51,6 +51,15 @@ def held(workload: Object) -> dict[Cell, Fraction]:
         left = Fraction(max(count - freed.get(pod_set.get("name"), 0), 0), count)
         for resource, flavor in mapping(pod_set, "flavors").items():
             total[flavor, resource] += usage.get(resource, 0) * left
+    return total
+
+
+def held_by_queue(workloads: Iterable[Object]) -> Mapping[str, dict[Cell, Fraction]]:
+    """Returns the quota that Workloads hold, by cluster queue."""
+    total: dict[str, dict[Cell, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    for workload in workloads:
+        for cell, amount in ({} if holds(workload, "Finished") else held(workload)).items():
+            total[str(value(workload, "status", "admission", "clusterQueue"))][cell] += amount
     return total
 
 

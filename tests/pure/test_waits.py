@@ -194,6 +194,17 @@ def test_a_server_without_replicas_does_not_wait() -> None:
     assert outcome(timeline(*QUEUES, (1, "workload", held))).waits == ()
 
 
+def test_quota_that_becomes_free_and_that_kueue_does_not_try_again_is_said_to_be_free() -> None:
+    """Its local queue was deleted before the run."""
+    run = workload("wr", OTHER, flavor="l4")
+    run["status"]["admission"]["podSetAssignments"][0] |= {"count": 2, "resourceUsage": {"nvidia.com/gpu": "2"}}
+    seen: tuple[Observed, ...] = (*QUEUES, (-1, "workload", waiting("wj", JOB)), (-1, "workload", run))
+    assert only_wait(*seen).text == "2 more GPUs in flavor l4"
+    wait = only_wait(*seen, (2, "workload", run, "gone"))
+    text = "2 more GPUs in flavor l4, which are free at the end: Kueue has not tried it again"
+    assert (wait.text, wait.before) == (text, True)
+
+
 def test_a_namespace_that_no_longer_matches_its_queue_lets_its_runs_wait_forever() -> None:
     """Kueue repeats its earlier reason: nothing wakes the run."""
     queue = cluster_queue("cluster-queue", "4", "4")
