@@ -12,7 +12,6 @@ from typing import NamedTuple
 from gke_ai.catalog.namespaces import PUBLIC
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.forecast.cluster import workload_of
-from gke_ai.forecast.creation import CREATORS, EVENT, OWN, children, creator, has_ended, missing
 from gke_ai.forecast.forecast import Wait
 from gke_ai.forecast.names import join_names
 from gke_ai.forecast.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
@@ -33,6 +32,7 @@ from gke_ai.forecast.reasons import (
     why_refused,
 )
 from gke_ai.forecast.timeline import Histories, History
+from gke_ai.kube.creation import CREATORS, EVENT, OWN, children, creator, has_ended, missing
 from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, label
