@@ -318,7 +318,7 @@ class GkeCluster(Component):
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
                 replacement_trigger=identifier(cluster, project, features.network_policy),
-                hooks=pulumi.ResourceHookBinding(before_update=[refuse_before_pools(cluster, project)]),
+                hooks=refuse_before_pools(cluster, project),
                 depends_on=before,
             ),
         )

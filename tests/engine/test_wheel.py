@@ -94,7 +94,7 @@ def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Pat
         ("components", "gke_ai/components"),
         ("gke_ai_outputs", "gke_ai_outputs"),
     ):
-        for file in (*tracked(f"{folder}/**/*.py"), *tracked(f"{folder}/**/*.yaml")):
+        for file in (file for ending in ("py", "yaml", "json") for file in tracked(f"{folder}/**/*.{ending}")):
             expected.add(f"{name}/{file.relative_to(ROOT / folder)}")
     expected |= {str(file.relative_to(ROOT)) for file in tracked("gke_ai/**/*.template")}
     assert names == expected

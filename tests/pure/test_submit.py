@@ -16,12 +16,13 @@ import yaml
 from click.testing import CliRunner
 
 from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.quota import MIN_PARALLELISM, QUEUE_LABEL
 from gke_ai.catalog.topology import REQUIRED
 from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
 from gke_ai.kube.objects import label
+from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.ops import runs as ops_runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.submit import checks, follow, member
@@ -240,9 +241,10 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
         (job({"cpu": "8", "nvidia.com/gpu": "3"}), "a pod requests 3 of nvidia.com/gpu, and a node of pool gpus"),
         (job({"cpu": "30", "nvidia.com/gpu": "1"}), "a node of pool gpus (g2-standard-24) has 23"),
         (job(GOOD, queue="", nodeSelector=A100), "the pods select nodes that no flavor of any queue has"),
+        (job(GOOD, schedulerName="volcano"), "the stack has no scheduler volcano, so the pods would stay pending"),
         (
             job(GOOD, nodeSelector=A100),
-            "select nodes that no flavor of queue lq has: cloud.google.com/gke-accelerator=",
+            "topology, that no flavor of queue lq has: cloud.google.com/gke-accelerator=",
         ),
     ],
 )
@@ -286,7 +288,7 @@ TWO = ("b", {"cpu": "4", "nvidia.com/gpu": "2"})
         (
             [A, B],
             [(1, 1, "c")],
-            "the pods select nodes that no flavor of queue lq has: cloud.google.com/gke-nodepool=c",
+            "that no flavor of queue lq has: cloud.google.com/gke-nodepool=c",
         ),
         ([A, B], [(0, 0, ""), (1, 1, "b")], ""),
         ([A], [(1, 1, "")] * 40, "beside the sets before it"),
@@ -319,6 +321,10 @@ def test_each_set_of_pods_gets_one_flavor(
 
 TAINTED = "the pods request no nvidia.com/gpu, and the taint nvidia.com/gpu keeps others off the nodes of flavor l4"
 SPOT, SMALL = {"cloud.google.com/gke-spot": "true"}, {"cpu": "1"}
+PARTIAL = job(SMALL, pods=20)
+PARTIAL["metadata"]["annotations"] = {MIN_PARALLELISM: "2"}
+IS_SPOT = {"key": "cloud.google.com/gke-spot", "operator": "Exists"}
+ON_SPOT = {"nodeAffinity": {DURING_SCHEDULING: {"nodeSelectorTerms": [{"matchExpressions": [IS_SPOT]}]}}}
 
 
 @pytest.mark.parametrize(
@@ -327,7 +333,12 @@ SPOT, SMALL = {"cloud.google.com/gke-spot": "true"}, {"cpu": "1"}
         (job(SMALL), {"l4": "8"}, TAINTED),
         (job(SMALL, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]), {"l4": "8"}, ""),
         (job(SMALL), {"cpu": "8", "l4": "8"}, ""),
-        (job({"cpu": "3"}), {"cpu": "2", "l4": "8"}, TAINTED),
+        (job({"cpu": "3"}), {"cpu": "2", "l4": "8"}, f"only flavor l4 has the quota, and {TAINTED}"),
+        (PARTIAL, {"cpu": "2", "l4": "8"}, f"only flavor l4 has the quota, and {TAINTED}"),
+        (job({}, nodeSelector={GKE_NODEPOOL: "default-pool"}), {"l4": "8"}, ""),  # it gets no flavor
+        (job(SMALL, affinity=ON_SPOT), {"cpu": "8"}, "the pods select nodes that flavor cpu has not"),
+        (job(SMALL, queue="absent", nodeSelector=A100), {"cpu": "8"}, "the pods select nodes that flavor cpu has not"),
+        (job(SMALL, queue="absent"), {"cpu": "8"}, ""),
         (job(SMALL, nodeSelector=SPOT), {"cpu": "8"}, "the pods select nodes that flavor cpu has not: cloud.google"),
         (job(SMALL, nodeSelector={"kubernetes.io/arch": "amd64"}), {"cpu": "8"}, ""),
         (job({**SMALL, "nvidia.com/gpu": "1"}, nodeSelector=SPOT), {"l4": "8"}, "no pool of flavor l4 has: cloud.goo"),
@@ -340,7 +351,7 @@ SPOT, SMALL = {"cloud.google.com/gke-spot": "true"}, {"cpu": "1"}
         (
             BLOCK,
             {"l4": "8"},
-            "that no flavor of queue lq has: kueue.x-k8s.io/podset-required-topology. Kueue would never",
+            "no flavor of queue lq has: kueue.x-k8s.io/podset-required-topology. Kueue would never",
         ),
     ],
 )
@@ -353,7 +364,7 @@ def test_a_run_needs_a_flavor_with_quota_and_nodes(item: Object, quotas: dict[st
     queues["clusterQueues"] = [{"name": "cq", "flavors": of_each}]
     cluster = {**PUBLISHED.sections["cluster"], "mode": "standard"}
     published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues, "cluster": cluster})
-    found = [*Fit.of_queue(published, "lq").problems(item)]
+    found = [*Fit.of_queue(published, label(item, QUEUE_LABEL)).problems(item)]
     assert (len(found), problem in "".join(found)) == (bool(problem), True), found
 
 

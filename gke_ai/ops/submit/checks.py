@@ -26,8 +26,8 @@ from gke_ai.ops.submit.request import Request
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.published import Published, place
 
-# Keys of a pod that name other objects.
-_NAMED = frozenset({"serviceAccountName", "serviceAccount", "priorityClassName", "runtimeClassName"})
+# Keys of a pod that name other objects, and one with which it may be invalid.
+_NAMED = frozenset({"serviceAccountName", "serviceAccount", "priorityClassName", "runtimeClassName", "nodeSelector"})
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _ask(
         existing = pool.submit(member.existing, run)
         rights, of_pods = pool.submit(member.may_create, run), pool.submit(member.may_create, {"kind": "Pod"})
         queued = pool.submit(member.queue_problem, queue) if queue else None
-        tries = [pool.submit(member.refusals, item) for item in objects] if complete else []
+        tries = [pool.submit(member.refusals, item) for item in (*objects, *_claims(run))] if complete else []
         pod_tries = [pool.submit(member.refusals, pod) for pod in pods]
         lacks = [pool.submit(member.lacks, reference) for reference in lacking]
         found = [*problems, rights.result(), member.class_problem(run), *([queued.result()] if queued else [])]
@@ -138,8 +138,7 @@ def _pods(run: Object) -> Iterator[dict[str, Any]]:
     """
     queue = label(run, QUEUE_LABEL)
     # JobSet adds the volumes of its claims: https://github.com/kubernetes-sigs/jobset/blob/v0.12.0/api/jobset/v1alpha2/jobset_types.go
-    claims = [claim for policy in items(run, "spec", "volumeClaimPolicies") for claim in items(policy, "templates")]
-    added = [{"name": value(claim, "metadata", "name"), "emptyDir": {}} for claim in claims]
+    added = [{"name": claim["metadata"]["name"], "emptyDir": {}} for claim in _claims(run)]
     for template in templates(run["kind"], run):
         spec = mapping(template, "spec")
         if not all("image" in container for container in items(spec, "containers")) or not items(spec, "containers"):
@@ -164,6 +163,21 @@ def _pods(run: Object) -> Iterator[dict[str, Any]]:
         yield pod
         if not _NAMED.isdisjoint(spec):
             yield {**pod, "spec": {key: part for key, part in pod["spec"].items() if key not in _NAMED}}
+
+
+def _claims(run: Object) -> list[dict[str, Any]]:
+    """The claims that JobSet creates for a run."""
+    templates_of_claims = [items(policy, "templates") for policy in items(run, "spec", "volumeClaimPolicies")]
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": value(claim, "metadata", "name"), "namespace": run["metadata"]["namespace"]},
+            "spec": value(claim, "spec"),
+        }
+        for claims in templates_of_claims
+        for claim in claims
+    ]
 
 
 def _in_words(problem: Problem, request: Request) -> str:

@@ -57,16 +57,28 @@ class Fit:
 
     @classmethod
     def of_queue(cls, published: Published, queue: str) -> Fit:
-        """Returns what a local queue has. A queue that the stack does not publish has nothing."""
+        """Returns what a local queue has; what all of them have for one that the stack does not publish."""
         stack = resolved(published)
-        named = {item.cluster_queue for item in stack.queues.local_queues if queue in ("", item.name)}
-        return cls(queue, stack, [item for item in stack.cluster_queues if item.section.name in named])
+        named = {item.cluster_queue for item in stack.queues.local_queues if item.name == queue}
+        found = [item for item in stack.cluster_queues if item.section.name in named]
+        return cls(queue if found else "", stack, found or stack.cluster_queues)
 
     def problems(self, run: Object) -> Iterator[str]:
         """Yields why no quota or no node is enough for a run, a sentence each."""
-        if self.name and self.queues and (never := self.never_admitted(run)):
+        if self.name and (never := self.never_admitted(run)):
             yield f"{never}. Kueue would never admit it"
-        yield from dict.fromkeys(filter(None, (self.without_nodes(*of_set) for of_set in pod_sets(run))))
+        counted = ((self._counted(run, count, template), template) for count, template in pod_sets(run))
+        yield from dict.fromkeys(filter(None, (self.without_nodes(*of_set) for of_set in counted)))
+
+    def _counted(self, run: Object, count: int, template: Object) -> int:
+        """How many of the pods Kueue admits: of a Job that may start with fewer, as many as one flavor allows."""
+        fewest, each = annotation(run, MIN_PARALLELISM), _total(template, 1)
+        if not fewest.isdigit():
+            return count
+        allowed = [
+            min(limits.get(key, NONE) // each[key] for key in each) for _, limits in self._choices(template) if each
+        ]
+        return min(count, max(int(fewest), *map(int, allowed))) if allowed else count
 
     def _choices(self, template: Object) -> list[tuple[ResourceFlavor, Amounts]]:
         """The flavors that Kueue may give pods of this template, with the most that the queue may use of each."""
@@ -96,15 +108,15 @@ class Fit:
         """Why no flavors of a resource group are enough for the pods of a run; empty if some are."""
         sets: list[tuple[Amounts, dict[str, Amounts]]] = []
         for count, template in pod_sets(run):
-            fewest = annotation(run, MIN_PARALLELISM)
-            pods = min(count, int(fewest)) if fewest.isdigit() else count
+            pods = self._counted(run, count, template)
             total = {name: amount for name, amount in _total(template, pods).items() if name in group}
             choices = self._choices(template)
             usable = {flavor.section.name: limits for flavor, limits in choices if limits.keys() == group}
             if not total:
                 continue
             if not usable:
-                return f"the pods select nodes that no flavor of queue {self.name} has{_selected(template)}"
+                where = f"no flavor of queue {self.name} has{_selected(template)}"
+                return f"the pods select nodes, or a topology, that {where}"
             sets.append((total, usable))
             if not _are_assignable(sets):
                 alone = all(missing(total, limits) for limits in usable.values())
@@ -138,16 +150,14 @@ class Fit:
     def without_nodes(self, pods: int, template: Object) -> str:
         """Returns why no flavor has nodes for equal pods, as a sentence; empty if one does, or if it is not known."""
         choices, total = self._choices(template), _total(template, pods)
-        able = [flavor for flavor, limits in choices if not missing(total, limits)]
-        able = able or [flavor for flavor, limits in choices if all(map(limits.get, total))]
-        if len({frozenset(limits) for _, limits in choices}) > 1:
-            return ""  # a pod runs on nodes of several flavors at once
-        if self.queues and not choices and not self.name:
-            return (
-                f"the pods select nodes that no flavor of any queue has{_selected(template)}. They would stay pending"
-            )
-        reasons = [self._lacks(flavor, pods, template) for flavor in able]
-        return "" if "" in reasons or not reasons else f"{reasons[0]}. They would stay pending"
+        if not total or len({frozenset(limits) for _, limits in choices}) > 1:
+            return ""  # Kueue gives it no flavor, or several at once
+        able = [flavor for flavor, limits in choices if not missing(total, limits)] if self.name else []
+        only = f"only flavor {able[0].section.name} has the quota, and " if 0 < len(able) < len(choices) else ""
+        reasons = [self._lacks(flavor, pods, template) for flavor in able or [flavor for flavor, _ in choices]]
+        if not choices and not self.name:
+            reasons.append(f"the pods select nodes that no flavor of any queue has{_selected(template)}")
+        return f"{only}{reasons[0]}. They would stay pending" if reasons and all(reasons) else ""
 
     def _lacks(self, flavor: ResourceFlavor, pods: int, template: Object) -> str:
         """Why the nodes of a flavor hold no such pods; empty if they may."""
@@ -156,7 +166,7 @@ class Fit:
             return self._without_a_machine(request, flavor.section.accelerator)
         if not flavor.pools:  # any node: what selects those of a pool or of a compute class finds none
             known = self.stack.cluster.mode == "standard" and not self.stack.settings.compute_classes
-            other = known and _NOT_OF_SYSTEM & {*mapping(spec, "nodeSelector")}
+            other = known and not _selects(spec, {}, _NOT_OF_SYSTEM)
             return f"the pods select nodes that flavor {name} has not{_selected(template)}" if other else ""
         selected = [pool for pool in flavor.pools if self._is_selected(pool, template)]
         if not selected:

@@ -23,6 +23,8 @@ from gke_ai.terminal import Stop
 
 # Kinds that submit creates, with their API version: a run, and what may stand beside it and is deleted with it.
 KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API, **{kind: operator.api for kind, operator in BY_KIND.items()}}
+# https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler#autoscaling_profiles
+SCHEDULERS = {None, "default-scheduler", "gke.io/optimize-utilization-scheduler"}
 BESIDE = {"Service": "v1", "ConfigMap": "v1", "Secret": "v1"}
 
 
@@ -115,6 +117,9 @@ def problems_of(path: Path, item: Object, published: Published, fit: Fit) -> Ite
             f"a JobSet, or ask the platform team to set gke-ai:queues.{key}."
         )
     yield from (f"{path}: {problem}. Request less, or select others." for problem in fit.problems(item))
+    named = {mapping(template, "spec").get("schedulerName") for template in templates(item["kind"], item)}
+    for name in sorted(map(str, named - SCHEDULERS)):
+        yield f"{path}: the stack has no scheduler {name}, so the pods would stay pending. Remove schedulerName."
 
 
 def notes_of(item: Object) -> Iterator[str]:

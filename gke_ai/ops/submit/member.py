@@ -145,7 +145,7 @@ class Member:
             return ()
         if answer.code == 403 and item["kind"] != "Pod" and self.existing(item):
             return ()  # it counts in a quota already
-        if item["kind"] == "Pod" and _is_free_later(answer.reason):
+        if item["kind"] in ("Pod", "PersistentVolumeClaim") and _is_free_later(answer.reason):
             return ()
         broken = [match[1] for match in map(_BROKEN.fullmatch, answer.warnings) if match]
         return broken or [answer.reason]
