@@ -154,7 +154,8 @@ def rehearse(options: Options) -> Forecast | None:
                     emulator.run("capacity", *(f"{mode}=0" for mode in options.unavailable))
                     notes.append(f"Google has no more nodes in capacity mode {join_names(list(options.unavailable))}.")
                 start = partial(change.start, emulator)
-                recorder.restored = written.taken_at if written else None
+                if written:
+                    recorder.restored = written.taken_at
                 forecast = _change(emulator, options, start, ", ".join(changes), stated, recorder)
                 configured = kueue.configuration(request(client_of(emulator.kubeconfig(), 1), "GET", kueue.PATH))
                 notes += timers.pods_ready(configured, rehearsed(snapshot))
