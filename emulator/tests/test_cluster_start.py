@@ -33,7 +33,7 @@ def test_a_failed_start_is_repeated_once_with_a_new_cluster(
     monkeypatch.setattr(kwok, "_discard", lambda _: done.append("discarded"))
     monkeypatch.setattr(kwok, "endpoint", lambda _: Endpoint("127.0.0.1:1", ""))
     monkeypatch.setattr(trust, "renew", lambda: None)
-    record = ClusterRecord("ai", "p", "us-central1", "autopilot", ["us-central1-a"], "1.36.1-gke.1")
+    record = ClusterRecord("ai", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
     if failures == 2:
         with pytest.raises(ClusterFailed, match="its port was taken"):
             kwok.create("ai", record)

@@ -24,7 +24,7 @@ from gke_ai.emulation import COMMAND, on_emulator
 from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.kube.blocks import block_nodes, block_rows
 from gke_ai.kube.client import list_objects
-from gke_ai.kube.creation import lacks_pods, refused
+from gke_ai.kube.creation import lacks_pods
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
@@ -40,7 +40,16 @@ from gke_ai.ops.queues import UNCOUNTED, UNCOUNTED_COLUMNS, queues_and_workloads
 from gke_ai.ops.runs import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.silent_workloads import known_workloads
 from gke_ai.ops.stack import Stack
-from gke_ai.ops.workloads import REQUEST_API, name_of, queue_rows, requests_of, span, state_of, workload_rows
+from gke_ai.ops.workloads import (
+    REQUEST_API,
+    name_of,
+    queue_rows,
+    refused_rows,
+    requests_of,
+    span,
+    state_of,
+    workload_rows,
+)
 from gke_ai.registered.pools import node_bounds, until
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.terminal import Stop, write
@@ -58,6 +67,7 @@ AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
 # Rows of a table unless more are asked for: with its other tables, the status then fits two or three screens.
 ROWS = 20
+_NAMESPACED = ("pods", "deployments", "workloads", "jobsets", "autoscalers", "gateways", "routes", "jobs", "quotas")
 
 
 @dataclass
@@ -102,20 +112,9 @@ class Selection:
         """Returns the objects that are selected. Nodes and cluster queues have no namespace, so all of them are."""
         selected: dict[str, Any] = {}
         if self.namespace:
-            for name in (
-                "pods",
-                "deployments",
-                "workloads",
-                "jobsets",
-                "autoscalers",
-                "gateways",
-                "routes",
-                "jobs",
-                "quotas",
-            ):
-                selected[name] = [
-                    item for item in getattr(snapshot, name) if item["metadata"]["namespace"] == self.namespace
-                ]
+            for name in _NAMESPACED:
+                found = getattr(snapshot, name)
+                selected[name] = [item for item in found if item["metadata"]["namespace"] == self.namespace]
         if self.queue:
             workloads = selected.get("workloads", snapshot.workloads)
             selected["workloads"] = [item for item in workloads if item["spec"].get("queueName") == self.queue]
@@ -209,18 +208,15 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
             ("gateway", "address", "host", "share of requests", "why"),
             gateway_rows(snapshot.gateways, snapshot.routes),
         ),
-        ("Refused pods", ("of", "why"), refused_rows(snapshot)),
+        ("Refused pods", ("of", "why"), refused_rows(snapshot.deployments, snapshot.jobs, snapshot.refused)),
         ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
     listed = [(title, columns, list(part)) for title, columns, part in parts]
     shortened = rows is not None and (len(snapshot.workloads) > rows or any(len(part) > rows for *_, part in listed))
     steps = "".join(f"\n→ {step}" for step in next_steps(stack, whole, shortened))
+    cut = f" (the first {rows} of {{}})"
     tables = [
-        new_table(
-            columns,
-            part[:rows],
-            f"{title} (the first {rows} of {len(part)})" if len(part[:rows]) < len(part) else title,
-        )
+        new_table(columns, part[:rows], title + (cut.format(len(part)) if part[rows or len(part) :] else ""))
         for title, columns, part in listed
         if part
     ]
@@ -340,12 +336,6 @@ def server_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         ready = deployment.get("status", {}).get("readyReplicas", 0)
         name = f"{deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
         yield name, f"{ready} of {wanted}", str(max(wanted - ready, 0) or "–"), snapshot.cold_starts.get(name, "–")
-
-
-def refused_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
-    """Yields a row per Deployment and Job whose pods the API server refuses, with its reason."""
-    for item, why in refused(snapshot.deployments, snapshot.jobs, snapshot.refused):
-        yield f"{item['metadata']['namespace']}/{item['metadata']['name']}", why
 
 
 def waiting_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
+from gke_ai.kube.creation import refused
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds
 
@@ -66,6 +67,14 @@ def queue_rows(workloads: Iterable[Object], requests: Requests, now: datetime) -
         since, why = min(waits, default=(now, ""))
         shown = [str(counts[state] or "–") for state in (ADMITTED, WAITING, EVICTED, FINISHED)]
         yield queue, *shown, span((now - since).total_seconds()) if waits else "–", why
+
+
+def refused_rows(
+    deployments: Iterable[Object], jobs: Iterable[Object], events: Iterable[Object]
+) -> Iterator[tuple[str, ...]]:
+    """Yields a row per Deployment and Job whose pods the API server refuses, with its reason."""
+    for item, why in refused(deployments, jobs, events):
+        yield f"{item['metadata']['namespace']}/{item['metadata']['name']}", why
 
 
 def waits_since(workload: Object) -> datetime:

@@ -176,7 +176,8 @@ def test_autopilot_sets_the_node_account_once(preview: bool) -> None:
     defaults = cluster["clusterAutoscaling"]["autoProvisioningDefaults"]
     assert defaults == {"serviceAccount": ACCOUNT, "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"]}
     # Google's own API refuses these of an Autopilot cluster, which has them.
-    assert not {"nodeConfig", "networkPolicy", "datapathProvider", "addonsConfig"} & cluster.keys()
+    assert not {"nodeConfig", "networkPolicy", "datapathProvider"} & cluster.keys()
+    assert cluster["addonsConfig"] == {"rayOperatorConfigs": [{"enabled": False}]}  # the one that it may turn off
     assert cluster["privateClusterConfig"] == {"enablePrivateNodes": True}
 
 

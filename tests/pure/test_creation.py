@@ -12,7 +12,7 @@ from gke_ai.kube import client
 from gke_ai.kube.client import Answer
 from gke_ai.kube.creation import refused
 from gke_ai.kube.references import Reference, references
-from gke_ai.ops import status
+from gke_ai.ops import workloads
 from gke_ai.ops.runs import Run
 from gke_ai.ops.submit import follow, member
 from gke_ai.ops.submit.member import Member
@@ -81,8 +81,7 @@ def test_a_rollout_and_a_job_whose_pods_are_refused_are_listed_with_the_newest_r
     ]
     found = refused([wanted("api", **failing), wanted("web", **fine)], jobs, events)
     assert [(item["metadata"]["name"], why) for item, why in found] == [("api", QUOTA), ("short", "newest")]
-    snapshot = status.ClusterObjects(jobs=jobs, refused=events)
-    assert [*status.refused_rows(snapshot)] == [("a/short", "newest")]
+    assert [*workloads.refused_rows([], jobs, events)] == [("a/short", "newest")]
 
 
 @pytest.mark.parametrize("reason", ["FailedCreate", "JobCreationFailed", "FailedToCreateWorkerPod"])

@@ -65,7 +65,7 @@ def test_base_of_the_stack_file_is_where_the_branch_left_main(tmp_path: Path, mo
 
 
 def test_a_missing_configuration_or_base_says_what_to_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Stop, match=r"--config changed\.yaml"):
+    with pytest.raises(Stop, match="Name one with --config"):
         configurations.changed("none", None)
     with pytest.raises(Stop, match=r"--base Pulumi\.prod\.yaml"):
         configurations.base("prod", tmp_path / "none.yaml", ROOT / "Pulumi.prod.yaml", tmp_path)
