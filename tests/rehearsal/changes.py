@@ -166,11 +166,12 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
     `metadata`, `podMetadata`, `podSpec` and `spec` are keys of the object and of its pod template in full.
     """
     pool, gpus = keys.get("pool", "l4"), keys.get("gpus", 1)
-    limits = {"limits": {NVIDIA_GPU: gpus}} if gpus else {}
+    # Requests as well: after a restart, as in a copy, Kueue counts a container with limits alone as nothing by topology.
+    amount = {NVIDIA_GPU: gpus} if gpus else {}
     container = {
         "name": "main",
         "image": keys.get("image", "registry.example.com/train:1"),
-        "resources": {**limits, **({"requests": keys["requests"]} if "requests" in keys else {})},
+        "resources": {"limits": amount, "requests": {**amount, **keys.get("requests", {})}},
     }
     pod = {
         "containers": [container],
