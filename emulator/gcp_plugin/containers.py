@@ -160,8 +160,7 @@ class Cluster(Resource):
         return {
             # https://github.com/hashicorp/terraform-provider-google/blob/main/google/services/container/resource_container_cluster_test.go
             "authenticatorGroupsConfig": {"securityGroup": ""},
-            # GKE returns `rayOperatorConfig: {}`, which the provider reads as disabled (flattenClusterAddonsConfig):
-            # TestAccContainerCluster_withAddons plans nothing after a creation with it disabled.
+            # GKE returns `rayOperatorConfig: {}`, and the provider reads it as disabled: flattenClusterAddonsConfig.
             "addonsConfig": {"rayOperatorConfigs": [{"enabled": False}]},
             "controlPlaneEndpointsConfig": {
                 "dnsEndpointConfig": {"allowExternalTraffic": False},
@@ -311,8 +310,7 @@ class NodePool(Resource):
     def apply(self, record: Record, inputs: Properties) -> None:
         cluster = self._cluster(record.identity)
         require_features(cluster.inputs, inputs)
-        wanted = pool_record(cluster, inputs)
-        if wanted != pool_record(cluster, record.inputs):
+        if (wanted := pool_record(cluster, inputs)) != pool_record(cluster, record.inputs):
             self.cloud.clusters.set_pool(cluster.inputs["name"], wanted)
 
     def erase(self, record: Record) -> None:
@@ -371,7 +369,7 @@ class NodePool(Resource):
 
 
 def require_features(cluster: Properties, inputs: Properties) -> None:
-    """Refuses a pool in a cluster without what it needs, and the loss of it. Whether GKE refuses the loss is unknown.
+    """Refuses a pool in a cluster without what it needs, and its loss, which GKE may allow.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels
     """
@@ -390,7 +388,7 @@ def require_features(cluster: Properties, inputs: Properties) -> None:
 
 
 def is_short_lived(inputs: Properties) -> bool:
-    """Whether a pool has the upgrade strategy of Dynamic Workload Scheduler, whatever its settings say.
+    """Whether a pool has the upgrade strategy of Dynamic Workload Scheduler.
 
     https://github.com/GoogleCloudPlatform/cluster-autoscaler/blob/7d250507339b/pkg/autoprovisioning/injection.go#L1651
     """
@@ -398,5 +396,5 @@ def is_short_lived(inputs: Properties) -> bool:
 
 
 def _parts(identity: str) -> tuple[str, str, str]:
-    _, project, _, location, _, cluster, *_ = identity.split("/")
-    return project, location, cluster
+    parts = identity.split("/")
+    return parts[1], parts[3], parts[5]

@@ -34,13 +34,8 @@ DEFAULT_MACHINE = "e2-medium"  # https://cloud.google.com/kubernetes-engine/docs
 # https://cloud.google.com/compute/docs/instances/limit-vm-runtime#restrictions
 RUN_SECONDS = (30, 120 * 86400)
 DISK_TYPES = (
-    "pd-standard",
-    "pd-balanced",
-    "pd-ssd",
-    "pd-extreme",
-    "hyperdisk-balanced",
-    "hyperdisk-extreme",
-    "hyperdisk-throughput",
+    *("pd-standard", "pd-balanced", "pd-ssd", "pd-extreme"),
+    *("hyperdisk-balanced", "hyperdisk-extreme", "hyperdisk-throughput"),
 )
 
 
@@ -163,17 +158,16 @@ def changed_node_pool(old: Values, new: Values) -> Iterator[Problem]:
     labels = "nodeConfig.labels"
     if value_at(old, labels) and not value_at(new, labels):
         # https://github.com/hashicorp/terraform-provider-google/issues/15848: the request names the pool alone.
-        text = "At least one of ['node_version', 'image_type', 'locations', 'labels', …] must be specified."
-        yield labels, bad_request(text)
+        yield labels, bad_request("At least one of ['node_version', 'locations', 'labels', …] must be specified.")
     yield from _boot_disk(value_at(new, "nodeConfig") or {}, "nodeConfig")
-    # Not documented, and so refused: the new place of nodes that are placed together, and the networks that GKE chose
-    # for a profile, which the provider sends with it although a creation can't have both.
-    profile, blocks = "networkConfig.acceleratorNetworkProfile", str(value_at(new, "nodeConfig.reservationAffinity"))
-    together = value_at(new, "placementPolicy") or value_at(new, profile) or "/reservationBlocks/" in blocks
-    if together and old.get("nodeLocations") != new.get("nodeLocations"):
+    # Not documented, so refused: a move of nodes that are placed together, and the networks of a profile beside it.
+    profile = value_at(new, "networkConfig.acceleratorNetworkProfile")
+    in_block = "/reservationBlocks/" in str(value_at(new, "nodeConfig.reservationAffinity"))
+    moved = old.get("nodeLocations") != new.get("nodeLocations")
+    if moved and (profile or in_block or value_at(new, "placementPolicy")):
         yield "nodeLocations", bad_request("Nodes that are placed together can't move to another zone")
     private = "networkConfig.enablePrivateNodes"
-    if value_at(new, profile) and value_at(old, private) != value_at(new, private):
+    if profile and value_at(old, private) != value_at(new, private):
         yield private, bad_request("Accelerator network profile and additional node networks can't be used together")
 
 

@@ -166,7 +166,7 @@ def _workload(kind: str, name: str, keys: Mapping[str, Any]) -> Object:
     `metadata`, `podMetadata`, `podSpec` and `spec` are keys of the object and of its pod template in full.
     """
     pool, gpus = keys.get("pool", "l4"), keys.get("gpus", 1)
-    # Requests as well: after a restart, as in a copy, Kueue counts a container with limits alone as nothing by topology.
+    # Requests too: after a restart, as in a copy, Kueue counts a container with limits alone as nothing by topology.
     amount = {NVIDIA_GPU: gpus} if gpus else {}
     container = {
         "name": "main",

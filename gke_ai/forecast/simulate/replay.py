@@ -301,10 +301,8 @@ class Clock:
     def _free(self, name: str) -> None:
         """Kueue will try every waiting workload again that shares quota with a cluster queue."""
         tree = self._queues.trees[name]
-        waiting = {
-            number for other in self.names if self._queues.trees[other] == tree for number in self.waiting[other]
-        }
-        if waiting:
+        sharing = [other for other in self.names if self._queues.trees[other] == tree]
+        if waiting := {number for other in sharing for number in self.waiting[other]}:
             self._freed.add(tree)
             self._expected |= waiting
             self._agreed = self._before = None

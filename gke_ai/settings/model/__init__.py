@@ -42,7 +42,7 @@ from gke_ai.settings.model.lora import LoraAdapter
 from gke_ai.settings.model.model_cache import ModelCache
 from gke_ai.settings.model.model_shape import ModelShape
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.pools import GpuPool, Pool, TpuPool, TpuSlice
+from gke_ai.settings.model.pools import GpuPool, Pool, TpuPool
 from gke_ai.settings.model.queues import (
     ClusterQueue,
     Flavor,
@@ -56,6 +56,7 @@ from gke_ai.settings.model.runs import Dataset, FineTune, Multislice, Run, TpuBa
 from gke_ai.settings.model.server import ScratchVolume, Server
 from gke_ai.settings.model.serving import AnyServer, GpuServer, JetStream, Tgi, TpuServer, Vllm, VllmTpu
 from gke_ai.settings.model.settings import Monitoring, Settings, Tenant, Unresolved, Waiver
+from gke_ai.settings.model.slices import TpuSlice
 from gke_ai.settings.model.topology import Topology, TopologyGroups
 from gke_ai.settings.model.training import BucketVolume, GpuRun, RunCheckpoints, TrainingRun
 from gke_ai.settings.model.workloads import (

@@ -15,8 +15,6 @@ from gke_ai.catalog.metal import LABELS
 from gke_ai.catalog.nodes import (
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
     NVIDIA_GPU,
     POOL,
     NodeShape,
@@ -29,6 +27,7 @@ from gke_ai.catalog.zones import node_zones
 from gke_ai.settings.model.base import GkeName, Labels, Section
 from gke_ai.settings.model.capacity import Autoscaling, Capacity, OnDemand
 from gke_ai.settings.model.cluster import Cluster
+from gke_ai.settings.model.slices import slice_labels
 
 
 class Pool(Section):
@@ -376,33 +375,3 @@ class TpuPool(Pool):
 
     def shape(self, zone: str) -> NodeShape:
         return replace(super().shape(zone), topology=self.topology)
-
-
-class TpuSlice(Section):
-    """A TPU slice outside the pools of this stack: on Autopilot, or in an existing cluster."""
-
-    noun: ClassVar[str] = "a TPU slice"
-
-    version: str
-    """TPU version: v5e, v5p, v6e or tpu7x."""
-    topology: str
-    """Chips of the slice along each side, for example 2x4."""
-    machine_type: str | None = None
-    """Machine type of the nodes. Default: the machine that holds the whole slice, or else the machine with 4 chips."""
-    capacity: Literal["onDemand", "spot", "flexStart"] = "onDemand"
-    """How Google provides the machines."""
-
-    @property
-    def slice(self) -> Slice:
-        """The slice in the catalog. Raises NoSuchSlice; `gke_ai.settings.rules` refuses such a slice."""
-        return slice_of(self.version, self.topology, self.machine_type)
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels of the nodes of such slices."""
-        return slice_labels(self.slice)
-
-
-def slice_labels(tpu_slice: Slice) -> dict[str, str]:
-    """Labels that GKE gives the nodes of such a slice."""
-    return {GKE_TPU_ACCELERATOR: tpu_slice.accelerator, GKE_TPU_TOPOLOGY: tpu_slice.topology}

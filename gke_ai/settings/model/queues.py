@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from gke_ai.catalog.operators import OPERATORS
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
-from gke_ai.settings.model.pools import TpuSlice
+from gke_ai.settings.model.slices import TpuSlice
 
 # Whether the stack creates an object, or uses one that its cluster has.
 ObjectMode = Literal["create", "existing"]

@@ -13,8 +13,8 @@ from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.settings.model.base import DnsLabel, Request, Section
 from gke_ai.settings.model.buckets import FuseVolume
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.pools import TpuSlice
 from gke_ai.settings.model.run_names import hash_suffix
+from gke_ai.settings.model.slices import TpuSlice
 from gke_ai.settings.model.training import GpuRun, TrainingRun
 from gke_ai.settings.model.workloads import SingleSliceWorkload, TokenSecret, TpuWorkload
 

@@ -17,7 +17,8 @@ from gke_ai.settings.model.base import DnsLabel, Labels, Request, Section
 from gke_ai.settings.model.buckets import BucketMount, FuseVolume
 from gke_ai.settings.model.compute_classes import ComputeClass
 from gke_ai.settings.model.nodes import Nodes
-from gke_ai.settings.model.pools import Pool, TpuSlice, slice_labels
+from gke_ai.settings.model.pools import Pool
+from gke_ai.settings.model.slices import TpuSlice, slice_labels
 from gke_ai.settings.model.topology import Topology
 
 
