@@ -333,12 +333,19 @@ ON_SPOT = {"nodeAffinity": {DURING_SCHEDULING: {"nodeSelectorTerms": [{"matchExp
         (job(SMALL), {"l4": "8"}, TAINTED),
         (job(SMALL, tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}]), {"l4": "8"}, ""),
         (job(SMALL), {"cpu": "8", "l4": "8"}, ""),
-        (job({"cpu": "3"}), {"cpu": "2", "l4": "8"}, f"only flavor l4 has the quota, and {TAINTED}"),
-        (PARTIAL, {"cpu": "2", "l4": "8"}, f"only flavor l4 has the quota, and {TAINTED}"),
+        (job({"cpu": "3"}), {"cpu": "2", "l4": "8"}, f"flavor l4 alone has quota for 3 of cpu, and {TAINTED}"),
+        (PARTIAL, {"cpu": "2", "l4": "8"}, f"flavor l4 alone has quota for 8 of cpu, and {TAINTED}"),
         (job({}, nodeSelector={GKE_NODEPOOL: "default-pool"}), {"l4": "8"}, ""),  # it gets no flavor
         (job(SMALL, affinity=ON_SPOT), {"cpu": "8"}, "the pods select nodes that flavor cpu has not"),
         (job(SMALL, queue="absent", nodeSelector=A100), {"cpu": "8"}, "the pods select nodes that flavor cpu has not"),
         (job(SMALL, queue="absent"), {"cpu": "8"}, ""),
+        (job({}, queue="", nodeSelector=SPOT), {"cpu": "8"}, "the pods select nodes that flavor cpu has not"),
+        (job({}, queue="", nodeSelector={GKE_NODEPOOL: "gpus"}), {"cpu": "8"}, ""),
+        (
+            job({**SMALL, "nvidia.com/gpu": "1"}),
+            {"cpu": "8"},
+            "request nvidia.com/gpu, which the nodes of flavor cpu have not",
+        ),
         (job(SMALL, nodeSelector=SPOT), {"cpu": "8"}, "the pods select nodes that flavor cpu has not: cloud.google"),
         (job(SMALL, nodeSelector={"kubernetes.io/arch": "amd64"}), {"cpu": "8"}, ""),
         (job({**SMALL, "nvidia.com/gpu": "1"}, nodeSelector=SPOT), {"l4": "8"}, "no pool of flavor l4 has: cloud.goo"),
@@ -361,7 +368,8 @@ def test_a_run_needs_a_flavor_with_quota_and_nodes(item: Object, quotas: dict[st
         "flavors": [{"name": name, **({"pools": ["gpus"]} if name == "l4" else {})} for name in quotas],
     }
     of_each = [{"flavor": name, "quota": {"cpu": cpu, "nvidia.com/gpu": "8"}} for name, cpu in quotas.items()]
-    queues["clusterQueues"] = [{"name": "cq", "flavors": of_each}]
+    of_another = [{"flavor": name, "quota": {"google.com/tpu": "8"}} for name in quotas]
+    queues["clusterQueues"] = [{"name": "cq", "flavors": of_each}, {"name": "other", "flavors": of_another}]
     cluster = {**PUBLISHED.sections["cluster"], "mode": "standard"}
     published = replace(PUBLISHED, sections={**PUBLISHED.sections, "queues": queues, "cluster": cluster})
     found = [*Fit.of_queue(published, label(item, QUEUE_LABEL)).problems(item)]

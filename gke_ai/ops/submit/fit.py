@@ -150,14 +150,20 @@ class Fit:
     def without_nodes(self, pods: int, template: Object) -> str:
         """Returns why no flavor has nodes for equal pods, as a sentence; empty if one does, or if it is not known."""
         choices, total = self._choices(template), _total(template, pods)
-        if not total or len({frozenset(limits) for _, limits in choices}) > 1:
+        if self.name and (not total or len({frozenset(limits) for _, limits in choices}) > 1):
             return ""  # Kueue gives it no flavor, or several at once
+        if not self.name and any(self._is_selected(pool, template) for pool in self.stack.node_pools):
+            return ""
         able = [flavor for flavor, limits in choices if not missing(total, limits)] if self.name else []
-        only = f"only flavor {able[0].section.name} has the quota, and " if 0 < len(able) < len(choices) else ""
+        short = [missing(total, limits)[0] for _, limits in choices if missing(total, limits)]
         reasons = [self._lacks(flavor, pods, template) for flavor in able or [flavor for flavor, _ in choices]]
         if not choices and not self.name:
             reasons.append(f"the pods select nodes that no flavor of any queue has{_selected(template)}")
-        return f"{only}{reasons[0]}. They would stay pending" if reasons and all(reasons) else ""
+        if not reasons or not all(reasons):
+            return ""
+        needed = f"{readable(short[0], total[short[0]])} of {short[0]}" if able and short else ""
+        only = f"flavor {able[0].section.name} alone has quota for {needed}, and " if needed else ""
+        return f"{only}{reasons[0]}. They would stay pending"
 
     def _lacks(self, flavor: ResourceFlavor, pods: int, template: Object) -> str:
         """Why the nodes of a flavor hold no such pods; empty if they may."""
@@ -166,8 +172,10 @@ class Fit:
             return self._without_a_machine(request, flavor.section.accelerator)
         if not flavor.pools:  # any node: what selects those of a pool or of a compute class finds none
             known = self.stack.cluster.mode == "standard" and not self.stack.settings.compute_classes
-            other = known and not _selects(spec, {}, _NOT_OF_SYSTEM)
-            return f"the pods select nodes that flavor {name} has not{_selected(template)}" if other else ""
+            if known and not _selects(spec, {}, _NOT_OF_SYSTEM):
+                return f"the pods select nodes that flavor {name} has not{_selected(template)}"
+            asked = next((key for key in ACCELERATORS if known and request.get(key)), "")
+            return f"the pods request {asked}, which the nodes of flavor {name} have not" if asked else ""
         selected = [pool for pool in flavor.pools if self._is_selected(pool, template)]
         if not selected:
             return f"the pods select nodes that no pool of flavor {name} has{_selected(template)}"
