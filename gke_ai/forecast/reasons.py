@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gke_ai.catalog.nodes import NVIDIA_GPU
@@ -21,6 +21,7 @@ NO_NODE, GATED, REFUSED, SUSPENDED = "NoNode", "SchedulingGated", "FailedCreate"
 ADMISSION_CHECKS = "AdmissionChecks"
 PENDING, INADMISSIBLE = "Pending", "Inadmissible"
 UNPROCESSED = "Kueue has not processed it"
+LONGEST = 2048  # characters of a message that are read: each form of Kueue's is looked for in it
 _TABLE: Any = table("kueue_messages.yaml")
 # What Kueue says of a workload that it considered after another one, in the same cycle.
 OVERTAKEN: str = _TABLE["messages"]["pkg/scheduler/scheduler.go"][
@@ -130,8 +131,10 @@ def missing_quota(message: str) -> dict[tuple[str, str], Fraction]:
     return {(flavor, resource): quantity(more) or Fraction(0) for resource, flavor, more in _UNUSED.findall(message)}
 
 
+@lru_cache(LONGEST)
 def plain(message: str) -> str:
     """Returns a message of Kueue in plain words; an unknown message without uids."""
+    message = message[:LONGEST]
     missing: dict[str, list[str]] = {}
     for resource, flavor, more in _UNUSED.findall(message):
         missing.setdefault(flavor, []).append(_amount(resource, more, "more"))
