@@ -345,6 +345,12 @@ def facts_of(forecast: Forecast) -> Iterator[str]:
         yield CHANGE_REFUSED
 
 
+def text_of(forecast: Forecast) -> str:
+    """What a rehearsal says: its headline, its remarks, and each row of its tables with the title, on a line each."""
+    rows = (f"{title}: {' | '.join(map(str, row))}" for title, _, listed in tables(forecast) for row in listed)
+    return "\n".join([sentence(forecast), *remarks(forecast), *rows])
+
+
 def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[str]:
     """Yields what is wrong with a result. Nothing if it is right."""
     if forecast is None:
@@ -354,7 +360,7 @@ def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[
     yield from (f"missing: {fact}" for fact in change.expect if not _matches(fact, found))
     allowed = (*change.expect, *change.may)
     yield from (f"unexpected: {fact}" for fact in found if not any(_matches(known, [fact]) for known in allowed))
-    text = "\n".join([sentence(forecast), *remarks(forecast), *(str(part) for part in tables(forecast))])
+    text = text_of(forecast)
     yield from (f"does not say: {pattern}" for pattern in change.says if not re.search(pattern, text))
     yield from (f"says: {pattern}" for pattern in change.never if re.search(pattern, text))
     if not forecast.settled:
@@ -399,6 +405,7 @@ def _all_right(group: Iterable[Change], folder: Path, snapshot: Path | None) -> 
             print(f"  {sentence(forecast)}")
             print("".join(f"  . {fact}\n" for fact in facts_of(forecast)), end="")
         print("".join(f"  ! {problem}\n" for problem in problems), end="")
+        print(text_of(forecast) if forecast and problems else "", end="")
         wrong += bool(problems)
     return wrong
 
