@@ -118,9 +118,8 @@ def _wanted(histories: Histories, name: str, workload: History | None) -> int | 
     """The pods that a server or a run in a queue asks for at the end; None for another run."""
     if (history := controllers(histories).get(name)) is not None:
         return replicas(history.after)
-    return (
-        sum(int(pods.get("count", 1)) for pods in items(workload.last, "spec", "podSets")) or None if workload else None
-    )
+    pod_sets = items(workload.last, "spec", "podSets") if workload else []
+    return sum(int(pods.get("count", 1)) for pods in pod_sets) or None
 
 
 # --------------------------------------------------------------------------------------------------------------- causes
@@ -135,22 +134,19 @@ def interrupted(
     result = {}
     members, servers = by_workload(histories), controllers(histories)
     for uid, history in histories.get("Pod", {}).items():
-        at = _end_of(history)
-        job = histories.get("Job", {}).get(str(owner_of(history.last).get("uid", "")))
-        counts = is_of_interest(history.last, workloads) or (
-            job and history.last["metadata"]["namespace"] not in PUBLIC
-        )
-        if at is None or not history.last["spec"].get("nodeName") or not counts:
+        at, pod = _end_of(history), history.last
+        job = histories.get("Job", {}).get(str(owner_of(pod).get("uid", "")))
+        counts = is_of_interest(pod, workloads) or (job and pod["metadata"]["namespace"] not in PUBLIC)
+        if at is None or not pod["spec"].get("nodeName") or not counts:
             continue
-        owner = workload_of(history.last, workloads)
+        owner = workload_of(pod, workloads)
         if owner is not None and _leaves_queue(owner, at):
             continue
-        name = WorkloadName.of_pod(history.last)
+        name = WorkloadName.of_pod(pod)
+        siblings = members[name]
         if is_suspended(job, at) and history.before and (owner is None or name in replaced):
             result[uid] = (SUSPENDED if owner is None else CHANGED), at
-        elif _goes_on(job or servers.get(name), at, members[name]) and (
-            cause := _cause(history.last, at, histories, members[name])
-        ):
+        elif _goes_on(job or servers.get(name), at, siblings) and (cause := _cause(pod, at, histories, siblings)):
             result[uid] = cause, at
     return result
 

@@ -74,22 +74,13 @@ class Queue:
             for at, version, earlier in _changes(history):
                 if not holds(version, "Evicted") or (earlier and _same_condition("Evicted", version, earlier)):
                     continue
-                evicted = condition(version, "Evicted")
-                preempted = evicted["reason"] == "Preempted"
-                yield (
-                    uid,
-                    Eviction(
-                        name,
-                        queue_of(version),
-                        priority_of(version),
-                        str(evicted["reason"]),
-                        str(condition(version, "Preempted").get("reason", "")) if preempted else "",
-                        self._named(*preemptor_of(version)) if preempted else "",
-                        _last_flavor(history, at),
-                        self.clock.seconds(at),
-                        replicas_of(name, version),
-                    ),
-                )
+                reason, cause, preemptor = str(condition(version, "Evicted")["reason"]), "", ""
+                if reason == "Preempted":
+                    cause = str(condition(version, "Preempted").get("reason", ""))
+                    preemptor = self._named(*preemptor_of(version))
+                eviction = Eviction(name, queue_of(version), priority_of(version), reason, cause, preemptor)
+                flavor, now = _last_flavor(history, at), self.clock.seconds(at)
+                yield uid, replace(eviction, flavor=flavor, seconds=now, count=replicas_of(name, version))
 
     def _starts(self) -> Iterator[tuple[str, Start]]:
         for uid, (name, history) in self.workloads.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -84,28 +84,23 @@ class _Moment:
 
     def _lost(self, workload: Object) -> Reason | None:
         """Why the queues of a workload admit nothing, whatever Kueue said of it before."""
-        name = queue_of(workload)
+        name, namespace = queue_of(workload), str(workload["metadata"]["namespace"])
         if self.local is None or self.queues is None:
             return None
         if not name:
             return Reason(INADMISSIBLE, "a queue: it names none, and Kueue holds runs without one", never=True)
-        local = self.local.get((workload["metadata"]["namespace"], name))
-        if local is None:
-            return Reason(INADMISSIBLE, f"LocalQueue {name}, which does not exist", never=True)
-        if _is_stopped(local):
-            return Reason(INADMISSIBLE, f"LocalQueue {name}, which is stopped")
-        name = str(local["spec"].get("clusterQueue", ""))
-        queue = self.queues.get(name)
-        if queue is None:
-            return Reason(INADMISSIBLE, f"ClusterQueue {name}, which does not exist", never=True)
-        if _is_stopped(queue):
-            return Reason(INADMISSIBLE, f"ClusterQueue {name}, which is stopped")
-        namespace = str(workload["metadata"]["namespace"])
+        local, queue = self.local.get((namespace, name)), self.queue(workload)
+        title, name = f"LocalQueue {name}", str(value(local, "spec", "clusterQueue") or "")
+        for called, found in ((title, local), (f"ClusterQueue {name}", queue)):
+            if found is None:
+                return Reason(INADMISSIBLE, f"{called}, which does not exist", never=True)
+            if str(found["spec"].get("stopPolicy", "None")) != "None":
+                return Reason(INADMISSIBLE, f"{called}, which is stopped")
         labels = mapping((self.namespaces or {}).get(namespace), "metadata", "labels")
         if self.namespaces is not None and not selects(value(queue, "spec", "namespaceSelector"), labels):
             text = f"ClusterQueue {name}, whose namespaceSelector does not select namespace {namespace}"
             return Reason(INADMISSIBLE, text, never=True)
-        active = condition(queue, "Active")
+        active = condition(queue or {}, "Active")
         if active.get("status") == "False":
             message = str(active.get("message", "")).rstrip(".")
             return Reason(INADMISSIBLE, f"ClusterQueue {name}: {message}", never=True)
@@ -157,10 +152,6 @@ class _Moment:
         return Reason(*stated_reason(equal), self._never(equal)) if equal else None
 
 
-def _is_stopped(queue: Object) -> bool:
-    return str(queue["spec"].get("stopPolicy", "None")) != "None"
-
-
 def _order(workload: Object) -> tuple[int, str]:
     """The place of a workload in its queue: by priority, then by age."""
     return -priority_of(workload), str(workload["metadata"].get("creationTimestamp", ""))
@@ -195,20 +186,9 @@ def _for_quota(histories: Histories, queued: Queue) -> Iterator[tuple[str, Wait]
             # Kueue tries none again if the local queue of a deleted workload is gone before it.
             reason = reason._replace(text=f"{reason.text}, which are free at the end: Kueue has not tried it again")
         same = earlier is not None and earlier.kind == reason.kind and (earlier.never or not reason.never)
-        yield (
-            uid,
-            Wait(
-                name,
-                queue_of(workload),
-                priority_of(workload),
-                reason.kind,
-                reason.text,
-                before=same,
-                count=replicas_of(name, workload),
-                never=reason.never,
-                otherwise=earlier is not None and not same,
-            ),
-        )
+        wait = Wait(name, queue_of(workload), priority_of(workload), reason.kind, reason.text, same)
+        otherwise = earlier is not None and not same
+        yield uid, replace(wait, count=replicas_of(name, workload), never=reason.never, otherwise=otherwise)
 
 
 def _is_free(workload: Object, before: _Moment, after: _Moment) -> bool:
