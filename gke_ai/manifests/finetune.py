@@ -15,13 +15,7 @@ from gke_ai.manifests.job import (
     service_of,
 )
 from gke_ai.manifests.network import annotations_of, claims_of, connected, network_variables, nodes_of
-from gke_ai.manifests.workload import (
-    SHARED_MEMORY_MOUNT,
-    environment,
-    queue_label,
-    resources,
-    shared_memory,
-)
+from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
 from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
 

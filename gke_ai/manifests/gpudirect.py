@@ -11,14 +11,7 @@ from typing import Any
 
 import yaml
 
-from gke_ai.catalog.gpudirect import (
-    DAEMON_REQUESTS,
-    LIBRARIES,
-    LIBRARIES_OF_NODE,
-    GpuDirect,
-    gpu_devices,
-    network_name,
-)
+from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, LIBRARIES, LIBRARIES_OF_NODE, GpuDirect, gpu_devices, network_name
 
 Object = dict[str, Any]
 _LIBRARIES, _SOCKET = "nvidia-libraries", "gpudirect-socket"

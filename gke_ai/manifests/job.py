@@ -13,13 +13,7 @@ from gke_ai.catalog.nodes import GKE_NODEPOOL
 from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JOBSET_API
-from gke_ai.manifests.workload import (
-    SHARED_MEMORY_MOUNT,
-    environment,
-    queue_label,
-    resources,
-    shared_memory,
-)
+from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, TrainingRun, Workload
 from gke_ai.settings.runs import grace_period, ignores_disruptions
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.topology import (
-    COMPACT_FAMILIES,
-    COMPACT_FLEX_START,
-    LEVELS,
-    SINCE,
-    can_be_compact,
-    is_supported,
-)
+from gke_ai.catalog.topology import COMPACT_FAMILIES, COMPACT_FLEX_START, LEVELS, SINCE, can_be_compact, is_supported
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each, join_names, needs, rule

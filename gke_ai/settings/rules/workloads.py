@@ -8,16 +8,7 @@ from pathlib import PurePosixPath
 
 from gke_ai.catalog.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.model import (
-    FineTune,
-    LocalQueue,
-    Multislice,
-    Run,
-    Tgi,
-    TpuBatch,
-    TrainingRun,
-    Workload,
-)
+from gke_ai.settings.model import FineTune, LocalQueue, Multislice, Run, Tgi, TpuBatch, TrainingRun, Workload
 from gke_ai.settings.problems import TOKEN, Problem
 from gke_ai.settings.rules.common import (
     BEGINS_WITH_A_LETTER,
