@@ -66,8 +66,8 @@ def stub(container: Container) -> tuple[str, Object]:
 @pytest.mark.parametrize(
     "image",
     [
-        f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}",
-        f"{versions.JOBSET_IMAGE}:{versions.JOBSET_IMAGE_TAG}",
+        f"{versions.KUEUE_IMAGE}:v{versions.KUEUE_VERSION}",
+        f"{versions.JOBSET_IMAGE}:v{versions.JOBSET_VERSION}",
         f"{versions.JOBSET_IMAGE}@sha256:0123",
         ENGINES["tgi"].image,
         ENGINES["vllm"].image,
@@ -291,7 +291,7 @@ def test_a_controller_reads_no_configuration_outside_its_volumes(
 def test_kueue_runs_no_credential_plugin_of_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "tool", str)
     server = container(
-        tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}", "args": ["--config=/k"]}
+        tmp_path, {"name": "c", "image": f"{versions.KUEUE_IMAGE}:v{versions.KUEUE_VERSION}", "args": ["--config=/k"]}
     )
     server.sandbox.mounts.append("/k")
     provider = {"name": "p", "execConfig": {"command": "/bin/sh", "args": ["-c", "id"]}}

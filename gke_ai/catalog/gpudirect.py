@@ -14,12 +14,13 @@ Never run on Google Cloud.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.tables import table
 
 # Label of the pool's nodes. The installers and the pods select it.
 GPUDIRECT_LABEL = "gke-ai/gpudirect"
@@ -29,7 +30,6 @@ MTU = 8244
 _RANGES = tuple(IPv4Network("192.168.0.0/16").subnets(new_prefix=20))
 LIBRARIES = "/usr/local/nvidia/lib64"
 LIBRARIES_OF_NODE = "/home/kubernetes/bin/nvidia/lib64"
-_REGISTRY = "us-docker.pkg.dev/gce-ai-infra"
 INJECTOR_IMAGE = (
     "gcr.io/gke-release/nri-device-injector@sha256:6e79483d52abdc28454bf186320b10a56b0f117a10e8d65d5c74dbb821a76970"
 )
@@ -38,15 +38,6 @@ PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b
 AGENT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "150m"})
 # No figures are published for the daemon.
 DAEMON_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
-_COMMON = {
-    "LD_LIBRARY_PATH": LIBRARIES,
-    "NCCL_SOCKET_IFNAME": "eth0",
-    "NCCL_CROSS_NIC": "0",
-    "NCCL_P2P_NET_CHUNKSIZE": "524288",
-    "NCCL_P2P_PCI_CHUNKSIZE": "524288",
-    "NCCL_P2P_NVL_CHUNKSIZE": "1048576",
-    "NCCL_NET_GDR_LEVEL": "PIX",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,91 +55,18 @@ class GpuDirect:
     networks: int
     plugin_image: str
     daemon_image: str
-    daemon: tuple[str, ...]
-    capabilities: tuple[str, ...]
+    daemon: Sequence[str]
+    capabilities: Sequence[str]
     variables: Mapping[str, str]
-    devices: tuple[str, ...] = ()
+    devices: Sequence[str] = ()
     socket: str = ""
     mounts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-TCPX = GpuDirect(
-    name="tcpx",
-    fabric="GPUDirect-TCPX",
-    networks=4,
-    plugin_image=f"{_REGISTRY}/gpudirect-tcpx/nccl-plugin-gpudirecttcpx-dev:v3.1.9",
-    daemon_image=f"{_REGISTRY}/gpudirect-tcpx/tcpgpudmarxd-dev:v2.0.12",
-    daemon=(
-        *("/tcpgpudmarxd/build/app/tcpgpudmarxd", "--gpu_nic_preset", "a3vm", "--gpu_shmem_type", "fd"),
-        *("--uds_path", "/run/tcpx", "--setup_param", '\\"--verbose 128 2 0 \\"'),
-    ),
-    capabilities=("NET_ADMIN",),
-    variables=MappingProxyType(
-        {
-            **_COMMON,
-            "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME": "eth1,eth2,eth3,eth4",
-            "NCCL_GPUDIRECTTCPX_CTRL_DEV": "eth0",
-            "NCCL_GPUDIRECTTCPX_TX_BINDINGS": (
-                "eth1:8-21,112-125;eth2:8-21,112-125;eth3:60-73,164-177;eth4:60-73,164-177"
-            ),
-            "NCCL_GPUDIRECTTCPX_RX_BINDINGS": (
-                "eth1:22-35,126-139;eth2:22-35,126-139;eth3:74-87,178-191;eth4:74-87,178-191"
-            ),
-            "NCCL_GPUDIRECTTCPX_PROGRAM_FLOW_STEERING_WAIT_MICROS": "500000",
-            "NCCL_GPUDIRECTTCPX_FORCE_ACK": "0",
-            "NCCL_GPUDIRECTTCPX_TX_COMPLETION_NANOSLEEP": "1000",
-            "NCCL_DYNAMIC_CHUNK_SIZE": "524288",
-            "NCCL_NSOCKS_PERTHREAD": "4",
-            "NCCL_SOCKET_NTHREADS": "1",
-            "NCCL_MAX_NCHANNELS": "8",
-            "NCCL_MIN_NCHANNELS": "8",
-            "NCCL_BUFFSIZE": "4194304",
-            "NCCL_ALGO": "Ring",
-            "NCCL_PROTO": "Simple",
-            "NCCL_P2P_PXN_LEVEL": "0",
-        }
-    ),
-    socket="/tmp",
+NAMED: Mapping[str, GpuDirect] = MappingProxyType(
+    {name: GpuDirect(name, **row) for name, row in table("gpudirect.yaml").items()}
 )
-TCPXO = GpuDirect(
-    name="tcpxo",
-    fabric="GPUDirect-TCPXO",
-    networks=8,
-    plugin_image=f"{_REGISTRY}/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15",
-    daemon_image=f"{_REGISTRY}/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21",
-    daemon=(
-        *("/bin/sh", "-c"),
-        "set -ex; chmod 755 /fts/entrypoint_rxdm_container.sh; "
-        "exec /fts/entrypoint_rxdm_container.sh --num_hops=2 --num_nics=8 --uid= --alsologtostderr",
-    ),
-    capabilities=("NET_ADMIN", "NET_BIND_SERVICE"),
-    variables=MappingProxyType(
-        {
-            **_COMMON,
-            "NCCL_FASTRAK_CTRL_DEV": "eth0",
-            "NCCL_FASTRAK_IFNAME": "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8",
-            "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices",
-            "NCCL_FASTRAK_NUM_FLOWS": "2",
-            "NCCL_FASTRAK_USE_SNAP": "1",
-            "NCCL_FASTRAK_USE_LLCM": "1",
-            "NCCL_FASTRAK_PLUGIN_ACCEPT_TIMEOUT_MS": "600000",
-            "NCCL_FASTRAK_ENABLE_CONTROL_CHANNEL": "0",
-            "NCCL_FASTRAK_ENABLE_HOTPATH_LOGGING": "0",
-            "NCCL_LIB_DIR": LIBRARIES,
-            "NCCL_TUNER_PLUGIN": "libnccl-tuner.so",
-            "NCCL_TUNER_CONFIG_PATH": f"{LIBRARIES}/a3plus_tuner_config.textproto",
-            "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": f"{LIBRARIES}/a3plus_guest_config.textproto",
-            "NCCL_PROTO": "Simple,LL128",
-            "NCCL_MIN_NCHANNELS": "4",
-            "NCCL_NVLSTREE_MAX_CHUNKSIZE": "131072",
-            "NCCL_NVLS_ENABLE": "1",
-            "NCCL_BUFFSIZE": "8388608",
-        }
-    ),
-    devices=("/dev/dmabuf_import_helper",),
-    mounts=MappingProxyType({"/dev/aperture_devices": "/dev/aperture_devices"}),
-)
-NAMED: Mapping[str, GpuDirect] = MappingProxyType({TCPX.name: TCPX, TCPXO.name: TCPXO})
+TCPXO = NAMED["tcpxo"]
 # By machine type.
 GPUDIRECT: Mapping[str, GpuDirect] = MappingProxyType(
     {

@@ -10,7 +10,6 @@ KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
 KUEUE_VERSION = "0.19.2"
 # The released chart uses this image; the chart in the source repository uses a staging image.
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
-KUEUE_IMAGE_TAG = f"v{KUEUE_VERSION}"
 # The storage version since Kueue 0.16: https://github.com/kubernetes-sigs/kueue, apis/kueue/v1beta2
 KUEUE_API = "kueue.x-k8s.io/v1beta2"
 VISIBILITY_API = "visibility.kueue.x-k8s.io/v1beta2"  # of Kueue
@@ -37,7 +36,6 @@ JAX_TPU_IMAGE = "us-docker.pkg.dev/cloud-tpu-images/jax-ai-image/tpu:jax0.9.0-re
 JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
 JOBSET_VERSION = "0.12.0"
 JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
-JOBSET_IMAGE_TAG = f"v{JOBSET_VERSION}"
 # Earlier releases, oldest first: those of clusters that are rehearsed, and from which upgrades are tested and
 # rehearsed. The emulator builds one when it is named: emulator/toolchain.py.
 EARLIER_KUEUE_VERSIONS, EARLIER_JOBSET_VERSION = ("0.16.2", "0.18.4"), "0.11.1"

@@ -77,10 +77,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "resources": resources(run, run.gpus_per_pod),
         "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}", place.claims_nics)],
         "env": environment(run, variables, ["HF_TOKEN"]),
-        "volumeMounts": [
-            SHARED_MEMORY_MOUNT,
-            fuse_mount(run.volume),
-        ],
+        "volumeMounts": [SHARED_MEMORY_MOUNT, fuse_mount(run.volume)],
     }
     spec: Object = {
         "containers": [container],

@@ -478,7 +478,7 @@ def test_principal_has_the_number_in_the_path_and_the_id_in_the_pool() -> None:
 
 
 def test_images_are_pinned() -> None:
-    for image in (ENGINES["tgi"].image, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:{versions.KUEUE_IMAGE_TAG}"):
+    for image in (ENGINES["tgi"].image, versions.FINE_TUNE_IMAGE, f"{versions.KUEUE_IMAGE}:v{versions.KUEUE_VERSION}"):
         tag = image.rpartition("/")[2].partition(":")[2]
         assert tag
         assert tag != "latest"

@@ -134,12 +134,8 @@ def shape_of(node: Object) -> NodeShape | None:
         machine_type=machine.name,
         gpu=gpu,
         gpus=gpus,
-        driver="default",
         capacity=modes[0].name if modes else "onDemand",
         zone=label(node, ZONE),
-        disk_gb=100,
-        labels={},
-        workload_identity=True,
         topology=label(node, GKE_TPU_TOPOLOGY) or None,
     )
 

@@ -10,7 +10,7 @@ https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,30 +57,9 @@ def of_change(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of one change."""
     if change.operation == CREATE or change.before is None:
         return
-    resource_type = change.resource.type
-    if resource_type == CLUSTER:
-        yield from of_cluster(change, plan)
-    elif resource_type == NODE_POOL:
-        yield from of_pool(change, plan)
-    elif resource_type == SERVICE_ACCOUNT:
-        yield from of_account(change, plan)
-    elif resource_type == BUCKET:
-        yield from of_bucket(change)
-    elif resource_type == DEPLOYMENT:
-        yield from of_deployment(change)
-    elif resource_type == JOB or resource_type.endswith(":JobSet"):
-        yield from of_run(change, plan)
-    elif resource_type == CONFIG_MAP:
-        yield from of_record(change)
-    elif resource_type == NAMESPACE:
-        yield from of_namespace(change)
-    elif resource_type == RELEASE:
-        yield from of_release(change)
-    elif resource_type.endswith((":ClusterQueue", ":LocalQueue")):
-        yield from of_queue(change)
-    elif resource_type == SECRET and change.operation in (UPDATE, REPLACE):
-        text = f"Pods read Secret {change.resource.name} when they start. Running pods keep the old value."
-        yield Interruption(NOTE, text)
+    kind = change.resource.type
+    if rule := RULES.get(kind) or RULES_BY_KIND.get(kind.rpartition(":")[2]):
+        yield from rule(change, plan)
 
 
 def of_cluster(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
@@ -150,7 +129,7 @@ def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
         )
 
 
-def of_bucket(change: Change) -> Iterator[Interruption]:
+def of_bucket(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the loss of data when a bucket is deleted."""
     name = change.resource.name
     if change.operation == LEAVE or change.resource.retained:
@@ -167,7 +146,7 @@ def of_bucket(change: Change) -> Iterator[Interruption]:
         yield Interruption(DATA, f"Bucket {name} {event} (onDestroy: delete).{rescue}")
 
 
-def of_deployment(change: Change) -> Iterator[Interruption]:
+def of_deployment(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of a server, which rolls out when its pods change."""
     name = change.resource.name
     if change.operation == DELETE:
@@ -226,7 +205,7 @@ def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
         yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
 
 
-def of_record(change: Change) -> Iterator[Interruption]:
+def of_record(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the move of a training job, whose nodes are in its record."""
     before, after = (
         mapping(side.inputs if side else {}, "metadata", "annotations") for side in (change.before, change.after)
@@ -236,14 +215,14 @@ def of_record(change: Change) -> Iterator[Interruption]:
         yield Interruption(WORK, f"{text}checkpoint. A run that has ended stays as it is.")
 
 
-def of_namespace(change: Change) -> Iterator[Interruption]:
+def of_namespace(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the deletion of a namespace, which includes objects of other users."""
     if change.operation in (DELETE, REPLACE):
         text = f"Namespace {change.resource.name} is deleted with all its objects, including those of other users."
         yield Interruption(OUTAGE, text)
 
 
-def of_release(change: Change) -> Iterator[Interruption]:
+def of_release(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the interruptions of Kueue and JobSet, which Helm installs."""
     name = change.resource.name.rpartition("/")[2]
     if change.operation in (DELETE, REPLACE):
@@ -256,7 +235,7 @@ def of_release(change: Change) -> Iterator[Interruption]:
         yield Interruption(NOTE, text)
 
 
-def of_queue(change: Change) -> Iterator[Interruption]:
+def of_queue(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
     """Yields the changes of a queue. Kueue never stops an admitted workload because a quota shrinks."""
     subject = f"{change.resource.kind} {change.resource.name}"
     if change.operation in (DELETE, REPLACE):
@@ -267,6 +246,30 @@ def of_queue(change: Change) -> Iterator[Interruption]:
         yield Interruption(
             NOTE, f"The quota of {subject} changes. It applies to new workloads; running workloads continue."
         )
+
+
+def of_secret(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields a note that running pods keep the old value of a Secret."""
+    if change.operation in (UPDATE, REPLACE):
+        text = f"Pods read Secret {change.resource.name} when they start. Running pods keep the old value."
+        yield Interruption(NOTE, text)
+
+
+Rule = Callable[[Change, PlannedUpdate], Iterator[Interruption]]
+RULES: Mapping[str, Rule] = {
+    CLUSTER: of_cluster,
+    NODE_POOL: of_pool,
+    SERVICE_ACCOUNT: of_account,
+    BUCKET: of_bucket,
+    DEPLOYMENT: of_deployment,
+    JOB: of_run,
+    CONFIG_MAP: of_record,
+    NAMESPACE: of_namespace,
+    RELEASE: of_release,
+    SECRET: of_secret,
+}
+# Of objects of any version.
+RULES_BY_KIND: Mapping[str, Rule] = {"JobSet": of_run, "ClusterQueue": of_queue, "LocalQueue": of_queue}
 
 
 def because(change: Change) -> str:

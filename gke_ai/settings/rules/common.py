@@ -13,7 +13,7 @@ from gke_ai.catalog.engines import CURRENT, ENGINES
 from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.settings.model import Pool, Section, Server, Workload
 from gke_ai.settings.problems import Problem, nearest, sentence
-from gke_ai.settings.stack import ResolvedStack
+from gke_ai.settings.stack import ResolvedStack, Routed
 
 # Names of Services and JobSets: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
 BEGINS_WITH_A_LETTER = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -113,7 +113,7 @@ def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name
     return Problem(path, cause, f"Set engine: {CURRENT[other]}, or name a {kind} pool")
 
 
-def repeated(named: Iterable[tuple[Section, str, str]], noun: str, consequence: str) -> Iterator[Problem]:
+def repeated(named: Iterable[tuple[Section | Routed, str, str]], noun: str, consequence: str) -> Iterator[Problem]:
     """A problem for each name that occurs more than once; `named` has section, key and name."""
     seen: Counter[str] = Counter()
     for section, key, name in named:

@@ -38,13 +38,8 @@ def gateway_has_routes(stack: ResolvedStack) -> Iterator[Problem]:
     if gateway is not None and not stack.routes:
         cause = "the gateway has no route. It would cost money and answer nothing"
         yield Problem(gateway.at("routes"), cause, "Add a route, or remove the gateway")
-    seen: set[str] = set()
-    for route in stack.routes:
-        name = route.section.name
-        if name in seen:
-            cause = f"route {name} is defined twice. The second could not be created"
-            yield Problem(route.at("name"), cause, "Rename one of them")
-        seen.add(name)
+    names = ((route, "name", route.section.name) for route in stack.routes)
+    yield from repeated(names, "route", "the second could not be created")
 
 
 @of_the_gateway
@@ -202,18 +197,18 @@ def load_balancer_reaches_tenants(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(routed_to.at("servers"), cause, "Set cluster.vpc, or move the servers")
 
 
+def _is_in_a_tenant(stack: ResolvedStack) -> bool:
+    return stack.gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
+
+
 @needs("gke-ai:serving", "gke-ai:tenants")
 @rule
 def no_tenant_has_the_key_of_the_certificate(stack: ResolvedStack) -> Iterator[Problem]:
     """The Secret of the certificate, which is in the namespace of the Gateway, is not in a tenant's namespace."""
-    gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
-    if (
-        gateway is not None
-        and gateway.tls_secret
-        and gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
-    ):
-        cause = f"the Gateway would be in namespace {gateway_namespace}, whose tenant can read and replace the private "
-        cause += f"key in Secret {gateway.tls_secret}. It could pose as the gateway to all clients"
+    gateway = stack.settings.gateway
+    if gateway is not None and gateway.tls_secret and _is_in_a_tenant(stack):
+        cause = f"the Gateway would be in namespace {stack.gateway_namespace}, whose tenant can read and replace the "
+        cause += f"private key in Secret {gateway.tls_secret}. It could pose as the gateway to all clients"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or use certificate")
 
 
@@ -221,13 +216,11 @@ def no_tenant_has_the_key_of_the_certificate(stack: ResolvedStack) -> Iterator[P
 @rule
 def no_tenant_has_the_router(stack: ResolvedStack) -> Iterator[Problem]:
     """The router, which reads all requests, is not in a tenant's namespace."""
-    gateway, gateway_namespace = stack.settings.gateway, stack.gateway_namespace
-    if (
-        gateway is not None
-        and are_by_model(stack.routes)
-        and gateway_namespace in {tenant.name for tenant in stack.settings.tenants}
-    ):
-        cause = f"the router of the gateway would be in namespace {gateway_namespace}, whose tenant could read all "
+    gateway = stack.settings.gateway
+    if gateway is not None and are_by_model(stack.routes) and _is_in_a_tenant(stack):
+        cause = (
+            f"the router of the gateway would be in namespace {stack.gateway_namespace}, whose tenant could read all "
+        )
         cause += "requests there. It divides them by model"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or remove it")
 

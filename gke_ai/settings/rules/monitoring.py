@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pydantic.alias_generators import to_camel
+
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each, needs
@@ -14,12 +16,10 @@ from gke_ai.settings.stack import ResolvedStack
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")
 # Google's limit of a policy: https://docs.cloud.google.com/monitoring/quotas#alerting_uptime_check_limits
 _MAX_CHANNELS = 16
-_OF_ALERTS = ("channels", "queueStuckMinutes", "preemptionsPerHour", "serverDownMinutes")
+# The fields of alerts, by their keys.
 _FIELDS = {
-    "channels": "channels",
-    "queueStuckMinutes": "queue_stuck_minutes",
-    "preemptionsPerHour": "preemptions_per_hour",
-    "serverDownMinutes": "server_down_minutes",
+    to_camel(field): field
+    for field in ("channels", "queue_stuck_minutes", "preemptions_per_hour", "server_down_minutes")
 }
 
 of_monitoring = each(lambda stack: [stack.settings.monitoring] if stack.settings.monitoring else [])
@@ -57,8 +57,8 @@ def alert_keys_need_alerts(monitoring: Monitoring) -> Iterator[Problem]:
     """With alerts: false, no key of an alert is set."""
     if monitoring.alerts or not monitoring.dashboards:
         return
-    for key in _OF_ALERTS:
-        if _FIELDS[key] in monitoring.model_fields_set:
+    for key, field in _FIELDS.items():
+        if field in monitoring.model_fields_set:
             cause = f"{key} needs alerts, and alerts is false. There would be no alert"
             yield Problem(monitoring.at(key), cause, "Remove it, or remove alerts: false")
 
