@@ -33,19 +33,14 @@ _UNITS = {"Seconds": " seconds", "Days": " days", "Gb": " GiB"}
 # By pydantic's error type: the type that it expects, and how to write that in YAML.
 _TYPES = {
     "string_type": ("text", "Put the value in quotes"),
-    "int_type": ("a whole number", "Write a whole number"),
-    "int_parsing": ("a whole number", "Write a whole number"),
-    "int_parsing_size": ("a number that fits in 64 bits", "Write a smaller number"),
-    "finite_number": ("a number that fits in 64 bits", "Write a smaller number"),
-    "int_from_float": ("a whole number", "Write a whole number"),
-    "float_type": ("a number", "Write a number"),
-    "float_parsing": ("a number", "Write a number"),
-    "bool_type": ("true or false", "Write true or false"),
-    "bool_parsing": ("true or false", "Write true or false"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), ("a whole number", "Write a whole number")),
+    **dict.fromkeys(("int_parsing_size", "finite_number"), ("a number that fits in 64 bits", "Write a smaller number")),
+    **dict.fromkeys(("float_type", "float_parsing"), ("a number", "Write a number")),
+    **dict.fromkeys(("bool_type", "bool_parsing"), ("true or false", "Write true or false")),
     "list_type": ("a list", "Begin each entry with '- ', or write [a, b]"),
-    "dict_type": ("a mapping", "Write one 'key: value' per line"),
-    "model_type": ("a mapping", "Write one 'key: value' per line"),
-    "model_attributes_type": ("a mapping", "Write one 'key: value' per line"),
+    **dict.fromkeys(
+        ("dict_type", "model_type", "model_attributes_type"), ("a mapping", "Write one 'key: value' per line")
+    ),
 }
 
 

@@ -64,21 +64,9 @@ class Doctor(MachineChecks, ImageChecks, ProjectChecks, ClusterChecks, DataCheck
                 return
         yield from self._all(
             *(self.billing, self.services, self.permissions, self.quotas, self.class_quotas, self.all_gpus),
-            *(
-                self.machines,
-                self.versions,
-                self.cluster_content,
-                self.cluster_features,
-                self.networks_of_nodes,
-                self.multi_networking,
-                self.network,
-                self.proxy_subnetwork,
-                self.nat,
-                self.node_account,
-                self.buckets,
-                self.secret,
-                self.channels,
-            ),
+            *(self.machines, self.versions, self.cluster_content, self.cluster_features, self.networks_of_nodes),
+            *(self.multi_networking, self.network, self.proxy_subnetwork, self.nat, self.node_account),
+            *(self.buckets, self.secret, self.channels),
         )
 
     def _all(self, *checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:

@@ -218,10 +218,8 @@ def no_tenant_has_the_router(stack: ResolvedStack) -> Iterator[Problem]:
     """The router, which reads all requests, is not in a tenant's namespace."""
     gateway = stack.settings.gateway
     if gateway is not None and are_by_model(stack.routes) and _is_in_a_tenant(stack):
-        cause = (
-            f"the router of the gateway would be in namespace {stack.gateway_namespace}, whose tenant could read all "
-        )
-        cause += "requests there. It divides them by model"
+        cause = f"the router of the gateway would be in namespace {stack.gateway_namespace}, whose tenant could read "
+        cause += "all requests there. It divides them by model"
         yield Problem(gateway.at("namespace"), cause, "Choose a namespace without a tenant, or remove it")
 
 

@@ -28,15 +28,8 @@ _COMPUTE = (
     "requests.storage",
 )
 _COUNTS = (
-    "pods",
-    "services",
-    "services.loadbalancers",
-    "services.nodeports",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "replicationcontrollers",
-    "resourcequotas",
+    *("pods", "services", "services.loadbalancers", "services.nodeports", "secrets", "configmaps"),
+    *("persistentvolumeclaims", "replicationcontrollers", "resourcequotas"),
 )
 _OF_A_CLASS = re.compile(r"[-a-z0-9.]+\.storageclass\.storage\.k8s\.io/(requests\.storage|persistentvolumeclaims)")
 _OF_A_KIND = re.compile(r"count/[a-z]+(\.[-a-z0-9.]+)?")
