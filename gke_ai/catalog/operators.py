@@ -93,7 +93,6 @@ STEP_LABEL, TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step", "train
 # Labels of what KubeRay creates: the RayCluster of a pod, and the kind and name from which a RayCluster or Job comes.
 # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/controllers/ray/utils/constant.go
 RAY_CLUSTER_LABEL = "ray.io/cluster"
-RAY_OWNER_LABEL = "ray.io/originated-from-cr-name"
 # Labels of the head of a Ray cluster, and the port at which KubeRay asks it about jobs.
 RAY_HEAD = MappingProxyType({"ray.io/node-type": "head"})
 RAY_DASHBOARD_PORT = 8265

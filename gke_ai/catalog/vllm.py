@@ -45,19 +45,12 @@ METRICS_OFF = "disable-log-stats"
 # vllm/entrypoints/launchers/cli_args.py of both.
 REMOVED_FLAGS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(
-            ("calculate-kv-scales", "disable-frontend-multiprocessing", "logits-processor-pattern"), "Remove it"
-        ),
-        **dict.fromkeys(
-            ("lora-extra-vocab-size", "max-long-partial-prefills", "max-num-partial-prefills"), "Remove it"
-        ),
-        **dict.fromkeys(("num-lookahead-slots", "override-attention-dtype", "swap-space"), "Remove it"),
+        # No flag that they look like is meant.
+        **dict.fromkeys(("logits-processor-pattern", "override-attention-dtype"), "Remove it"),
         **dict.fromkeys(("rope-scaling", "rope-theta"), "Write --hf-overrides instead"),
-        "cuda-graph-sizes": "Write --cudagraph-capture-sizes instead",
         "disable-log-requests": "Remove it: requests are not logged unless --enable-log-requests is set",
         "disable-mm-preprocessor-cache": "Write --mm-processor-cache-gb=0 instead",
         "enable-multimodal-encoder-data-parallel": "Write --mm-encoder-tp-mode=data instead",
-        "override-pooler-config": "Write --pooler-config instead",
         "task": "Write --runner or --convert instead",
     }
 )

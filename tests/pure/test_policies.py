@@ -11,7 +11,7 @@ from pulumi_policy import EnforcementLevel
 
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.registered.policy.base import Policy, Violation, Waiver, waived
-from gke_ai.registered.policy.pack import RENAMED, Context, plain, resource, unused_waiver, waivers
+from gke_ai.registered.policy.pack import Context, plain, resource, unused_waiver, waivers
 from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
@@ -576,13 +576,6 @@ def test_waiver_without_a_reason_is_none() -> None:
     ]
     assert list(waivers(json.dumps(reasons))) == [Waiver("p", "r", "why")]
     assert list(waivers("[")) == list(waivers("7")) == list(waivers(None)) == []
-
-
-@pytest.mark.parametrize(("former", "name"), RENAMED.items())
-def test_a_waiver_with_the_former_name_of_a_policy_names_the_new_one(former: str, name: str) -> None:
-    assert name in {policy.name for policy in POLICIES}
-    message = unused_waiver(Waiver(former, "*", "why"))
-    assert message == f"gke-ai:waivers: {former} was renamed. The waiver has no effect. Write {name} instead."
 
 
 def test_unused_waiver_has_a_remedy() -> None:

@@ -39,11 +39,6 @@ NAME = "gke-ai"
 WAIVED, WAIVED_DESCRIPTION = "waived", "Reports each waived violation with the reason of its waiver"
 UNDERSTOOD = "configuration-is-understood"
 UNDERSTOOD_DESCRIPTION = "The policy settings of the configuration are valid, and every waiver covers a violation"
-# Former names of policies, for those who wrote them in waivers. Renamed in 0.4.0.
-RENAMED = {
-    "tenants-are-apart": "tenants-are-isolated",
-    "what-matters-is-protected": "clusters-and-buckets-are-protected",
-}
 _UNKNOWNS = frozenset(text for name, text in vars(proxy).items() if name.startswith("UNKNOWN_"))
 
 
@@ -180,8 +175,6 @@ def of_waivers(context: Context) -> list[PulumiPolicy]:
 
 def unused_waiver(waiver: Waiver, project: str = NAME) -> str:
     """Returns the message about a waiver that covers no violation."""
-    if name := RENAMED.get(waiver.policy):
-        return f"{project}:waivers: {waiver.policy} was renamed. The waiver has no effect. Write {name} instead."
     names = [policy.name for policy in POLICIES]
     if waiver.policy not in names:
         return (
