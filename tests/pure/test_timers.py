@@ -90,6 +90,13 @@ def test_the_time_limits_of_runs_are_named_the_nearest_first() -> None:
     assert uncounted(observed((1.0, "Job", {**bounded, "spec": {**bounded["spec"], "suspend": True}}, False))) == []
 
 
+def test_the_deadline_of_pods_is_named() -> None:
+    """The kubelet fails such a pod, and its Job creates another."""
+    late = pod("x", owned("Job", "mine", "m"))
+    late["spec"]["activeDeadlineSeconds"] = 1200
+    assert uncounted(observed((1.0, "Pod", late, False)))[0].endswith("so long after it started: llm/job/mine 1200 s.")
+
+
 def test_the_limit_of_a_job_set_is_that_of_its_jobs() -> None:
     jobs = [{"template": {"spec": {"activeDeadlineSeconds": seconds}}} for seconds in (900, 60)]
     assert time_limit({"metadata": {}, "spec": {"replicatedJobs": jobs}}) == 60

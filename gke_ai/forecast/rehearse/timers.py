@@ -61,14 +61,15 @@ def _grace(histories: Histories) -> Iterator[str]:
 
 
 def _limits(histories: Histories) -> Iterator[str]:
-    """How long each admitted run may run, by Kueue's limit or that of its Job or JobSet."""
+    """How long each admitted run may run, by Kueue's limit or that of its Job, its JobSet or its pods."""
+    names = {"Workload": lambda item: WorkloadName.of_workload(item, {}), "Pod": WorkloadName.of_pod}
     limits: dict[str, int] = {}
-    for kind in ("Workload", "JobSet", "Job"):
+    for kind in ("Workload", "JobSet", "Job", "Pod"):
         for history in histories.get(kind, {}).values():
             item, limit = history.after, time_limit(history.last)
             if item is None or limit is None or item["spec"].get("suspend"):
                 continue
-            name = WorkloadName.of_workload(item, {}) if kind == "Workload" else WorkloadName.of_run(kind, item)
+            name = names[kind](item) if kind in names else WorkloadName.of_run(kind, item)
             if kind != "Workload" or holds(item, "Admitted"):
                 limits[name] = min(limit, limits.get(name, limit))
     named = [f"{name} {limit} s" for name, limit in sorted(limits.items(), key=lambda item: item[1])]
