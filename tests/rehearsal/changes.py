@@ -353,6 +353,10 @@ def text_of(forecast: Forecast) -> str:
 
 def judged(change: Change, forecast: Forecast | None, printed: str) -> Iterator[str]:
     """Yields what is wrong with a result. Nothing if it is right."""
+    if forecast is None and CHANGE_REFUSED in change.expect and "The change is refused" in printed:
+        # Nothing was applied, so there is no forecast.
+        yield from (f"does not say: {pattern}" for pattern in change.says if not re.search(pattern, printed))
+        return
     if forecast is None:
         yield f"no result: {printed.strip()[-2000:]}"
         return
