@@ -10,7 +10,6 @@ import pytest
 
 from tests.rehearsal.changes import FURTHER, Change, changes, judged, rehearsed, running
 
-
 # What was expected and is not said, with the reason.
 MISSES = {
     "run-of-five-in-one-block-of-four": "it says how many pods fit a block now, and not that no empty block holds all",
