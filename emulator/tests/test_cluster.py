@@ -687,28 +687,6 @@ def test_limits_of_an_autoscaled_pool_neither_add_nor_delete_nodes(api: httpx.Cl
     delay.declare({})
 
 
-def test_on_autopilot_a_pod_does_not_get_a_free_node_with_more_gpus(half: Folder) -> None:
-    delay.declare({"idle": 600})
-
-    with client(half) as api:
-
-        def node_of(name: str) -> str:
-            return str(answer(api.get(f"{DEFAULT_PODS}/{name}"))["spec"].get("nodeName", ""))
-
-        create(api, DEFAULT_PODS, "Pod", "two", spec={"nodeSelector": L4, "containers": [container(2)]})
-        eventually(lambda: node_of("two") != "")
-        large = node_of("two")
-        answer(api.delete(f"{DEFAULT_PODS}/two", params={"gracePeriodSeconds": "0"}))
-        create(api, DEFAULT_PODS, "Pod", "one", spec={"nodeSelector": L4, "containers": [container(1)]})
-        create(api, DEFAULT_PODS, "Pod", "next", spec={"nodeSelector": L4, "containers": [container(2)]})
-        eventually(lambda: node_of("one") != "" and node_of("next") != "")
-        assert node_of("one") != large
-        assert node_of("next") == large
-        for name in ("one", "next"):
-            answer(api.delete(f"{DEFAULT_PODS}/{name}", params={"gracePeriodSeconds": "0"}))
-    delay.declare({})
-
-
 def test_delays_of_pods_are_in_effect_once_they_are_declared(api: httpx.Client) -> None:
     pods = "/api/v1/namespaces/kube-system/pods"  # without the webhook of Kueue, which may not answer yet
     for seconds in (1.0, 2.0, 3.0):
@@ -864,3 +842,25 @@ def test_a_stopped_cluster_is_restarted_with_its_objects(half: Folder) -> None:
     assert len(processes.of(folder.path)) == len(ALL_RUN_ONCE)
     with client(folder) as api:
         eventually(lambda: answer(api.get(f"{DEFAULT_PODS}/p"))["status"]["phase"] == "Running")
+
+
+def test_on_autopilot_a_pod_does_not_get_a_free_node_with_more_gpus(half: Folder) -> None:
+    delay.declare({"idle": 600})
+
+    with client(half) as api:
+
+        def node_of(name: str) -> str:
+            return str(answer(api.get(f"{DEFAULT_PODS}/{name}"))["spec"].get("nodeName", ""))
+
+        create(api, DEFAULT_PODS, "Pod", "two", spec={"nodeSelector": L4, "containers": [container(2)]})
+        eventually(lambda: node_of("two") != "")
+        large = node_of("two")
+        answer(api.delete(f"{DEFAULT_PODS}/two", params={"gracePeriodSeconds": "0"}))
+        create(api, DEFAULT_PODS, "Pod", "one", spec={"nodeSelector": L4, "containers": [container(1)]})
+        create(api, DEFAULT_PODS, "Pod", "next", spec={"nodeSelector": L4, "containers": [container(2)]})
+        eventually(lambda: node_of("one") != "" and node_of("next") != "")
+        assert node_of("one") != large
+        assert node_of("next") == large
+        for name in ("one", "next"):
+            answer(api.delete(f"{DEFAULT_PODS}/{name}", params={"gracePeriodSeconds": "0"}))
+    delay.declare({})

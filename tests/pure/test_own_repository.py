@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 
 import click
 import pytest
@@ -133,7 +134,9 @@ def test_init_copies_the_wheels_that_it_was_installed_from(
 def test_init_says_how_to_build_the_wheels_that_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gke_ai("init", tmp_path / "own", "--project", "my-project")
     step, commit = [line for line in capsys.readouterr().out.splitlines() if "pip wheel" in line or "git add" in line]
-    assert f"--wheel-dir wheels {ROOT} {ROOT}/emulator " in step, "before the commit, which has them"
+    assert f"--wheel-dir wheels {quote(str(ROOT))} {quote(str(ROOT))}/emulator " in step, (
+        "before the commit, which has them"
+    )
     assert "git add ." in commit
 
 
