@@ -1125,7 +1125,7 @@ def test_a_wrong_manifest_is_refused_with_every_mistake(shared: Emulator, kubeco
         "the cluster refuses it: uses a queue that team-a does not have",
         "the cluster refuses it: has a finalizer that nobody would remove",
         "the cluster refuses it: runs as a service account that workloads may not use",
-        'the cluster would refuse its pods: pods "of-the-run" is forbidden: error looking up service account team-a/nobody',
+        'refuse its pods: pods "of-the-run" is forbidden: error looking up service account team-a/nobody',
         'violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true), privileged',
         "namespace team-a has no Secret absent, without which the pods do not start",
         "namespace team-a has no local queue other",
