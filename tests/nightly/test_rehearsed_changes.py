@@ -44,7 +44,7 @@ def marked(change: Change) -> object:
     return pytest.param(change, id=change.name, marks=marks)
 
 
-@pytest.mark.parametrize("change", map(marked, [*changes(), *changes(FURTHER)]))
+@pytest.mark.parametrize("change", [*map(marked, (*changes(), *changes(FURTHER)))])
 def test_a_rehearsal_says_what_the_change_does(
     change: Change, snapshot_of: Callable[[Change], Path | None], folder: Path
 ) -> None:
