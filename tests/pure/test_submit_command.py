@@ -53,7 +53,8 @@ class Cluster:
             if method == "DELETE":
                 return 200, self.objects.pop(path)
             if method == "PATCH":
-                self.objects[path]["metadata"] |= body["metadata"]
+                owners = self.objects[path]["metadata"].setdefault("ownerReferences", [])
+                owners += [new for new in body["metadata"]["ownerReferences"] if new not in owners]
                 return 200, self.objects[path]
             name = f"{path}/{body['metadata']['name']}"
             if "dryRun" in query:
@@ -304,6 +305,62 @@ def test_a_dry_run_prints_the_code_and_a_secret_or_a_large_folder_is_refused(tmp
         manifest = submit(file, "--manifest", str(file), "--workdir", str(folder))
         assert (manifest.exit_code, "has no effect on a manifest" in manifest.output) == (2, True)
     assert cluster.created == []
+
+
+def with_settings(folder: Path, name: str = "mine", token: str = "t") -> list[str]:
+    """The arguments of a run with a ConfigMap and a Secret beside it."""
+    run = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
+    run["metadata"]["name"] = name
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"rate": "1"}}
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": token}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "token", "annotations": applied},
+        "stringData": {"key": token},
+    }
+    file = folder / "run.yaml"
+    file.write_text(yaml.safe_dump_all([secret, settings, run]))
+    return ["--manifest", str(file)]
+
+
+SETTINGS, TOKEN = "/api/v1/namespaces/team-a/configmaps/settings", "/api/v1/namespaces/team-a/secrets/token"
+
+
+def test_a_dry_run_prints_no_value_of_a_secret(tmp_path: Path) -> None:
+    with serve(Cluster(published=False), tmp_path) as file:
+        result = submit(file, *with_settings(tmp_path, token="canary"), "--dry-run")
+    secret, settings, _ = yaml.safe_load_all(result.stdout)
+    assert (secret["stringData"], settings["data"]) == ({"key": "(hidden)"}, {"rate": "1"})
+    assert "canary" not in result.output
+
+
+def test_an_object_that_existed_is_neither_used_nor_deleted(tmp_path: Path) -> None:
+    cluster = Cluster(published=False)
+    theirs: Object = {"kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "team-a", "uid": "theirs"}}
+    cluster.objects[SETTINGS] = deepcopy(theirs)
+    with serve(cluster, tmp_path) as file:
+        result = submit(file, *with_settings(tmp_path))
+    assert "ConfigMap team-a/settings exists already, with another content" in str(result.exception)
+    assert cluster.objects[SETTINGS] == theirs
+    assert TOKEN not in cluster.objects  # a refusal leaves nothing
+
+
+def test_an_object_beside_two_runs_stays_with_the_other_one(tmp_path: Path) -> None:
+    cluster = Cluster(published=False)
+    with serve(cluster, tmp_path) as file:
+        for name in ("first", "second"):
+            assert submit(file, *with_settings(tmp_path, name)).exit_code == 0
+        runs = [cluster.objects[path] for path in cluster.created if path.rpartition("/")[2] in ("first", "second")]
+        owners = [owner["uid"] for owner in cluster.objects[TOKEN]["metadata"]["ownerReferences"]]
+        assert owners == [run["metadata"]["uid"] for run in runs]
+        runs[0]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+        token = deepcopy(cluster.objects[TOKEN])
+        assert submit(file, *with_settings(tmp_path, "first"), "--again").exit_code == 0
+        assert cluster.objects[TOKEN]["metadata"]["uid"] == token["metadata"]["uid"]
+        cluster.breaks = ["", "", "refused"]
+        assert submit(file, *with_settings(tmp_path, "third")).exit_code == 1
+        assert {TOKEN, SETTINGS} <= cluster.objects.keys()
 
 
 # --------------------------------------------------------------------------------------------- answers of another shape

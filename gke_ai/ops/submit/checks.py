@@ -65,7 +65,9 @@ def _check_run(member: Member, published: Published | None, request: Request) ->
         texts.append(_in_words(Problem(path, f"{gone}. The run would wait forever", "Use another pool"), request))
     kind = {"kind": run.object_kind, "metadata": {"name": run.object_name, "namespace": member.namespace}}
     objects = [] if texts else objects_of(run, place_of(placed))
-    objects = [marked(item) for item in (code.inside(objects) if code and objects else objects)]
+    # A ConfigMap of code has the hash of its files.
+    given = code.inside(objects) if code and objects else objects
+    objects = [dict(item) if item["kind"] == "ConfigMap" else marked(item) for item in given]
     queue = run.queue if published is None else None  # the rules have checked it
     checked = _ask(member, objects or [kind], queue, texts, run.images, complete=not texts)
     return replace(checked, notes=notes)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.kube.objects import Object, annotation, label
+from gke_ai.kube.values import items, mapping
 from gke_ai.ops import runs
 from gke_ai.ops.runs import Run
 from gke_ai.ops.stack import Context
@@ -80,7 +83,7 @@ def submit(context: Context, opening: Opening, request: Request | Manifest, how:
             _tell(f"  - {problem}")
         return REFUSED
     if how.dry_run:
-        print(yaml.safe_dump_all([dict(item) for item in checked.objects], sort_keys=False), end="")
+        print(yaml.safe_dump_all([_without_secrets(item) for item in checked.objects], sort_keys=False), end="")
         return 0
     return _send(context, member, checked, how)
 
@@ -117,21 +120,38 @@ def create(member: Member, checked: Checked, again: bool = False) -> Object:
     *others, run = checked.objects
     found = checked.existing
     if found is not None and again:
-        for old in (found, *filter(None, map(member.existing, others))):
+        beside = filter(None, map(member.existing, others))
+        for old in (found, *(item for item in beside if _owners(item) == {found["metadata"]["uid"]})):
             member.delete(old)
-    for item in others:
-        member.create(item)
+    made: list[Object] = []
     try:
+        for item in others:
+            made.append(member.create(item))
         created = member.create(run)
     except Stop:
         with suppress(Stop):
             if member.existing(run) is None:  # a refusal leaves nothing that counts in a quota
-                for old in filter(None, map(member.existing, others)):
-                    member.delete(old)
+                for new in made:
+                    if not _owners(new):
+                        member.delete(new)
         raise
     for item in others:
         member.owned_by(item, created)
     return created
+
+
+def _owners(item: Object) -> Set[str]:
+    """The uids of the runs with which an object is deleted."""
+    return {str(owner.get("uid")) for owner in items(item, "metadata", "ownerReferences")}
+
+
+def _without_secrets(item: Object) -> dict[str, Any]:
+    """An object as it is printed: of a Secret the name, the type and the keys."""
+    if item["kind"] != "Secret":
+        return dict(item)
+    shown = {key: item[key] for key in ("apiVersion", "kind", "type") if key in item}
+    hidden = {key: dict.fromkeys(mapping(item, key), "(hidden)") for key in ("data", "stringData") if key in item}
+    return {**shown, "metadata": {key: item["metadata"][key] for key in ("name", "namespace")}, **hidden}
 
 
 def _send(context: Context, member: Member, checked: Checked, how: How) -> int:

@@ -42,9 +42,7 @@ GONE_SECONDS = 60.0
 
 
 def marked(item: Object) -> dict[str, Any]:
-    """Returns an object with the hash of its content. A ConfigMap of code has that of its files."""
-    if item["kind"] == "ConfigMap":
-        return dict(item)
+    """Returns an object with the hash of its content."""
     digest = hashlib.sha256(json.dumps(item, sort_keys=True).encode()).hexdigest()[:16]
     metadata = item["metadata"]
     return {**item, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), SUBMITTED: digest}}}
@@ -212,7 +210,8 @@ class Member:
             "uid": owner["metadata"]["uid"],
         }
         change = {"metadata": {"ownerReferences": [reference]}}
-        request(self.api, "PATCH", path_of(item), body=change, content_type="application/merge-patch+json")
+        # Beside other owners, with which it stays.
+        request(self.api, "PATCH", path_of(item), body=change, content_type="application/strategic-merge-patch+json")
 
     def delete(self, item: Object) -> None:
         """Deletes exactly this object with its pods, and waits until it is gone."""
