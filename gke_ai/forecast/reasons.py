@@ -13,6 +13,7 @@ from gke_ai.catalog.nodes import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.catalog.tables import table
 from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.kube.creation import Exceeded
 from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.pods import requests
 from gke_ai.kube.values import quantity
@@ -44,11 +45,8 @@ _NODES = re.compile(r"\. Total nodes: (\d+); excluded: ")
 _POD_SET = "couldn't assign flavors to pod set "
 _UNAVAILABLE = re.compile(r"resource (\S+) unavailable in ClusterQueue")
 _PREEMPTOR = re.compile(r"workload \(UID: ([^,]+), JobUID: ([^)]+)\)")
-# What the API server says of a pod that it refuses:
-# https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+# What the API server says of a pod that it refuses.
 _FORBIDDEN = re.compile(r"(?: is forbidden| denied the request): (.*)", re.S)
-_EXCEEDED = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
-_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,]+)")
 _NAMES = {NVIDIA_GPU: "GPU", GOOGLE_TPU: "TPU chip"}
 # Why Kueue preempts, by the reason of the condition Preempted.
 CAUSES: Mapping[str, str] = {
@@ -185,19 +183,19 @@ def why_refused(message: str, stay: Collection[Object] = ()) -> tuple[str, bool]
     `stay` are pods that run until this one does.
     """
     refusal = _FORBIDDEN.search(message)
-    if not (exceeded := _EXCEEDED.search(message)):
+    if not (exceeded := Exceeded.of(message)):
         return f"pods that the cluster accepts: {refusal[1] if refusal else message}", bool(refusal)
-    requested, used, limited = (dict(_AMOUNT.findall(text)) for text in exceeded.groups()[1:])
     held = Counter({"pods": Fraction(len(stay))})
     for pod in stay:
         held.update(requests(pod["spec"]))
     texts, never = [], False
-    for name, amount in requested.items():
-        most, more = quantity(limited.get(name)), quantity(amount)
-        texts.append(f"{name}: {amount} more, {used.get(name)} of {limited.get(name)} used")
+    for name, amount in exceeded.requested.items():
+        limit = exceeded.limited.get(name)
+        most, more = quantity(limit), quantity(amount)
+        texts.append(f"{name}: {amount} more, {exceeded.used.get(name)} of {limit} used")
         own = held[name.removeprefix("requests.").removeprefix("count/")]
         never = never or bool(most is not None and more is not None and more + own > most)
-    return f"room in ResourceQuota {exceeded[1]} ({'; '.join(texts)})", never
+    return f"room in ResourceQuota {exceeded.quota} ({'; '.join(texts)})", never
 
 
 def preemptor_of(workload: Object) -> tuple[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, holds
@@ -19,6 +21,26 @@ FAILED = ("FailedCreate", "JobCreationFailed", "FailedToCreate")
 OWN = ("Pod", "Job")
 CREATORS = ("Deployment", "StatefulSet", "JobSet", "Job")
 Present = Mapping[str, Iterable[Object]]
+# What the API server says of an object for which a ResourceQuota has too little left:
+# https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
+_EXCEEDED = re.compile(r"exceeded quota: (\S+), requested: (\S+), used: (\S+), limited: (\S+)")
+_AMOUNT = re.compile(r"([^\s,=]+)=([^\s,=]+)")
+
+
+@dataclass(frozen=True)
+class Exceeded:
+    """A ResourceQuota that refuses an object, with what it says of each resource, as quantities."""
+
+    quota: str
+    requested: Mapping[str, str]
+    used: Mapping[str, str]
+    limited: Mapping[str, str]
+
+    @classmethod
+    def of(cls, message: str) -> Exceeded | None:
+        """Returns what a refusal says; None if it has another cause."""
+        match = _EXCEEDED.search(message)
+        return cls(match[1], *(dict(_AMOUNT.findall(text)) for text in match.groups()[1:])) if match else None
 
 
 def creator(event: Object) -> WorkloadName | None:

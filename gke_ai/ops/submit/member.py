@@ -16,6 +16,7 @@ from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, parsed, request, send
+from gke_ai.kube.creation import Exceeded
 from gke_ai.kube.objects import ApiObject, Object, annotation, label
 from gke_ai.kube.pods import amounts, counted, pod_sets
 from gke_ai.kube.references import Reference
@@ -33,9 +34,6 @@ SUBMITTED = "gke-ai/submitted"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # How a policy of a tenant warns of each rule that an object breaks; the API server refuses it for the first alone.
 _BROKEN = re.compile(r"Validation failed for ValidatingAdmissionPolicy '[^']*' with binding '[^']*': (.*)", re.DOTALL)
-# What ResourceQuotas say of an object for which not enough is left:
-# https://github.com/kubernetes/kubernetes/blob/v1.36.1/staging/src/k8s.io/apiserver/pkg/admission/plugin/resourcequota/controller.go
-_EXCEEDED = re.compile(r"exceeded quota: \S+, requested: (\S+), used: \S+, limited: (\S+)")
 # Pauses between tries after a lost connection or a conflict, in seconds.
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 GONE_SECONDS = 60.0
@@ -228,12 +226,13 @@ class Member:
 
 def _is_free_later(refusal: str) -> bool:
     """Whether a quota refuses a pod only because others use it now."""
-    if not (match := _EXCEEDED.search(refusal)):
+    if not (found := Exceeded.of(refusal)):
         return False
-    requested, limited = (
-        {key: quantity(text) for key, text in re.findall(r"([^,=]+)=([^,=]+)", part)} for part in match.groups()
+    return all(
+        (quantity(found.requested[key]) or 0) <= (quantity(most) or 0)
+        for key, most in found.limited.items()
+        if key in found.requested
     )
-    return all((requested[key] or 0) <= (most or 0) for key, most in limited.items() if key in requested)
 
 
 def _whole(body: object, item: Object) -> Object:
