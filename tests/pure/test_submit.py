@@ -291,7 +291,8 @@ TWO = ("b", {"cpu": "4", "nvidia.com/gpu": "2"})
             "that no flavor of queue lq has: cloud.google.com/gke-nodepool=c",
         ),
         ([A, B], [(0, 0, ""), (1, 1, "b")], ""),
-        ([A], [(1, 1, "")] * 40, "beside the sets before it"),
+        ([A], [(1, 1, "")] * 18, "beside the sets before it"),
+        ([A], [(1, 1, "")] * 1000, "the run has 1000 sets of pods, and Kueue takes at most 18"),
         ([A, B, TWO], [(0, 1, "")] * 12, ""),
     ],
 )

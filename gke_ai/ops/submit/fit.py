@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from gke_ai.catalog import fuse
 from gke_ai.catalog.capacity import MODES
@@ -44,6 +45,8 @@ _NOT_OF_SYSTEM = frozenset(
     }
 )
 _BY_TOPOLOGY = frozenset({*ANNOTATIONS, "kueue.x-k8s.io/podset-unconstrained-topology"})
+# https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/apis/kueue/v1beta2/workload_types.go
+MOST_SETS = 18
 MOST_TRIES = 10_000  # ways to give flavors to sets of pods. Beyond, Kueue says whether one is possible
 
 
@@ -98,6 +101,8 @@ class Fit:
         Kueue gives each set of pods one flavor of a resource group, whose labels they select, and counts sets before:
         https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/scheduler/flavorassigner/flavorassigner.go
         """
+        if (sets := len([*pod_sets(run)])) > MOST_SETS:
+            return f"the run has {sets} sets of pods, and Kueue takes at most {MOST_SETS}"
         groups = dict.fromkeys(frozenset(quota.amounts) for quota in self.queues[0].quotas)
         for count, template in pod_sets(run):
             if lacking := [name for name in _total(template, count) if not any(name in group for group in groups)]:
@@ -142,10 +147,13 @@ class Fit:
         pools = [pool for flavor, _ in self._choices(template) for pool in flavor.pools]
         return [pool for pool in pools if self._is_selected(pool, template)]
 
+    @cached_property
+    def _labels_of_pools(self) -> Set[str]:
+        """The labels that tell nodes of pools apart."""
+        return {*_NOT_OF_SYSTEM, *(key for pool in self.stack.node_pools for key in node_labels(pool.shape))}
+
     def _is_selected(self, pool: NodePool, template: Object) -> bool:
-        labels = [node_labels(known.shape) for known in self.stack.node_pools]
-        keys = {*_NOT_OF_SYSTEM, *(key for own in labels for key in own)}
-        return _selects(mapping(template, "spec"), node_labels(pool.shape), keys)
+        return _selects(mapping(template, "spec"), node_labels(pool.shape), self._labels_of_pools)
 
     def without_nodes(self, pods: int, template: Object) -> str:
         """Returns why no flavor has nodes for equal pods, as a sentence; empty if one does, or if it is not known."""
@@ -155,7 +163,7 @@ class Fit:
         if not self.name and any(self._is_selected(pool, template) for pool in self.stack.node_pools):
             return ""
         able = [flavor for flavor, limits in choices if not missing(total, limits)] if self.name else []
-        short = [missing(total, limits)[0] for _, limits in choices if missing(total, limits)]
+        short = [lacking[0] for _, limits in choices if (lacking := missing(total, limits))]
         reasons = [self._lacks(flavor, pods, template) for flavor in able or [flavor for flavor, _ in choices]]
         if not choices and not self.name:
             reasons.append(f"the pods select nodes that no flavor of any queue has{_selected(template)}")
