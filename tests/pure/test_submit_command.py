@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
+from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
@@ -30,7 +31,7 @@ class Cluster:
     """An API server that keeps objects, and breaks the connection of some creations: before or after they happen."""
 
     def __init__(self, breaks: list[str] | None = None, published: bool = True) -> None:
-        self.breaks, self.created = breaks or [], list[str]()
+        self.breaks, self.created, self.tried = breaks or [], list[str](), list[str]()
         self.objects: dict[str, Object] = {
             f"{QUEUES}/lq": {"metadata": {"name": "lq"}},
             "/api/v1/namespaces/team-a/secrets/hf-secret": {"metadata": {}, "data": {"hf_api_token": "eA=="}},
@@ -58,6 +59,7 @@ class Cluster:
                 return 200, self.objects[path]
             name = f"{path}/{body['metadata']['name']}"
             if "dryRun" in query:
+                self.tried.append(name)
                 return (409 if name in self.objects else 201), body
             lost = self.breaks.pop(0) if self.breaks else ""
             if lost == "before":
@@ -333,6 +335,17 @@ def test_a_dry_run_prints_no_value_of_a_secret(tmp_path: Path) -> None:
     secret, settings, _ = yaml.safe_load_all(result.stdout)
     assert (secret["stringData"], settings["data"]) == ({"key": "(hidden)"}, {"rate": "1"})
     assert "canary" not in result.output
+
+
+def test_equal_pods_are_asked_about_once(tmp_path: Path) -> None:
+    run: Any = job({"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}, "lq")
+    jobs = [{"name": f"j{index}", "replicas": 1, "template": {"spec": run["spec"]}} for index in range(50)]
+    item = {**run, "apiVersion": JOBSET_API, "kind": "JobSet", "spec": {"replicatedJobs": jobs}}
+    cluster, manifest = Cluster(published=False), tmp_path / "run.yaml"
+    manifest.write_text(yaml.safe_dump(item))
+    with serve(cluster, tmp_path) as file:
+        submit(file, "--manifest", str(manifest), "--dry-run")
+    assert len([name for name in cluster.tried if "/pods/" in name]) == 1
 
 
 def test_an_object_that_existed_is_neither_used_nor_deleted(tmp_path: Path) -> None:

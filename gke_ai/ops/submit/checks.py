@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -106,7 +107,9 @@ def _ask(
     """Asks the cluster and the registry about a run, all at once. Only `complete` objects are tried."""
     run = objects[-1]
     check = ImageCheck(images)
-    pods = list(_pods(run)) if complete else []
+    # Equal pods are asked about once.
+    distinct = {json.dumps(pod, sort_keys=True, default=str): pod for pod in (_pods(run) if complete else ())}
+    pods = distinct.values()
     named = {reference for pod in pods for reference in references(pod["spec"])}
     beside = {(item["kind"], item["metadata"]["name"]) for item in objects}
     lacking = sorted(reference for reference in named if (reference.kind, reference.name) not in beside)
