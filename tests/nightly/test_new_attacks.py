@@ -90,7 +90,7 @@ def waits(team: Credential) -> None:
             flow for flow in team.read("Workload").content["items"] if flow["metadata"]["name"].startswith("job-more")
         ]
         conditions = found[0].get("status", {}).get("conditions", []) if found else []
-        return any(one["type"] == "QuotaReserved" and one["status"] == "False" for one in conditions)
+        return any(item["type"] == "QuotaReserved" and item["status"] == "False" for item in conditions)
 
     eventually(refused, "the other run waits", seconds=30)
     assert in_use(team) <= ADMITTED
