@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Project:
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except OSError:
         return False
     return state not in "ZX"
 
