@@ -47,7 +47,7 @@ up status runs snapshot when logs remove-run verify smoke preview policies previ
 	@$(GKE_AI)
 # Runs outside the emulator, because it checks this machine and Google Cloud.
 doctor:  ## list what is missing for Google Cloud: make doctor [STACK=prod]
-	@python=$$(emulator/run printenv GKE_AI_PYTHON) && exec "$$python" -m gke_ai.cli $@
+	@python=$$(emulator/run printenv GKE_AI_PYTHON) && exec "$$python" -m gke_ai $@
 site:  ## build the documentation as a site in .local/site, which needs no network
 	@emulator/run --tools development python -m maintain.pages.site
 pictures:  ## write the pictures in docs/pictures

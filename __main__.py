@@ -10,21 +10,21 @@ import gc
 # The SDKs' classes stay until the end. Looking through them again and again took a quarter of the time to load them.
 gc.set_threshold(20_000, 20, 20)
 
-from gke_ai.components.program.cluster import Apis, create_cluster
-from gke_ai.components.program.configuration import Secrets, load
-from gke_ai.components.program.gateway import create_gateway
-from gke_ai.components.program.model_cache import create_downloads
-from gke_ai.components.program.outputs import export
-from gke_ai.components.program.pools import (
+from gke_ai.program.cluster import Apis, create_cluster
+from gke_ai.program.configuration import Secrets, load
+from gke_ai.program.gateway import create_gateway
+from gke_ai.program.model_cache import create_downloads
+from gke_ai.program.outputs import export
+from gke_ai.program.pools import (
     create_buckets,
     create_compute_classes,
     create_nvlink_driver,
     create_pools,
 )
-from gke_ai.components.program.prerequisites import Prerequisites
-from gke_ai.components.program.queues import create_kueue, create_namespaces, create_tenants
-from gke_ai.components.program.runs import create_runs
-from gke_ai.components.program.servers import create_autoscaling, create_monitoring, create_servers
+from gke_ai.program.prerequisites import Prerequisites
+from gke_ai.program.queues import create_kueue, create_namespaces, create_tenants
+from gke_ai.program.runs import create_runs
+from gke_ai.program.servers import create_autoscaling, create_monitoring, create_servers
 from gke_ai.settings import ResolvedStack
 
 

@@ -28,7 +28,6 @@ from gke_ai.components.pools.gpu_pool import GpuNodePool
 from gke_ai.components.pools.gpudirect import GpuDirectNetworks
 from gke_ai.components.pools.nvlink import NvlinkDriver
 from gke_ai.components.pools.tpu_pool import FlexStartTpuPool, TpuNodePool
-from gke_ai.components.queues.cluster_queue import NodeFlavor
 from gke_ai.components.queues.kueue import KueueStack
 from gke_ai.components.queues.namespace import NamespaceQueue, SecretManager, WorkloadNamespace
 from gke_ai.components.queues.tenant import Tenant
@@ -43,6 +42,7 @@ from gke_ai.components.serving.server_autoscaling import JetStreamAutoscaling, S
 from gke_ai.components.serving.tgi import TgiServer
 from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
+from gke_ai.manifests.cluster_queue import NodeFlavor
 
 __all__ = [
     "ClusterNetwork",

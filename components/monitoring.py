@@ -7,9 +7,9 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog import dashboards
-from gke_ai.catalog.dashboards import Chart, MonitoredServer
-from gke_ai.catalog.namespaces import METRICS_COLLECTORS
+from gke_ai.catalog.engines import dashboards
+from gke_ai.catalog.engines.dashboards import Chart, MonitoredServer
+from gke_ai.catalog.kueue.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gke_ai.emulation import enter
+from gke_ai.workspace.emulation import enter
 
 
 def main() -> None:

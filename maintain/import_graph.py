@@ -1,42 +1,32 @@
-"""The folders and layers of the product, and which of them each imports, read from the code."""
+"""The folders of the repository, and which of them each imports: `python -m maintain.import_graph` draws them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
-# Parts of a folder that stand above or apart from the rest of it.
-LAYERS = (
-    *("components.program", "components.plugin", "components.pods"),
-    *(
-        "forecast.compare",
-        "forecast.rehearse",
-        "forecast.render",
-        "forecast.simulate",
-        "forecast.snapshot",
-        "forecast.when",
-    ),
-    *("registered.gitops", "registered.policy", "registered.report"),
-)
-# Files that belong to no folder of a subject.
-APART = {"gke_ai/__init__.py"}
+Parts = tuple[str, ...]
+Graph = Mapping[str, Set[str]]
+# Tests and tools of maintainers import everything.
+ABOVE = ("tests", "maintain")
 
 
 @cache
-def files() -> dict[str, tuple[str, ...]]:
-    """The Python files of the repository, each with the parts of its module's name."""
-    paths = (file.relative_to(ROOT) for file in tracked("**/*.py"))
-    return {str(path): path.with_suffix("").parts for path in paths if str(path) not in APART}
+def modules() -> dict[Parts, Path]:
+    """The Python files, by the parts of the names by which they are imported."""
+    return {parts(file): file for file in tracked("**/*.py")}
 
 
-def layer(parts: Sequence[str]) -> str:
-    """The layer that a module belongs to, or else its folder: in `gke_ai`, the folder inside it."""
-    first, second, *_ = (*(parts[1:] if parts[0] == "gke_ai" else parts), "", "")
-    return f"{first}.{second}" if f"{first}.{second}" in LAYERS else first
+def parts(file: Path) -> Parts:
+    """The name of a module. The components are imported by a link in `gke_ai`."""
+    names = file.relative_to(ROOT).with_suffix("").parts
+    return ("gke_ai", *names) if names[0] == "components" else names
 
 
 def imported(source: str) -> set[str]:
@@ -51,34 +41,82 @@ def imported(source: str) -> set[str]:
     return {*names}
 
 
-def imports_of(own: str) -> dict[str, set[str]]:
-    """The folders and layers of the project that each file of one imports, without itself."""
-    known = {layer(parts) for parts in files().values()}
-    return {
-        file: {layer(tuple(name.split("."))) for name in imported((ROOT / file).read_text())} & known - {own}
-        for file, parts in files().items()
-        if layer(parts) == own
-    }
+def module(name: str) -> Parts | None:
+    """The module of the repository that an imported name is, or belongs to."""
+    names = tuple(name.split("."))
+    ends = (names, names[:-1])
+    candidates = (candidate for end in ends for candidate in (end, (*end, "__init__")))
+    return next((candidate for candidate in candidates if candidate in modules()), None)
 
 
 @cache
-def graph() -> dict[str, frozenset[str]]:
-    """What each folder and layer imports. Tests and tools of maintainers import everything, and are not in it."""
-    known = {layer(parts) for parts in files().values()} - {"maintain", "tests"}
-    return {own: frozenset().union(*imports_of(own).values()) for own in sorted(known)}
+def imports() -> dict[Parts, frozenset[Parts]]:
+    """The modules of the repository that each module imports."""
+    return {
+        own: frozenset({found for name in imported(file.read_text()) if (found := module(name))} - {own})
+        for own, file in modules().items()
+    }
 
 
-def place(own: str) -> Path:
-    """The folder or file of a folder or layer, where the links of `gke_ai` lead."""
-    bases = [ROOT.joinpath(*folder, *own.split(".")) for folder in (("gke_ai",), ())]
-    return next(path.resolve() for base in bases for path in (base, base.with_suffix(".py")) if path.exists())
+def inside(folder: Sequence[str]) -> Graph:
+    """The folders and files of a folder, and which of them each imports."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    depth = len(folder)
+    for own, others in imports().items():
+        if own[:depth] == (*folder,):
+            room = graph[own[depth]]
+            room |= {other[depth] for other in others if other[:depth] == (*folder,)} - {own[depth]}
+    return dict(graph)
 
 
-def described(own: str) -> str:
-    """What a folder or layer is for: the first sentence of its docstring."""
-    folder = place(own)
-    inside = folder.glob("*/__init__.py") if own in LAYERS else ()
-    for file in (folder / "__init__.py", folder / "__main__.py", folder.with_suffix(".py"), *inside):
+def rooms() -> Graph:
+    """The folders of the root and those of `gke_ai`, and which of them each imports. Files beside these count."""
+    graph: dict[str, set[str]] = defaultdict(set)
+    for own, others in imports().items():
+        graph[room(own)] |= {room(other) for other in others} - {room(own)}
+    del graph["__init__"]  # gke_ai/__init__.py imports nothing
+    return {name: others - {"__init__"} for name, others in graph.items()}
+
+
+def room(names: Parts) -> str:
+    """The folder of the root, or else of `gke_ai`, that a module is in. `gke_ai/__main__.py` is of the command."""
+    if names[0] != "gke_ai":
+        return names[0]
+    return "cli" if names[1] == "__main__" else names[1]
+
+
+def circle(graph: Graph) -> list[str]:
+    """Rooms that import each other in a circle, or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def described(name: str) -> str:
+    """What a room is for: the first sentence of its docstring."""
+    bases = [base / name for base in (ROOT / "gke_ai", ROOT)]
+    files = (file for base in bases for file in (base / "__init__.py", base / "__main__.py", base.with_suffix(".py")))
+    for file in files:
         if file.exists() and (text := ast.get_docstring(ast.parse(file.read_text()))):
             return " ".join(text.partition("\n\n")[0].split()).partition(". ")[0].rstrip(".")
     return ""
+
+
+def mermaid(graph: Graph) -> str:
+    """The rooms as a graph in Mermaid: each arrow leads to a room that is imported, if none between them is."""
+    lines = ["graph TD"]
+    for name, direct in sorted(graph.items()):
+        indirect = {other for middle in direct for other in reached(middle, graph)}
+        lines += [f"    {name} --> {other}" for other in sorted(direct - indirect)] or [f"    {name}"]
+    return "\n".join(lines)
+
+
+def reached(name: str, graph: Graph) -> set[str]:
+    """All that a room imports, through others too."""
+    return set(graph[name]).union(*(reached(other, graph) for other in graph[name]))
+
+
+if __name__ == "__main__":
+    print(mermaid({name: others for name, others in rooms().items() if name not in ABOVE}))

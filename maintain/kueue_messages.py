@@ -1,4 +1,4 @@
-"""`python -m maintain.kueue_messages`: compares gke_ai/catalog/kueue_messages.yaml with the source of the pinned Kueue.
+"""`python -m maintain.kueue_messages`: compares gke_ai/catalog/kueue/messages.yaml with the source of the pinned Kueue.
 
 It reads every text with a space in the files of SOURCES, except those of logs and wrapped errors, and writes the table
 again: known texts keep their words, new ones have none, and vanished ones are left out. The test
@@ -14,14 +14,14 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from emulator.paths import ROOT
-from emulator.toolchain import BY_NAME
-from gke_ai.catalog.kueue import tool
+from emulator.machine.paths import ROOT
+from emulator.setup.toolchain import BY_NAME
+from gke_ai.catalog.kueue.configuration import tool
 from gke_ai.catalog.tables import table
 from gke_ai.catalog.versions import KUEUE_VERSION
 
 MODULE = "sigs.k8s.io/kueue"
-NAME = "kueue_messages.yaml"
+NAME = "kueue/messages.yaml"
 FILE = ROOT / "gke_ai" / "catalog" / NAME
 # Where Kueue writes conditions and events of Workloads, conditions of queues, and the texts that they quote.
 SOURCES = (

@@ -24,12 +24,12 @@ from tempfile import TemporaryDirectory
 
 from packaging.requirements import Requirement
 
-from emulator import archive
-from emulator.go_build import go_version, install
-from emulator.installation import locked
-from emulator.paths import CACHE, ROOT
-from emulator.progress import Progress, Stop
-from emulator.toolchain import GO_FLAGS, TOOLS, Module
+from emulator.machine.paths import CACHE, ROOT
+from emulator.machine.progress import Progress, Stop
+from emulator.setup import archive
+from emulator.setup.go_build import go_version, install
+from emulator.setup.installation import locked
+from emulator.setup.toolchain import GO_FLAGS, TOOLS, Module
 
 LEVEL = 6  # of gzip
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

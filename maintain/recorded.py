@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from tests import repository
 from tests.recorded import FOLDER, recorded
+from tests.support import repository
 
 ROOT = FOLDER.parent.parent
 STACK = "recorded"
@@ -88,7 +88,7 @@ def deploying(root: Path) -> tuple[str, ...]:
     """The command of a checkout, perhaps of an earlier version, that runs a verb on its emulator."""
     if (package(root) / "cli").is_dir():
         return ("gke-ai",)
-    return ("python", "-m", "gke_ai.ops.emulated" if package(root) != root else "ops.emulated")
+    return ("python", "-m", "gke_ai.workspace.emulated" if package(root) != root else "ops.emulated")
 
 
 if __name__ == "__main__":

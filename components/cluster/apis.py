@@ -12,8 +12,8 @@ class ProjectApis(Component):
     """Enables Google Cloud APIs in a project. A destroy leaves them enabled: others in the project may use them.
 
     `services` maps each API to its resource, which other resources can wait for. Service Usage and Cloud Resource
-    Manager must be enabled beforehand (`gke_ai.catalog.apis.BEFOREHAND`): the provider enables the other APIs through
-    them.
+    Manager must be enabled beforehand (`gke_ai.catalog.project.apis.BEFOREHAND`): the provider enables the other APIs
+    through them.
 
     Refused: by Google, an API that does not exist, or that you are not allowed to enable.
 

@@ -4,12 +4,12 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.disks import boot_disk_type
-from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
-from gke_ai.catalog.identities import DEFAULT_ACCOUNT, account_email
-from gke_ai.catalog.rdma import AGENT_ROLE, agent
-from gke_ai.catalog.workload_identity import pool_name
-from gke_ai.catalog.zones import is_zone, region_of
+from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
+from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
+from gke_ai.catalog.machines.disks import boot_disk_type
+from gke_ai.catalog.machines.zones import is_zone, region_of
+from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email
+from gke_ai.catalog.project.workload_identity import pool_name
 from gke_ai.components.base import Component
 from gke_ai.components.cluster.cluster_fields import (
     addons,
@@ -29,7 +29,7 @@ from gke_ai.components.cluster.control_plane import wait_for_control_plane
 from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
-from gke_ai.components.identity import project_number
+from gke_ai.components.support.identity import project_number
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.settings.model import Cluster, SystemPool
 

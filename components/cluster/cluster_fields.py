@@ -5,10 +5,10 @@ import pulumi_gcp as gcp
 from pulumi.runtime.mocks import MockMonitor
 from pulumi.runtime.settings import get_monitor
 
-from gke_ai.catalog.cluster_updates import disable_google_groups, remove_exclusion
-from gke_ai.catalog.dashboards import PACKAGES, SYSTEM_PACKAGES
-from gke_ai.catalog.machines import is_bare_metal
-from gke_ai.catalog.zones import chooses_zones, node_zones
+from gke_ai.catalog.engines.dashboards import PACKAGES, SYSTEM_PACKAGES
+from gke_ai.catalog.machines.types import is_bare_metal
+from gke_ai.catalog.machines.zones import chooses_zones, node_zones
+from gke_ai.catalog.project.cluster_updates import disable_google_groups, remove_exclusion
 from gke_ai.settings.model import Cluster, Maintenance
 
 

@@ -13,8 +13,8 @@ import urllib.request
 
 import pulumi
 
-from gke_ai.components.cluster_client import in_thread
-from gke_ai.components.polling import Pauses, poll_until
+from gke_ai.components.support.cluster_client import in_thread
+from gke_ai.components.support.polling import Pauses, poll_until
 
 PATIENCE_SECONDS = 300.0
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.cluster_updates import (
+from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
+from gke_ai.catalog.fabric.rdma import DATAPATH, since, suffices
+from gke_ai.catalog.project.cluster_updates import (
     enable_bucket_volumes,
     enable_gateway_api,
     enable_google_groups,
@@ -13,8 +15,6 @@ from gke_ai.catalog.cluster_updates import (
     enable_workload_identity,
     update,
 )
-from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL
-from gke_ai.catalog.rdma import DATAPATH, since, suffices
 from gke_ai.components.base import look_up
 from gke_ai.settings.model import Cluster
 

@@ -2,8 +2,8 @@
 
 import pulumi
 
-from gke_ai.catalog.existing import Expected
-from gke_ai.components.cluster_client import connection
+from gke_ai.catalog.kueue.existing import Expected
+from gke_ai.components.support.cluster_client import connection
 from gke_ai.kube.existing import read, refusals
 
 

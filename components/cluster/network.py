@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.gateways import PROXY_PURPOSE, PROXY_ROLE
+from gke_ai.catalog.engines.gateways import PROXY_PURPOSE, PROXY_ROLE
 from gke_ai.components.base import Component
 from gke_ai.settings.model import Vpc
 

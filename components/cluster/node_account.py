@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.identities import NODE_ROLE, REGISTRY_ROLE, account_email
+from gke_ai.catalog.project.identities import NODE_ROLE, REGISTRY_ROLE, account_email
 from gke_ai.components.base import Component
 
 

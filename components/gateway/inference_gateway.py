@@ -6,16 +6,16 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.gateways import API_PATH, CERTIFICATES_OPTION
-from gke_ai.catalog.inference_extension import MODEL_HEADER
-from gke_ai.catalog.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION
+from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
+from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
 from gke_ai.components.base import Component
 from gke_ai.components.gateway.gateway_address import gateway_address
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.model import Gateway, Route
-from gke_ai.settings.stack import DEFAULT_NAMESPACE
-from gke_ai.settings.stack.gateway import ModelRule, gateway_class
+from gke_ai.settings.resolved import DEFAULT_NAMESPACE
+from gke_ai.settings.resolved.gateway import ModelRule, gateway_class
 
 HTTP, HTTPS = ("http", "HTTP", 80), ("https", "HTTPS", 443)
 

@@ -7,8 +7,8 @@ import pulumi
 import pulumi_kubernetes as k8s
 import yaml
 
-from gke_ai.catalog.gateways import HEALTH_CHECK_RANGES
-from gke_ai.catalog.inference_extension import (
+from gke_ai.catalog.engines.gateways import HEALTH_CHECK_RANGES
+from gke_ai.catalog.engines.inference_extension import (
     PICKER_CONFIG_API,
     PICKER_HEALTH_PORT,
     PICKER_IMAGE,
@@ -19,9 +19,9 @@ from gke_ai.catalog.inference_extension import (
 from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
 from gke_ai.components.base import Component
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
-from gke_ai.components.peers import api_server, namespaces
-from gke_ai.components.retry import kueue_hook
-from gke_ai.settings.stack.gateway import picker_name
+from gke_ai.components.support.peers import api_server, namespaces
+from gke_ai.components.support.retry import kueue_hook
+from gke_ai.settings.resolved.gateway import picker_name
 
 CONFIG_FILE = "plugins.yaml"
 # Scorers of the endpoint picker with their weights: those of its chart.

@@ -5,12 +5,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
+from gke_ai.catalog.engines.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from gke_ai.catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
 from gke_ai.components.base import Component
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
-from gke_ai.components.retry import kueue_hook
-from gke_ai.settings.stack.gateway import router_name
+from gke_ai.components.support.retry import kueue_hook
+from gke_ai.settings.resolved.gateway import router_name
 
 # Each of them answers. The load balancer fails requests if none does.
 REPLICAS = 2

@@ -22,7 +22,7 @@ from pulumi.provider.experimental.analyzer import Analyzer, ComponentDefinition,
 from pulumi.provider.experimental.schema import generate_schema
 from pulumi.provider.server import ComponentInitError
 
-from gke_ai.catalog.tpus import NoSuchSlice
+from gke_ai.catalog.machines.tpus import NoSuchSlice
 from gke_ai.components import every_component
 from gke_ai.components.base import Component
 from gke_ai.components.plugin.inputs import ComponentInputs

@@ -5,12 +5,12 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.capacity import reserved_part
-from gke_ai.catalog.machines import machine
-from gke_ai.catalog.rdma import PROFILE
+from gke_ai.catalog.fabric.rdma import PROFILE
+from gke_ai.catalog.machines.capacity import reserved_part
+from gke_ai.catalog.machines.types import machine
 from gke_ai.catalog.versions import COMPUTE_CLASS_API
 from gke_ai.components.base import Component
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings import model
 from gke_ai.settings.model import ClassFlexStart, Priority
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pulumi
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL, POOL
-from gke_ai.components.cluster_client import connection, in_thread
-from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, POOL
+from gke_ai.components.support.cluster_client import connection, in_thread
+from gke_ai.components.support.polling import Pauses, ProgressLog, poll_until
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 5.0
 # GKE's own limit for draining a node is the same.

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.machines import is_bare_metal, machine
-from gke_ai.catalog.metal import HUGE_PAGES
-from gke_ai.catalog.nodes import GPU_TAINT
-from gke_ai.catalog.nvlink import POLICY_TYPE, TOPOLOGY, has_domain
-from gke_ai.catalog.rdma import PROFILE
-from gke_ai.catalog.zones import region_of
+from gke_ai.catalog.fabric.nvlink import POLICY_TYPE, TOPOLOGY, has_domain
+from gke_ai.catalog.fabric.rdma import PROFILE
+from gke_ai.catalog.machines.metal import HUGE_PAGES
+from gke_ai.catalog.machines.types import is_bare_metal, machine
+from gke_ai.catalog.machines.zones import region_of
+from gke_ai.catalog.nodes.shape import GPU_TAINT
 from gke_ai.components.cluster.cluster import NODE_SCOPES
 from gke_ai.components.pools.draining import drain_old_pool
 from gke_ai.components.pools.node_pool import NodePoolComponent, Place, capacity

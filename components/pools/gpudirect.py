@@ -7,7 +7,7 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.gpudirect import (
+from gke_ai.catalog.fabric.gpudirect import (
     AGENT_REQUESTS,
     GPUDIRECT_LABEL,
     INJECTOR_IMAGE,
@@ -20,10 +20,10 @@ from gke_ai.catalog.gpudirect import (
     cidr,
     network_name,
 )
-from gke_ai.catalog.namespaces import GPUDIRECT
+from gke_ai.catalog.kueue.namespaces import GPUDIRECT
 from gke_ai.components.base import Component
-from gke_ai.components.pools.critical import critical_daemon_set, critical_namespace, on_nodes
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
+from gke_ai.components.support.retry import kueue_hook
 
 _ROOT = {"privileged": True}
 # Opens the node to the other nodes' data and links the files of the NICs. Google's image is `ubuntu` of Docker Hub: the
@@ -52,7 +52,7 @@ class GpuDirectNetworks(Component):
 
     Refused: by GKE, a cluster without multi-networking and Dataplane V2. It gets Dataplane V2 only at its creation.
 
-    Sources: those of `gke_ai.catalog.gpudirect`.
+    Sources: those of `gke_ai.catalog.fabric.gpudirect`.
     """
 
     namespace: pulumi.Output[str]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.disks import boot_disk_type
-from gke_ai.catalog.identities import DEFAULT_ACCOUNT
-from gke_ai.catalog.zones import node_zones
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.disks import boot_disk_type
+from gke_ai.catalog.machines.zones import node_zones
+from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT
 from gke_ai.components.base import Component
 from gke_ai.components.cluster.cluster import NODE_SCOPES
 from gke_ai.settings.model import FlexStart, Pool, QueuedFlexStart, Reservation, Spot

@@ -5,8 +5,16 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.metal import (
+from gke_ai.catalog.fabric.nvlink import (
+    CHART,
+    DRIVER_ROOT,
+    GPUS,
+    IMAGE,
+    REPOSITORY,
+    VERSION,
+)
+from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
+from gke_ai.catalog.machines.metal import (
     AGENT,
     AGENT_COMMAND,
     AGENT_FOLDERS,
@@ -17,11 +25,15 @@ from gke_ai.catalog.metal import (
     HUGE_PAGES_BYTES,
     HUGE_PAGES_RESOURCE,
 )
-from gke_ai.catalog.namespaces import NVIDIA_DRIVER
-from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
-from gke_ai.catalog.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import (
+    ARM_TAINT,
+    GKE_ACCELERATOR,
+    GPU_TAINT,
+    INSTANCE_TYPE,
+)
 from gke_ai.components.base import Component
-from gke_ai.components.pools.critical import critical_daemon_set, critical_namespace, on_nodes
+from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 
 # GKE's own driver gives pods their GPUs, so this one gives them only channels. By default, its controller runs on nodes
 # of the control plane, of which GKE shows none.
@@ -50,7 +62,7 @@ class NvlinkDriver(Component):
 
     Refused: by Helm, a cluster in which somebody else installed the release.
 
-    Sources: those of `gke_ai.catalog.nvlink` and `gke_ai.catalog.metal`.
+    Sources: those of `gke_ai.catalog.fabric.nvlink` and `gke_ai.catalog.machines.metal`.
     """
 
     namespace: pulumi.Output[str]

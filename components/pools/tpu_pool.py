@@ -69,7 +69,7 @@ class TpuNodePool(TpuPoolComponent):
     Version and topology determine the machine. Nodes are either independent single-host slices, in any number, or
     together one multi-host slice, whose nodes are created and deleted as a unit. The size is fixed or autoscaled.
 
-    Refused: LookupError (`gke_ai.catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
+    Refused: LookupError (`gke_ai.catalog.machines.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
     flex-start, which needs a `FlexStartTpuPool`; by the API, and earlier by `gke_ai.settings.rules`, a size that
     differs from the slice's, several zones for a multi-host slice, a disk that the machine can't boot from.
 
@@ -86,9 +86,9 @@ class FlexStartTpuPool(TpuPoolComponent):
     (for a multi-host pool exactly the slice), and a limit on the lifetime of nodes. Auto-repair is off by default,
     because a repair ends the run of the whole slice and returns the capacity.
 
-    Refused: LookupError (`gke_ai.catalog.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for another
-    capacity mode, which needs a `TpuNodePool`; by the API, and earlier by `gke_ai.settings.rules`, a fixed size or a
-    minimum, a maximum other than the slice's size, a zone or a version without flex-start.
+    Refused: LookupError (`gke_ai.catalog.machines.tpus.NoSuchSlice`) for a slice that GKE doesn't have; ValueError for
+    another capacity mode, which needs a `TpuNodePool`; by the API, and earlier by `gke_ai.settings.rules`, a fixed size
+    or a minimum, a maximum other than the slice's size, a zone or a version without flex-start.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu,
     https://cloud.google.com/kubernetes-engine/docs/concepts/dws,

@@ -6,10 +6,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.namespaces import JOBSET, KUEUE
-from gke_ai.catalog.nodes import GKE_TPU_TOPOLOGY
-from gke_ai.catalog.operators import KUBERAY, TRAINER
-from gke_ai.catalog.topology import TOPOLOGY, TOPOLOGY_LEVELS
+from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
+from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
+from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -19,11 +19,11 @@ from gke_ai.catalog.versions import (
     KUEUE_VERSION,
 )
 from gke_ai.components.base import Component
-from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
-from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
 from gke_ai.components.queues.operators import install_kuberay, install_trainer
-from gke_ai.components.retry import kueue_hook
-from gke_ai.components.rollout import wait_for_rollout
+from gke_ai.components.support.retry import kueue_hook
+from gke_ai.components.support.rollout import wait_for_rollout
+from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
 from gke_ai.settings.model import ClusterQueue, PriorityClass
 
 NAMESPACE = KUEUE

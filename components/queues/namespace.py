@@ -8,15 +8,15 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
-from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
-from gke_ai.catalog.nvlink import DOMAIN, written_objects
+from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
+from gke_ai.catalog.fabric.nvlink import DOMAIN, written_objects
+from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
-from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
 from gke_ai.components.base import Component, look_up
-from gke_ai.components.identity import after_workload_pool, project_number
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.identity import after_workload_pool, project_number
+from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.model import TokenSecret
-from gke_ai.settings.stack import DEFAULT_NAMESPACE
+from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The service account that may read the token. No workload runs as it.
 TOKEN_SYNC = "hf-token-sync"

@@ -5,7 +5,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.operators import (
+from gke_ai.catalog.kueue.operators import (
     KUBERAY,
     RUNTIME_KIND,
     STEP_LABEL,
@@ -15,7 +15,7 @@ from gke_ai.catalog.operators import (
     TRAINER_STEP,
     Operator,
 )
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.retry import kueue_hook
 
 TRAINER_VALUES: dict[str, Any] = {
     "image": {

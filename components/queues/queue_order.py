@@ -4,8 +4,8 @@ import asyncio
 
 import pulumi
 
-from gke_ai.components.cluster_client import connection, in_thread, workload_of
-from gke_ai.components.polling import Pauses, poll_until
+from gke_ai.components.support.cluster_client import connection, in_thread, workload_of
+from gke_ai.components.support.polling import Pauses, poll_until
 
 # Kueue may be starting. After this time a run without a Workload continues without its place in the queue.
 PATIENCE_SECONDS = 60.0

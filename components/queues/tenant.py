@@ -6,13 +6,18 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.namespaces import NAMESPACE_NAME
-from gke_ai.catalog.nodes import ACCELERATORS
-from gke_ai.catalog.nvlink import CHANNELS, NODE_NICS
-from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.fabric.nvlink import CHANNELS, NODE_NICS
+from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.fabric.rdma import (
+    CLAIMS,
+    NICS_PER_POD,
+    OF_CLASS,
+    RESOURCE,
+)
+from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.nodes.quota import TENANT_QUOTA
+from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.quota import TENANT_QUOTA
-from gke_ai.catalog.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API, POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.queues.tenant_network import network_policies
@@ -24,7 +29,7 @@ from gke_ai.components.queues.tenant_policy import (
     validations,
     variables,
 )
-from gke_ai.components.retry import policy_hook
+from gke_ai.components.support.retry import policy_hook
 from gke_ai.settings import model
 
 

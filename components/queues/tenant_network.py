@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.namespaces import NAMESPACE_NAME
-from gke_ai.catalog.operators import KUBERAY, RAY_DASHBOARD_PORT, RAY_HEAD
-from gke_ai.components.peers import api_server
-from gke_ai.components.peers import namespaces as pods_of
+from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
+from gke_ai.catalog.kueue.operators import KUBERAY, RAY_DASHBOARD_PORT, RAY_HEAD
+from gke_ai.components.support.peers import api_server
+from gke_ai.components.support.peers import namespaces as pods_of
 
 # Private addresses: the VPC network, networks connected to it, and the node itself.
 # https://www.iana.org/assignments/iana-ipv4-special-registry/

@@ -17,16 +17,27 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gke_ai.catalog import fuse, nvlink, topology
-from gke_ai.catalog.inference_extension import PICKER_LABEL
-from gke_ai.catalog.kueue import POD_GATE, PRIORITY_LABEL
-from gke_ai.catalog.namespaces import JOBSET, KUEUE
-from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
-from gke_ai.catalog.operators import BY_KIND, KUBERAY, OPERATORS, RUNTIME_KIND
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
+from gke_ai.catalog.fabric import nvlink, topology
+from gke_ai.catalog.kueue.configuration import POD_GATE, PRIORITY_LABEL
+from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.kueue.operators import (
+    BY_KIND,
+    KUBERAY,
+    OPERATORS,
+    RUNTIME_KIND,
+)
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.quota import MIN_PARALLELISM, QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import (
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    GKE_TPU_ACCELERATOR,
+    NVIDIA_GPU,
+)
 from gke_ai.catalog.published import CONFIG_MAP
-from gke_ai.catalog.quota import MIN_PARALLELISM, QUEUE_LABEL
 from gke_ai.catalog.tables import read_table
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import POD_MONITORING_API
 
 # Kinds that a tenant may create and that have rules: API group, version, resource, operations.
@@ -85,7 +96,7 @@ _OF_OPERATORS = "|".join(operator.group.replace(".", r"\.") for operator in OPER
 OF_QUEUEING = rf"^({_OF_QUEUEING}|([^/]*\.)?({_OF_OPERATORS}|(devices|networking)\.gke\.io)/)"
 # Of these, the labels and annotations that may be set, by kind. Kueue's webhooks run before the policy, and set some:
 # https://github.com/kubernetes-sigs/kueue/tree/v0.19.2/pkg/controller/jobs (pod/pod_webhook.go and
-# deployment/deployment_webhook.go). tests/queueing_names.yaml has the reason for each other name.
+# deployment/deployment_webhook.go). tests/support/queueing_names.yaml has the reason for each other name.
 _LABELS = [
     QUEUE_LABEL,  # one of the tenant's queues, by a rule
     PRIORITY_LABEL,  # one of the tenant's classes, by a rule

@@ -8,10 +8,10 @@ import pulumi_kubernetes as k8s
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.queues.queue_order import wait_for_workload
-from gke_ai.components.retry import kueue_hook
+from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.job import Object, headless_service, service_of
 from gke_ai.settings.model import FineTune, Run, TpuBatch
-from gke_ai.settings.stack import DEFAULT_NAMESPACE
+from gke_ai.settings.resolved import DEFAULT_NAMESPACE
 
 # The name of a run contains a hash of its content, and the spec of a Job is immutable: a later release of this program
 # that writes the spec differently must not repeat the run.

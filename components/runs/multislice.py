@@ -57,7 +57,7 @@ class MultisliceJob(RunComponent):
         Args:
             hosts: Machines of one slice. Each runs one pod.
             chips_per_host: TPU chips of one pod, which are all chips of its machine. See
-                `gke_ai.settings.stack.Placed.slice`.
+                `gke_ai.settings.resolved.Placed.slice`.
             node_selector: Labels of the nodes to run on.
             only_pools: Node pools that the pods may use, if other pools have the same labels. Default: any pool with
                 the labels.

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
-from gke_ai.components.cluster_client import connection, workload_of
+from gke_ai.components.support.cluster_client import connection, workload_of
 
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 # Spec of the pods in a JobSet with one replicated Job, as a JSON pointer.

@@ -7,10 +7,10 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.nodes import RECORDED_NODES
-from gke_ai.components.cluster_client import in_thread
-from gke_ai.components.polling import Pauses, ProgressLog, poll_until
+from gke_ai.catalog.nodes.shape import RECORDED_NODES
 from gke_ai.components.runs.run_client import RunClient
+from gke_ai.components.support.cluster_client import in_thread
+from gke_ai.components.support.polling import Pauses, ProgressLog, poll_until
 
 # In addition to the grace period of the pods. Kueue and JobSet usually need seconds.
 PATIENCE_SECONDS = 300.0

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.catalog.gpudirect import NAMED
+from gke_ai.catalog.fabric.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import network, training_job

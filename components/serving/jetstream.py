@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.engines import (
+from gke_ai.catalog.engines.engine import (
     HTTP_PORT,
     JETSTREAM_GRPC_PORT,
     JETSTREAM_HTTP_PORT,
@@ -13,7 +13,7 @@ from gke_ai.catalog.engines import (
     MAXTEXT_SETTINGS,
     METRICS_PORT,
 )
-from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
 from gke_ai.components.serving.server import ModelServer, add_probes, engine_of, scratch_mount
 from gke_ai.manifests.workload import resources, variables

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
+from gke_ai.catalog.engines.metrics import PROMETHEUS, STACKDRIVER, SYSTEM_SCRAPE_SECONDS
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import Component
 from gke_ai.components.serving.adapter_parts import AdapterParts

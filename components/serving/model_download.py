@@ -9,17 +9,31 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.model_cache import ACCOUNT, FILL_IMAGE, FILL_REQUEST, FILL_SIDECAR, MOUNT_PATH, REFUSED, folder_of
+import gke_ai
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.model_cache import (
+    ACCOUNT,
+    FILL_IMAGE,
+    FILL_REQUEST,
+    FILL_SIDECAR,
+    MOUNT_PATH,
+    REFUSED,
+    folder_of,
+)
 from gke_ai.components.base import SKIP_AWAIT, Component
-from gke_ai.components.cluster_client import connection, in_thread, load_client
-from gke_ai.components.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.components.runs.job import SAME_RUN
+from gke_ai.components.support.cluster_client import connection, in_thread, load_client
+from gke_ai.components.support.polling import (
+    Pauses,
+    log_waits,
+    no_answer,
+    poll_until,
+)
 from gke_ai.manifests.workload import variables
 from gke_ai.settings.model import TokenSecret
-from gke_ai.settings.stack import Download
+from gke_ai.settings.resolved import Download
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "pods" / "programs"
+PROGRAMS = Path(gke_ai.__file__).parent / "pods" / "programs"
 FILES = ("fill_bucket.py", "hugging_face.py")
 PROGRAM_PATH = "/program"
 CONTAINER = "download"

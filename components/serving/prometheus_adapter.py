@@ -9,12 +9,17 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
-from gke_ai.catalog.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
-from gke_ai.catalog.nodes import ARCH, OS
+from gke_ai.catalog.engines.metrics import (
+    POD_NAMESPACE,
+    TPU_MEMORY,
+    metrics_of,
+    query,
+)
+from gke_ai.catalog.nodes.shape import ARCH, OS
+from gke_ai.catalog.project.workload_identity import pool_name
 from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
-from gke_ai.catalog.workload_identity import pool_name
-from gke_ai.components.identity import after_workload_pool
 from gke_ai.components.serving.adapter_parts import VIEWER, WORKLOAD_USER, AdapterParts
+from gke_ai.components.support.identity import after_workload_pool
 
 # Namespace and names of frontend and adapter in the source document. The adapter's names are those of the Helm release
 # example-release.

@@ -7,15 +7,15 @@ from typing import Any, Generic, TypeVar
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.disks import USUAL_STORAGE_CLASS
-from gke_ai.catalog.engines import ENGINES, HTTP_PORT, Engine
-from gke_ai.catalog.gateways import API_KEY, API_KEY_SECRET
-from gke_ai.catalog.model_cache import MOUNT_PATH
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.engine import ENGINES, HTTP_PORT, Engine
+from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
+from gke_ai.catalog.engines.model_cache import MOUNT_PATH
+from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import SKIP_AWAIT, Component
-from gke_ai.components.retry import kueue_hook
 from gke_ai.components.serving.readiness import first_replica
+from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.job import fuse_annotations
 from gke_ai.manifests.workload import (
     SHARED_MEMORY_MOUNT,

@@ -6,8 +6,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.metrics import (
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.metrics import (
     POD_NAMESPACE,
     PROMETHEUS,
     STACKDRIVER,

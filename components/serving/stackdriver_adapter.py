@@ -4,11 +4,11 @@ import pulumi
 import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.namespaces import STACKDRIVER_ADAPTER
+from gke_ai.catalog.kueue.namespaces import STACKDRIVER_ADAPTER
+from gke_ai.catalog.project.workload_identity import principal
 from gke_ai.catalog.versions import STACKDRIVER_ADAPTER_IMAGE
-from gke_ai.catalog.workload_identity import principal
-from gke_ai.components.identity import after_workload_pool, project_number
 from gke_ai.components.serving.adapter_parts import VIEWER, AdapterParts
+from gke_ai.components.support.identity import after_workload_pool, project_number
 
 STACKDRIVER_NAMESPACE, STACKDRIVER_NAME = STACKDRIVER_ADAPTER, "custom-metrics-stackdriver-adapter"
 

@@ -5,13 +5,13 @@ This is the interface for the `gcp` plugin and the emulator's commands.
 
 from __future__ import annotations
 
-from emulator.auth_plugin import credential
-from emulator.cluster.folder import NoSuchCluster, names
+from emulator.cloud.auth_plugin import credential
+from emulator.cloud.folder import NoSuchCluster, names
+from emulator.cloud.records import ClusterRecord, Endpoint, PoolRecord
 from emulator.cluster.jobs import NothingRuns, finish_job
 from emulator.cluster.kwok import ClusterFailed, create, delete, endpoint, exists, start
-from emulator.cluster.pools import NoCapacity, remove_pool, set_pool
-from emulator.cluster.processes import MissingTool
-from emulator.cluster.records import ClusterRecord, Endpoint, PoolRecord
+from emulator.machine.processes import MissingTool
+from emulator.nodes.pools import NoCapacity, remove_pool, set_pool
 
 __all__ = [
     "ClusterFailed",

@@ -18,8 +18,15 @@ import argparse
 import json
 import sys
 
-from emulator.cluster import ClusterFailed, NoSuchCluster, PoolRecord, etcd, names, paused
-from emulator.cluster.api import Refused
+from emulator.cloud import etcd
+from emulator.cloud.api import Refused
+from emulator.cluster import (
+    ClusterFailed,
+    NoSuchCluster,
+    PoolRecord,
+    names,
+    paused,
+)
 
 
 def main(arguments: list[str]) -> int:

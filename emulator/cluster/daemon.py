@@ -10,20 +10,21 @@ import logging
 import signal
 import sys
 
-from emulator.cluster import egress, pod_proxy
-from emulator.cluster.api import View, async_client
-from emulator.cluster.compute_domains import ComputeDomains
-from emulator.cluster.controllers import Controllers
-from emulator.cluster.folder import Folder, try_lock
-from emulator.cluster.gateways import Gateways
-from emulator.cluster.hub import Hub
-from emulator.cluster.local_pods import LocalPods
-from emulator.cluster.pod_logs import KUBELET_PORT, LogServer
-from emulator.cluster.provisioner import Provisioner, Views
-from emulator.cluster.requests import REQUEST_API
-from emulator.cluster.secret_sync import SecretSyncs
-from emulator.cluster.volumes import Volumes
-from emulator.gcp_plugin.store import Store
+from emulator.cloud.api import View, async_client
+from emulator.cloud.folder import Folder, try_lock
+from emulator.cloud.store import Store
+from emulator.gateway.controller import Gateways
+from emulator.machine import egress
+from emulator.nodes.compute_domains import ComputeDomains
+from emulator.nodes.provisioner import Provisioner, Views
+from emulator.nodes.requests import REQUEST_API
+from emulator.pods import proxy as pod_proxy
+from emulator.pods.controllers import Controllers
+from emulator.pods.hub import Hub
+from emulator.pods.local_pods import LocalPods
+from emulator.pods.logs import KUBELET_PORT, LogServer
+from emulator.pods.secret_sync import SecretSyncs
+from emulator.pods.volumes import Volumes
 from gke_ai.catalog.versions import COMPUTE_CLASS_API, POD_MONITORING_API
 
 log = logging.getLogger("daemon")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emulator.cluster.api import MERGE_PATCH, answer, client
-from emulator.cluster.folder import Folder
-from emulator.polling import poll_until
+from emulator.cloud.api import MERGE_PATCH, answer, client
+from emulator.cloud.folder import Folder
+from emulator.machine.polling import poll_until
 
 # The annotation that KWOK's stages pod-succeed and pod-fail select.
 FINISH = "emulator.gke-ai/finish"

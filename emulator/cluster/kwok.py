@@ -23,16 +23,30 @@ from typing import Any
 import httpx
 import yaml
 
-from emulator import paths, trust
-from emulator.cluster import control_plane, node_agents, processes, spare
-from emulator.cluster.api import APPLY_PATCH, GKE, answer, client, kubeconfig
-from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
-from emulator.cluster.diagnosis import lack_for_etcd, last_words
-from emulator.cluster.folder import Folder, NoSuchCluster, connected, locked, try_lock
-from emulator.cluster.gateway_routes import CLASSES, GATEWAY_API
-from emulator.cluster.records import ClusterRecord, Endpoint
-from emulator.polling import poll_until
-from emulator.progress import noticed
+from emulator.cloud import control_plane
+from emulator.cloud.api import (
+    APPLY_PATCH,
+    GKE,
+    answer,
+    client,
+    kubeconfig,
+)
+from emulator.cloud.control_plane import COMPONENTS, id_file, id_of
+from emulator.cloud.diagnosis import lack_for_etcd, last_words
+from emulator.cloud.folder import (
+    Folder,
+    NoSuchCluster,
+    connected,
+    locked,
+    try_lock,
+)
+from emulator.cloud.records import ClusterRecord, Endpoint
+from emulator.cluster import spare
+from emulator.gateway.routes import CLASSES, GATEWAY_API
+from emulator.machine import paths, processes, trust
+from emulator.machine.polling import poll_until
+from emulator.machine.progress import noticed
+from emulator.nodes import node_agents
 
 HERE = Path(__file__).parent
 _COLLECTIONS = {

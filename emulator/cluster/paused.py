@@ -9,14 +9,21 @@ import ipaddress
 from collections.abc import Iterable
 from typing import Any
 
-from emulator import paths
-from emulator.cluster import etcd, kwok, nodes, processes
-from emulator.cluster.api import Object, client
-from emulator.cluster.control_plane import KEPT, id_of
-from emulator.cluster.folder import Folder, NoSuchCluster, locked
-from emulator.cluster.records import PoolRecord, pool_file, read_pools, write_pool
-from gke_ai.catalog.nodes import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
-from gke_ai.emulation import CAPACITY
+from emulator.cloud import etcd
+from emulator.cloud.api import Object, client
+from emulator.cloud.control_plane import KEPT, id_of
+from emulator.cloud.folder import Folder, NoSuchCluster, locked
+from emulator.cloud.records import (
+    PoolRecord,
+    pool_file,
+    read_pools,
+    write_pool,
+)
+from emulator.cluster import kwok
+from emulator.machine import paths, processes
+from emulator.nodes import objects as nodes
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, INSTANCE_TYPE, ZONE
+from gke_ai.workspace.emulation import CAPACITY
 
 # Addresses for benchmarks (RFC 2544), which neither KWOK nor GKE gives to pods.
 _ADDRESSES = ipaddress.ip_network("198.18.0.0/15")

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import httpx
 
-from emulator import paths
-from emulator.cluster import control_plane, etcd, processes
-from emulator.cluster.api import Refused, answer, client
-from emulator.cluster.folder import Folder, locked
-from emulator.polling import poll_until
+from emulator.cloud import control_plane, etcd
+from emulator.cloud.api import Refused, answer, client
+from emulator.cloud.folder import Folder, locked
+from emulator.machine import paths, processes
+from emulator.machine.polling import poll_until
 
 # As many as a test has clusters at a time: its stack's and its rehearsal's.
 WAITING = 2

@@ -101,7 +101,7 @@ def vllm_metrics(load: Load, labels: str) -> str:
 
 
 def metrics(load: Load, series: Mapping[str, str], labels: str = "") -> str:
-    """The series of an engine, by the names of the metrics in `gke_ai.catalog.engines`.
+    """The series of an engine, by the names of the metrics in `gke_ai.catalog.engines.engine`.
 
     Each running request takes the same share of the KV cache.
     """

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 
 Object = dict[str, Any]
 NAMESPACE = "llm"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator.paths import ROOT as ROOT
-from emulator.polling import poll_until
+from emulator.machine.paths import ROOT as ROOT
+from emulator.machine.polling import poll_until
 
 RUN = str(ROOT / "emulator" / "run")
 
@@ -113,7 +113,7 @@ class Project:
         file = self.folder / "running"
         assert poll_until(file.exists, timeout=120, pause=0.1), "the program did not start within 120 s"
         commands = Emulator(self.state).processes()
-        (host,) = (pid for pid, command in commands.items() if "-m emulator.language_host" in command)
+        (host,) = (pid for pid, command in commands.items() if "-m emulator.pulumi.language_host" in command)
         program, child = json.loads(file.read_text())
         return [host, program, child]
 

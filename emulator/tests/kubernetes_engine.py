@@ -12,7 +12,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
 
-from emulator.plugin import decode, encode, plain
+from emulator.pulumi.plugin import decode, encode, plain
 
 Properties = dict[str, Any]
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"

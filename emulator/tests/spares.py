@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from emulator.paths import ROOT
+from emulator.machine.paths import ROOT
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def _of_this_process() -> Path:
 def end(spares: Path) -> None:
     """Ends every control plane in the folder, the clusters of states that a killed process left, and deletes both."""
     # Here, because the guard of a process that ends regularly never needs it.
-    from emulator.cluster import processes
+    from emulator.machine import processes
 
     for kept in spares.glob("*"):
         for cluster in (*kept.glob("clusters/*"), *kept.glob("rehearsal/clusters/*")):

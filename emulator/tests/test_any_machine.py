@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.paths import CACHE, ROOT
+from emulator.machine.paths import CACHE, ROOT
 
 RUN = ROOT / "emulator" / "run"
 # A Python that claims a version, and that prints it in place of a set-up.
@@ -124,7 +124,7 @@ def test_a_home_that_can_not_be_written_is_enough_with_a_cache_elsewhere(tmp_pat
 
 
 def test_a_program_runs_where_no_warm_process_can_start() -> None:
-    warm = [sys.executable, "-I", "-S", str(ROOT / "emulator" / "warm.py"), "-m", "platform"]
+    warm = [sys.executable, "-I", "-S", str(ROOT / "emulator" / "pulumi" / "warm.py"), "-m", "platform"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE_"))}
     done = subprocess.run(
         warm,

@@ -23,11 +23,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator import archive, installation, toolchain
-from emulator.paths import CACHE, ROOT
-from emulator.progress import Progress, Stop
+from emulator.machine.paths import CACHE, ROOT
+from emulator.machine.progress import Progress, Stop
+from emulator.setup import archive, installation, toolchain
+from emulator.setup.toolchain import TOOLS, Module, Tool
 from emulator.tests.test_tools import run, until
-from emulator.toolchain import TOOLS, Module, Tool
 
 PROGRAM = "tools/thing/bin/thing"
 CONTENT = {PROGRAM: "#!/bin/sh\necho thing\n", "licenses/example.com/thing@v1.2.3/LICENSE": "Apache-2.0\n"}
@@ -35,7 +35,7 @@ LONG = "".join(hashlib.sha256(bytes([number])).hexdigest() for number in range(2
 TAKE = """
 import sys, time
 from pathlib import Path
-from emulator import archive, toolchain
+from emulator.setup import archive, toolchain
 toolchain.MODULES = Path(sys.argv[1])
 packages = {"thing": "example.com/thing/cmd/built"}
 archive.TOOLS = (toolchain.Tool("thing", toolchain.Module("thing"), "example.com/thing", packages, seconds=1),)

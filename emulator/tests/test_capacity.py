@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator import capacity, delay, paths, program, ready
-from emulator.cluster.records import Damaged
-from gke_ai.catalog.capacity import MODES
+from emulator.cloud import capacity, delay, program
+from emulator.cloud.records import Damaged
+from emulator.commands import ready
+from emulator.machine import paths
+from gke_ai.catalog.machines.capacity import MODES
 
 
 @pytest.fixture(autouse=True)

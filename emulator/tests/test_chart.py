@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import chart
+from emulator.commands import chart
 
 REFERENCE = "oci://registry.example/charts/thing"
 

@@ -22,14 +22,30 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator import auth_plugin, capacity, cluster, delay, paths
-from emulator.cluster import ClusterRecord, PoolRecord, controllers, gateway_routes, processes
-from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
-from emulator.cluster.control_plane import COMPONENTS, id_of
-from emulator.cluster.folder import Folder, try_lock
-from emulator.cluster.requests import PROVISIONING_REQUEST
-from gke_ai.catalog.nodes import free
-from gke_ai.catalog.rdma import DEVICE_API, NICS_PER_POD, PROFILE, TEMPLATE, claim_template
+from emulator import cluster
+from emulator.cloud import auth_plugin, capacity, delay
+from emulator.cloud.api import (
+    MERGE_PATCH,
+    Object,
+    Refused,
+    answer,
+    client,
+)
+from emulator.cloud.control_plane import COMPONENTS, id_of
+from emulator.cloud.folder import Folder, try_lock
+from emulator.cluster import ClusterRecord, PoolRecord
+from emulator.gateway import routes as gateway_routes
+from emulator.machine import paths, processes
+from emulator.nodes.requests import PROVISIONING_REQUEST
+from emulator.pods import controllers
+from gke_ai.catalog.fabric.rdma import (
+    DEVICE_API,
+    NICS_PER_POD,
+    PROFILE,
+    TEMPLATE,
+    claim_template,
+)
+from gke_ai.catalog.nodes.shape import free
 from gke_ai.catalog.versions import KUEUE_VERSION
 
 pytestmark = pytest.mark.cluster
@@ -606,7 +622,7 @@ def test_the_auth_plugin_returns_a_credential_quickly(api: httpx.Client, state: 
         spec = {"interactive": False, "cluster": {"server": server}}
         info = json.dumps({"kind": "ExecCredential", "apiVersion": auth_plugin.API_VERSION, "spec": spec})
         env = {"KUBERNETES_EXEC_INFO": info, "GKE_AI_STATE": str(state), "PYTHONPATH": str(paths.ROOT)}
-        command = [sys.executable, "-P", "-m", "emulator.auth_plugin"]
+        command = [sys.executable, "-P", "-m", "emulator.cloud.auth_plugin"]
         return subprocess.run(command, env=env, capture_output=True, text=True)
 
     status = json.loads(ask(str(api.base_url)).stdout)["status"]
@@ -774,7 +790,7 @@ def test_everything_is_deleted_and_no_namespace_hangs(api: httpx.Client) -> None
 
 def test_a_cluster_whose_creation_was_killed_is_created_again(state: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from emulator import cluster, paths\n"
+        "import sys; from pathlib import Path; from emulator import cluster; from emulator.machine import paths\n"
         "paths.STATE = Path(sys.argv[1]); paths.CLUSTERS = paths.STATE / 'clusters'\n"
         "cluster.create('half', cluster.ClusterRecord('half', 'p', 'us-central1', 'autopilot', ['us-central1-a'], '1'))"
     )

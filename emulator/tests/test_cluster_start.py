@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator import paths, progress, trust
-from emulator.cluster import control_plane, kwok
-from emulator.cluster.control_plane import COMPONENTS, id_file
-from emulator.cluster.folder import Folder, locked, try_lock
+from emulator.cloud import control_plane
+from emulator.cloud.control_plane import COMPONENTS, id_file
+from emulator.cloud.folder import Folder, locked, try_lock
+from emulator.cloud.records import ClusterRecord, Endpoint
+from emulator.cluster import kwok
 from emulator.cluster.kwok import ClusterFailed
-from emulator.cluster.records import ClusterRecord, Endpoint
+from emulator.machine import paths, progress, trust
 
 
 @pytest.mark.parametrize("failures", [0, 1, 2])

@@ -10,11 +10,11 @@ import httpx
 import pytest
 import yaml
 
-from emulator.cluster.api import View
-from emulator.cluster.compute_domains import ComputeDomains, channels_of, template_of
-from emulator.kubernetes_plugin.helm import chart
-from gke_ai.catalog import nvlink
-from gke_ai.catalog.nodes import GKE_ACCELERATOR
+from emulator.cloud.api import View
+from emulator.nodes.compute_domains import ComputeDomains, channels_of, template_of
+from emulator.pulumi.kubernetes.helm import chart
+from gke_ai.catalog.fabric import nvlink
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
 
 Object = dict[str, Any]
 DOMAIN: Object = {**nvlink.compute_domain("llm"), "metadata": {"name": "nvlink", "namespace": "llm", "uid": "d"}}

@@ -14,17 +14,17 @@ import httpx
 import pytest
 import yaml
 
-from emulator import paths
-from emulator.cluster import processes, programs, scraping
-from emulator.cluster.controllers import ContainerProcess
-from emulator.cluster.folder import Folder
-from emulator.cluster.programs import Program, known
-from emulator.cluster.records import ClusterRecord
-from emulator.cluster.sandbox import Container, Sandbox
-from emulator.folders import Outside
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
+from emulator.machine import paths, processes
+from emulator.machine.folders import Outside
+from emulator.pods import programs, scraping
+from emulator.pods.controllers import ContainerProcess
+from emulator.pods.programs import Program, known
+from emulator.pods.sandbox import Container, Sandbox
 from gke_ai.catalog import versions
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.operators import KUBERAY, TRAINER
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 
 Object = dict[str, Any]
 CLUSTER = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")

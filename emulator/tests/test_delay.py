@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator import delay, discard, paths
+from emulator.cloud import delay
 from emulator.cluster import ClusterRecord, PoolRecord
-from emulator.cluster.nodes import new_nodes
-from gke_ai.emulation import READY_AFTER
+from emulator.commands import discard
+from emulator.machine import paths
+from emulator.nodes.objects import new_nodes
+from gke_ai.workspace.emulation import READY_AFTER
 
 CLUSTER = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
 POOL = PoolRecord("l4", "g2-standard-24", ["us-central1-a"], gpu="nvidia-l4", gpus=2, nodes_per_zone=1)
@@ -70,7 +72,7 @@ def test_each_server_has_its_delay_and_other_pods_theirs() -> None:
 
 
 def test_stages_wait_for_the_annotation() -> None:
-    stages = yaml.safe_load_all((Path(delay.__file__).parent / "cluster" / "stages.yaml").read_text())
+    stages = yaml.safe_load_all((Path(delay.__file__).parents[1] / "cluster" / "stages.yaml").read_text())
     delayed = {stage["metadata"]["name"]: stage["spec"]["delay"] for stage in stages if "delay" in stage["spec"]}
     assert delayed.keys() == {"node-ready", "pod-run"}
     for waits in delayed.values():

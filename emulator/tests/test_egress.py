@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import egress
+from emulator.machine import egress
 
 Object = dict[str, Any]
 

@@ -12,11 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.cluster import envoy_config, processes
-from emulator.cluster.envoy_config import Picker, Place
-from emulator.cluster.gateway_routes import Key, Objects, key_of
-from emulator.cluster.gateway_status import gateway_status, pool_status, route_status
-from emulator.cluster.records import write
+from emulator.cloud.records import write
+from emulator.gateway import envoy_config
+from emulator.gateway.envoy_config import Picker, Place
+from emulator.gateway.routes import Key, Objects, key_of
+from emulator.gateway.status import gateway_status, pool_status, route_status
+from emulator.machine import processes
 from emulator.tests.gateway_objects import certificate
 from emulator.tests.harness import eventually
 

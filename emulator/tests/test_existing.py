@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator import cluster, existing, ready
-from emulator.gcp_plugin.iam import require_account
-from emulator.gcp_plugin.secrets import create_secret
-from emulator.gcp_plugin.store import Record, Store
+from emulator import cluster
+from emulator.cloud.store import Record, Store
+from emulator.commands import existing, ready
+from emulator.google.iam import require_account
+from emulator.google.secrets import create_secret
 
 EXISTING = {"name": "team", "mode": "existing", "location": "us-east5"}
 

@@ -10,17 +10,18 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from emulator import paths
-from emulator.cluster import pod_logs, scraping
-from emulator.cluster.controllers import ContainerProcess
-from emulator.cluster.folder import Folder
-from emulator.cluster.gateways import Envoy
-from emulator.cluster.local_pods import LocalPods
-from emulator.cluster.programs import Program
-from emulator.cluster.records import PoolRecord, write_pool
-from emulator.cluster.sandbox import Sandbox
-from emulator.folders import Outside, folder_name, inside
-from emulator.gcp_plugin.store import Record, Store
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import PoolRecord, write_pool
+from emulator.cloud.store import Record, Store
+from emulator.gateway.controller import Envoy
+from emulator.machine import paths
+from emulator.machine.folders import Outside, folder_name, inside
+from emulator.pods import logs as pod_logs
+from emulator.pods import scraping
+from emulator.pods.controllers import ContainerProcess
+from emulator.pods.local_pods import LocalPods
+from emulator.pods.programs import Program
+from emulator.pods.sandbox import Sandbox
 
 Object = dict[str, Any]
 HOSTILE = ["/abs", "..", ".", "../x", "a/../../x", "a/b", "", "a\0b", ".hidden", "A", "a..b", "x" * 300]

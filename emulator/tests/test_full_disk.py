@@ -13,13 +13,16 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from emulator import cluster, paths, ready, trust
-from emulator.cluster import diagnosis, kwok, processes
-from emulator.cluster.api import answer, client
-from emulator.cluster.control_plane import COMPONENTS, id_file, id_of
-from emulator.cluster.folder import Folder
-from emulator.cluster.records import ClusterRecord
-from emulator.polling import poll_until
+from emulator import cluster
+from emulator.cloud import diagnosis
+from emulator.cloud.api import answer, client
+from emulator.cloud.control_plane import COMPONENTS, id_file, id_of
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
+from emulator.cluster import kwok
+from emulator.commands import ready
+from emulator.machine import paths, processes, trust
+from emulator.machine.polling import poll_until
 
 RECORD = ClusterRecord("full", "p", "us-central1", "autopilot", ["us-central1-a"], "1.36.1-gke.1")
 REFUSED = r"etcd has no room: the disk of .* has \d+ MB free, and etcd needs \d+ MB"

@@ -8,13 +8,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from emulator import paths
-from emulator.cluster import processes
-from emulator.cluster.api import View
-from emulator.cluster.folder import Folder
-from emulator.cluster.gateway_routes import CLASSES
-from emulator.cluster.gateways import Envoy, Gateways
-from emulator.cluster.records import ClusterRecord
+from emulator.cloud.api import View
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
+from emulator.gateway.controller import Envoy, Gateways
+from emulator.gateway.routes import CLASSES
+from emulator.machine import paths, processes
 
 RECORD = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1", gateway_api=True)
 

@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import gateway_rollout
-from emulator.cluster.envoy_config import Picker
-from emulator.cluster.gateway_rollout import MAX_SECONDS, SETTLED_SECONDS, Rollout, weighted_pools
-from emulator.cluster.gateway_routes import Object, Objects
+from emulator.gateway import rollout as gateway_rollout
+from emulator.gateway.envoy_config import Picker
+from emulator.gateway.rollout import (
+    MAX_SECONDS,
+    SETTLED_SECONDS,
+    Rollout,
+    weighted_pools,
+)
+from emulator.gateway.routes import Object, Objects
 
 OLD, NEW = ("llm", "old"), ("llm", "new")
 PICKERS = {OLD: [Picker(1, 11)], NEW: [Picker(2, 12)]}

@@ -17,10 +17,17 @@ import httpx
 import pytest
 import yaml
 
-from emulator import cluster, paths
-from emulator.cluster import ClusterRecord, PoolRecord, processes
-from emulator.cluster.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
-from emulator.cluster.folder import Folder
+from emulator import cluster
+from emulator.cloud.api import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    Object,
+    answer,
+    client,
+)
+from emulator.cloud.folder import Folder
+from emulator.cluster import ClusterRecord, PoolRecord
+from emulator.machine import paths, processes
 from emulator.tests import spares
 from emulator.tests.gateway_objects import (
     NAMESPACE,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.gcp_plugin.schema import schema_of
-from emulator.plugin import Refused
+from emulator.google.plugin import RESOURCES
+from emulator.google.schema import schema_of
+from emulator.pulumi.plugin import Refused
 from emulator.tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,

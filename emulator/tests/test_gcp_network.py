@@ -11,12 +11,17 @@ import pytest
 import yaml
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from emulator import existing
-from emulator.gcp_plugin import rest
-from emulator.gcp_plugin.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
-from emulator.gcp_plugin.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
-from emulator.gcp_plugin.services import PROJECT_SERVICE
-from emulator.plugin import Refused
+from emulator.commands import existing
+from emulator.google import rest
+from emulator.google.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
+from emulator.google.network import (
+    NETWORK,
+    ROUTER,
+    ROUTER_NAT,
+    SUBNETWORK,
+)
+from emulator.google.services import PROJECT_SERVICE
+from emulator.pulumi.plugin import Refused
 from emulator.tests.test_gcp_plugin import (
     AUTOPILOT,
     CLUSTER,
@@ -31,7 +36,7 @@ from emulator.tests.test_gcp_plugin import (
     but,
     mistakes,
 )
-from gke_ai.catalog.apis import REASONS
+from gke_ai.catalog.project.apis import REASONS
 
 NETWORK_ID = f"projects/{PROJECT}/global/networks/ai"
 SUBNETWORK_ID = f"projects/{PROJECT}/regions/us-central1/subnetworks/ai"

@@ -17,11 +17,22 @@ import yaml
 from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from emulator import bucket, existing
-from emulator.cluster.records import ClusterRecord, Endpoint, PoolRecord
-from emulator.gcp_plugin.plugin import RESOURCES, Gcp
-from emulator.gcp_plugin.store import PROVISIONING, RUNNING, Store, project_number
-from emulator.plugin import UNKNOWN, Refused, Secret, decode, encode
+from emulator.cloud.records import ClusterRecord, Endpoint, PoolRecord
+from emulator.cloud.store import (
+    PROVISIONING,
+    RUNNING,
+    Store,
+    project_number,
+)
+from emulator.commands import bucket, existing
+from emulator.google.plugin import RESOURCES, Gcp
+from emulator.pulumi.plugin import (
+    UNKNOWN,
+    Refused,
+    Secret,
+    decode,
+    encode,
+)
 
 CLUSTER, NODE_POOL, BUCKET, MEMBER, ACCOUNT, ACCOUNT_MEMBER, PROJECT_MEMBER, *_ = RESOURCES
 NO_CONTEXT: Any = None  # the plugin raises; only its server turns that into an answer

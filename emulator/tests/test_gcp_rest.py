@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from emulator.gcp_plugin import rest, rest_names
-from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.gcp_plugin.schema import schema_of
-from emulator.plugin import UNKNOWN
+from emulator.google import rest, rest_names
+from emulator.google.plugin import RESOURCES
+from emulator.google.schema import schema_of
+from emulator.pulumi.plugin import UNKNOWN
 
 # Bodies that Google's reference asks for, and the Pulumi inputs that mean them.
 GOLDEN = {file.stem: json.loads(file.read_text()) for file in Path(__file__).parent.glob("golden/rest_*.json")}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulator.plugin import Secret, plain
+from emulator.pulumi.plugin import Secret, plain
 from emulator.tests.harness import ROOT, eventually, fork_of
 from emulator.tests.kubernetes_engine import CONFIG_MAP, NOWHERE, RELEASE, Created, Engine, Rejected, Unready, release
 
@@ -344,7 +344,7 @@ def test_a_canceled_wait_ends_and_records_the_object(cluster: Cluster, namespace
 def test_the_plugin_ends_with_its_engine(sign: signal.Signals) -> None:
     start = """
 import subprocess, sys
-plugin = subprocess.Popen([sys.executable, "-m", "emulator.kubernetes_plugin"])
+plugin = subprocess.Popen([sys.executable, "-m", "emulator.pulumi.kubernetes"])
 print(plugin.pid, flush=True)
 plugin.wait()
 """

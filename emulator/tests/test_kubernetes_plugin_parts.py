@@ -12,10 +12,19 @@ from pulumi.runtime.proto import provider_pb2
 from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
-from emulator import sdk_types
-from emulator.kubernetes_plugin import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
-from emulator.kubernetes_plugin.waits import kept_by
-from emulator.plugin import (
+from emulator.pulumi import sdk_types
+from emulator.pulumi.kubernetes import (
+    checks,
+    configuration,
+    helm,
+    kinds,
+    kubeconfig,
+    objects,
+    readiness,
+    releases,
+)
+from emulator.pulumi.kubernetes.waits import kept_by
+from emulator.pulumi.plugin import (
     UNKNOWN,
     Refused,
     Secret,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from emulator.plugin import UNKNOWN, Secret, plain
+from emulator.pulumi.plugin import UNKNOWN, Secret, plain
 from emulator.tests.kubernetes_engine import (
     CONFIG_MAP,
     NAMESPACE,

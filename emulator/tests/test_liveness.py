@@ -12,12 +12,11 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from emulator import paths
-from emulator.cluster import processes
-from emulator.cluster.controllers import ContainerProcess
-from emulator.cluster.folder import Folder
-from emulator.cluster.programs import Program
-from emulator.cluster.sandbox import Container
+from emulator.cloud.folder import Folder
+from emulator.machine import paths, processes
+from emulator.pods.controllers import ContainerProcess
+from emulator.pods.programs import Program
+from emulator.pods.sandbox import Container
 
 Object = dict[str, Any]
 PROBE = {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 0.1, "failureThreshold": 2}

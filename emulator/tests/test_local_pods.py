@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator import paths
-from emulator.cluster import local_pods, processes
-from emulator.cluster.api import View
-from emulator.cluster.folder import Folder
-from emulator.gcp_plugin.store import Store
+from emulator.cloud.api import View
+from emulator.cloud.folder import Folder
+from emulator.cloud.store import Store
+from emulator.machine import paths, processes
+from emulator.pods import local_pods
 
 Object = dict[str, Any]
 

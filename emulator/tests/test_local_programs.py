@@ -16,14 +16,23 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator import cluster, logs, paths, program
-from emulator.cluster import ClusterRecord, PoolRecord, processes
-from emulator.cluster.api import MERGE_PATCH, Object, Refused, answer, client
-from emulator.cluster.folder import Folder
-from emulator.gcp_plugin.storage import BUCKET, BUCKET_IAM_MEMBER
-from emulator.gcp_plugin.store import Record, Store, project_number
+from emulator import cluster
+from emulator.cloud import program
+from emulator.cloud.api import (
+    MERGE_PATCH,
+    Object,
+    Refused,
+    answer,
+    client,
+)
+from emulator.cloud.folder import Folder
+from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, Store, project_number
+from emulator.cluster import ClusterRecord, PoolRecord
+from emulator.commands import logs
+from emulator.google.storage import BUCKET
+from emulator.machine import paths, processes
 from emulator.tests import spares
-from gke_ai.catalog.workload_identity import principal
+from gke_ai.catalog.project.workload_identity import principal
 
 pytestmark = pytest.mark.cluster
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import ClusterRecord, fit, node_agents
-from emulator.cluster.nodes import node_object
-from gke_ai.catalog.machines import machine
-from gke_ai.catalog.nodes import NodeShape, free
+from emulator.cluster import ClusterRecord
+from emulator.nodes import fit, node_agents
+from emulator.nodes.objects import node_object
+from gke_ai.catalog.machines.types import machine
+from gke_ai.catalog.nodes.shape import NodeShape, free
 from gke_ai.catalog.quantities import parse_quantity
 
 CLUSTER = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")

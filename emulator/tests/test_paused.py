@@ -15,14 +15,18 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator import cluster, paths
-from emulator.cluster import ClusterRecord, PoolRecord, etcd, nodes, paused, planner, processes
+from emulator import cluster
+from emulator.cloud import etcd
+from emulator.cloud.api import Object, answer, client
+from emulator.cloud.control_plane import COMPONENTS
+from emulator.cloud.folder import Folder
+from emulator.cluster import ClusterRecord, PoolRecord, paused
 from emulator.cluster.__main__ import main
-from emulator.cluster.api import Object, answer, client
-from emulator.cluster.control_plane import COMPONENTS
-from emulator.cluster.folder import Folder
+from emulator.machine import paths, processes
+from emulator.nodes import objects as nodes
+from emulator.nodes import planner
 from emulator.tests.harness import eventually
-from gke_ai.catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, INSTANCE_TYPE
 
 ZONE = "us-central1-a"
 RECORD = ClusterRecord("paused", "p", "us-central1", "standard", [ZONE], "1.36.1-gke.1")

@@ -15,10 +15,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from emulator import logs, paths
-from emulator.cluster import control_plane, pod_logs
-from emulator.cluster.folder import Folder
-from emulator.cluster.pod_logs import Line, file_of, read, record, selected
+from emulator.cloud import control_plane
+from emulator.cloud.folder import Folder
+from emulator.commands import logs
+from emulator.machine import paths
+from emulator.pods import logs as pod_logs
+from emulator.pods.logs import (
+    Line,
+    file_of,
+    read,
+    record,
+    selected,
+)
 
 LINES = [Line(f"2025-11-22T10:00:0{second}.000000Z", f"{second}".encode()) for second in range(4)]
 

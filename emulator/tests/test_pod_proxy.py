@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from emulator.cluster import pod_proxy
+from emulator.pods import proxy as pod_proxy
 
 POOL = ["10.0.0.7:8000"]
 

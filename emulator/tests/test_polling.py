@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emulator.polling import poll_until
+from emulator.machine.polling import poll_until
 
 
 def test_a_wait_ends_once_its_condition_is_true() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator import discard, paths
-from emulator.cluster import processes
+from emulator.commands import discard
+from emulator.machine import paths, processes
 
 CREDENTIALS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "EMULATOR_HF_TOKEN", "GATEWAY_API_KEY", "EMULATOR_GATEWAY_API_KEY"),

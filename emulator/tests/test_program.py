@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator import paths, program
-from emulator.program import LocalProgram, program_for
+from emulator.cloud import program
+from emulator.cloud.program import LocalProgram, program_for
+from emulator.machine import paths
 
 
 @pytest.fixture(autouse=True)

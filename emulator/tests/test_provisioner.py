@@ -12,10 +12,20 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.cluster import blocks, devices, fit, nodes, planner
-from emulator.cluster.records import ClusterRecord, PoolRecord
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.nodes import (
+from emulator.cloud.records import ClusterRecord, PoolRecord
+from emulator.nodes import (
+    blocks,
+    devices,
+    fit,
+    planner,
+)
+from emulator.nodes import (
+    objects as nodes,
+)
+from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import (
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
@@ -28,8 +38,6 @@ from gke_ai.catalog.nodes import (
     ZONE,
 )
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.rdma import DRIVER_LABEL
-from gke_ai.catalog.tpus import GOOGLE_TPU
 
 Object = dict[str, Any]
 

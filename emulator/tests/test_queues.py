@@ -9,10 +9,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from emulator import queues
-from emulator.cluster import etcd
-from emulator.cluster.folder import Folder
-from emulator.queues import ManagerLog, _counts, _retried
+from emulator.cloud import etcd
+from emulator.cloud.folder import Folder
+from emulator.commands import queues
+from emulator.commands.queues import ManagerLog, _counts, _retried
 
 METRICS = """\
 # HELP kueue_pending_workloads The number of pending workloads
@@ -104,7 +104,7 @@ def test_each_object_of_a_write_gets_a_revision_of_its_own(monkeypatch: pytest.M
         sent.append(content)
         return {"succeeded": len(sent) != 3}
 
-    monkeypatch.setattr("emulator.cluster.etcd._Connection.ask", ask)
+    monkeypatch.setattr("emulator.cloud.etcd._Connection.ask", ask)
     names = [{"metadata": {"name": name}} for name in ("one", "two", "three")]
     changed = {"metadata": {"name": "four", "resourceVersion": "7"}}
     with etcd.Writer(Folder("any"), cast("etcd.Keys", PathKeys())) as writer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.rendezvous import Member, Rendezvous
+from emulator.pods.rendezvous import Member, Rendezvous
 
 Object = dict[str, Any]
 

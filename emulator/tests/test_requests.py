@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import nodes, requests
-from emulator.cluster.records import PoolRecord
+from emulator.cloud.records import PoolRecord
+from emulator.nodes import objects as nodes
+from emulator.nodes import requests
 from emulator.tests.test_provisioner import GPU_POOL, MULTI_HOST, QUEUED, STANDARD, ZONES, l4_pod, nodes_of, tpu_pod
-from gke_ai.catalog.nodes import GKE_NODEPOOL, ZONE
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, ZONE
 
 Object = dict[str, Any]
 

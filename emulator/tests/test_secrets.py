@@ -12,17 +12,17 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.cluster import secret_sync
-from emulator.cluster.folder import Folder
-from emulator.cluster.records import ClusterRecord
-from emulator.cluster.secret_sync import SecretSyncs
-from emulator.gcp_plugin.schema import schema_of
-from emulator.gcp_plugin.secrets import SECRET_IAM_MEMBER, create_secret
-from emulator.gcp_plugin.store import Record, Store, project_number
-from emulator.plugin import Refused
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
+from emulator.cloud.store import Record, Store, project_number
+from emulator.google.schema import schema_of
+from emulator.google.secrets import SECRET_IAM_MEMBER, create_secret
+from emulator.pods import secret_sync
+from emulator.pods.secret_sync import SecretSyncs
+from emulator.pulumi.plugin import Refused
 from emulator.tests import test_gcp_plugin
 from emulator.tests.test_gcp_plugin import AUTOPILOT, PROJECT, Engine
-from gke_ai.catalog.workload_identity import SECRET_ACCESSOR, principal
+from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
 
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
 TOKEN_SYNC = "hf-token-sync"  # a service account that reads it

@@ -15,11 +15,13 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator import cluster, paths
-from emulator.cluster import ClusterRecord, etcd, paused, processes, spare
-from emulator.cluster.api import Object, answer, client
-from emulator.cluster.control_plane import COMPONENTS, KEPT, id_of
-from emulator.cluster.folder import Folder
+from emulator import cluster
+from emulator.cloud import etcd
+from emulator.cloud.api import Object, answer, client
+from emulator.cloud.control_plane import COMPONENTS, KEPT, id_of
+from emulator.cloud.folder import Folder
+from emulator.cluster import ClusterRecord, paused, spare
+from emulator.machine import paths, processes
 from emulator.tests import spares
 from emulator.tests.harness import eventually
 
@@ -222,7 +224,7 @@ def test_a_killed_process_leaves_no_control_plane_and_no_cluster(tmp_path: Path)
     state = tmp_path / "used"
     program = (
         "import pathlib, subprocess, sys, time\n"
-        "from emulator.cluster import processes; from emulator.tests import spares\n"
+        "from emulator.machine import processes; from emulator.tests import spares\n"
         f"state = pathlib.Path({str(state)!r}); spares.give(state); opened = (state / 'spare').resolve()\n"
         "for plane in (opened / 'slot' / 'clusters' / 'spare', state / 'clusters' / 'dev'):\n"
         "    plane.mkdir(parents=True); subprocess.Popen(['sleep', '600'], env=processes.environment(plane))\n"

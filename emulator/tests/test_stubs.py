@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from emulator import stubs
-from emulator.cluster import processes
-from emulator.paths import ROOT
+from emulator.machine import processes
+from emulator.machine.paths import ROOT
 from emulator.stubs.load import TOKEN_SECONDS_VARIABLE, Load
 from emulator.stubs.node import CHIPS_FILE, discovery
 from emulator.stubs.server import ErrorAnswer, serve
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 
 pytestmark = pytest.mark.slow
 

@@ -13,13 +13,13 @@ from unittest.mock import Mock
 import httpx
 import pytest
 
-from emulator import paths
-from emulator.cluster import controllers, processes, termination
-from emulator.cluster.controllers import ContainerProcess, Controllers
-from emulator.cluster.folder import Folder
-from emulator.cluster.programs import Program
-from emulator.cluster.records import ClusterRecord
-from emulator.cluster.sandbox import Container
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import ClusterRecord
+from emulator.machine import paths, processes
+from emulator.pods import controllers, termination
+from emulator.pods.controllers import ContainerProcess, Controllers
+from emulator.pods.programs import Program
+from emulator.pods.sandbox import Container
 
 Object = dict[str, Any]
 RECORD = ClusterRecord("c", "proj", "us-west4", "standard", ["us-west4-a"], "1.36.1-gke.1")

@@ -21,13 +21,27 @@ from typing import Any
 
 import pytest
 
-from emulator import go_build, toolchain
-from emulator.go_build import go_version
-from emulator.installation import GROUPS, selected
-from emulator.paths import CACHE, ROOT
-from emulator.progress import Canceled, Progress, Stop, duration, roughly
-from emulator.toolchain import BY_NAME, NIGHTLY, TOOLS, Edit, Module, Shipped, Tool
-from gke_ai.catalog.operators import KUBERAY, TRAINER, Operator
+from emulator.machine.paths import CACHE, ROOT
+from emulator.machine.progress import (
+    Canceled,
+    Progress,
+    Stop,
+    duration,
+    roughly,
+)
+from emulator.setup import go_build, toolchain
+from emulator.setup.go_build import go_version
+from emulator.setup.installation import GROUPS, selected
+from emulator.setup.toolchain import (
+    BY_NAME,
+    NIGHTLY,
+    TOOLS,
+    Edit,
+    Module,
+    Shipped,
+    Tool,
+)
+from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER, Operator
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 
 RUN = str(ROOT / "emulator" / "run")
@@ -58,8 +72,8 @@ esac
 INSTALL = """
 import sys
 from pathlib import Path
-from emulator import go_build, toolchain
-from emulator.progress import Progress
+from emulator.setup import go_build, toolchain
+from emulator.machine.progress import Progress
 toolchain.MODULES = Path(sys.argv[1])
 packages = {"thing": "example.com/thing/cmd/built"}
 tool = toolchain.Tool("thing", toolchain.Module("thing"), "example.com/thing", packages, seconds=1)
@@ -321,7 +335,7 @@ def test_durations_are_formatted_in_minutes_and_seconds() -> None:
 
 def test_progress_shows_the_running_steps_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 0.0
-    monkeypatch.setattr("emulator.progress.time.monotonic", lambda: clock)
+    monkeypatch.setattr("emulator.machine.progress.time.monotonic", lambda: clock)
     progress = Progress(usual=600)
     progress.step("kubernetes 1.36.1").note("812 packages compiled")
     progress.step("pulumi 3.250.0")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emulator.gcp_plugin import rest, rules
+from emulator.google import rest, rules
 from emulator.tests.test_gcp_plugin import accepted, mistakes
 
 MULTI, FLEX = accepted("multi-host slice"), accepted("flex-start slice")

@@ -11,13 +11,21 @@ from pathlib import Path
 import httpx
 import pytest
 
-from emulator import capacity, cluster, delay, paths, upgrade
+from emulator import cluster
+from emulator.cloud import capacity, delay
+from emulator.cloud.api import (
+    MERGE_PATCH,
+    Object,
+    answer,
+    client,
+)
+from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
-from emulator.cluster.api import MERGE_PATCH, Object, answer, client
-from emulator.cluster.folder import Folder
+from emulator.machine import paths
+from emulator.nodes import upgrade
+from emulator.nodes.upgrade import StandsStill
 from emulator.tests.test_cluster import eventually
-from emulator.upgrade import StandsStill
-from gke_ai.emulation import LEAVING, UPGRADED
+from gke_ai.workspace.emulation import LEAVING, UPGRADED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 

@@ -6,9 +6,21 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.upgrades import Window, batches, replacement, soaks, windows
-from gke_ai.catalog.nodes import ZONE
-from gke_ai.catalog.upgrades import BadUpgradeSettings, UpgradeSettings, flat, read_settings, settings
+from emulator.nodes.upgrades import (
+    Window,
+    batches,
+    replacement,
+    soaks,
+    windows,
+)
+from gke_ai.catalog.nodes.shape import ZONE
+from gke_ai.catalog.nodes.upgrades import (
+    BadUpgradeSettings,
+    UpgradeSettings,
+    flat,
+    read_settings,
+    settings,
+)
 
 BLUE_GREEN = "BLUE_GREEN"
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from emulator.cluster.volumes import Volumes, refusal
+from emulator.pods.volumes import Volumes, refusal
 
 Object = dict[str, Any]
 

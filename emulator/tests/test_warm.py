@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator import warm
-from emulator.paths import ROOT
+from emulator.machine.paths import ROOT
+from emulator.pulumi import warm
 from emulator.tests.harness import eventually, fork_of, until_none
 
 WARM = [sys.executable, "-I", "-S", warm.__file__]
@@ -24,7 +24,7 @@ WARM = [sys.executable, "-I", "-S", warm.__file__]
 SERVE = """
 import sys
 sys.path.insert(0, {root!r})
-from emulator import warm
+from emulator.pulumi import warm
 warm.MODULES, warm.IDLE_SECONDS = ("json",), {idle}
 fork = warm.serve({lock})
 if fork:
@@ -236,7 +236,7 @@ def test_only_arguments_that_a_fork_knows_are_forked(
 
 def test_every_module_of_the_sdks_that_the_program_names_is_warm() -> None:
     named = set()
-    for place in ("components", "emulator/gcp_plugin"):
+    for place in ("components", "emulator/google"):
         for file in (ROOT / place).rglob("*.py"):
             text = file.read_text()
             named |= {f"pulumi_gcp.{name}" for name in re.findall(r"\b(?:pulumi_)?gcp\.([a-z]+)[.:/\"]", text)}

@@ -18,5 +18,5 @@ def read_table(file: Path) -> Any:
 
 
 def table(name: str) -> Any:
-    """Returns the content of a file in this folder."""
-    return read_table(Path(__file__).with_name(name))
+    """Returns the content of a file, by its path in this folder."""
+    return read_table(Path(__file__).parent / name)

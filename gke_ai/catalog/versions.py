@@ -37,7 +37,7 @@ JOBSET_CHART = "oci://registry.k8s.io/jobset/charts/jobset"
 JOBSET_VERSION = "0.12.0"
 JOBSET_IMAGE = "registry.k8s.io/jobset/jobset"
 # Earlier releases, oldest first: those of clusters that are rehearsed, and from which upgrades are tested and
-# rehearsed. The emulator builds one when it is named: emulator/toolchain.py.
+# rehearsed. The emulator builds one when it is named: emulator/setup/toolchain.py.
 EARLIER_KUEUE_VERSIONS, EARLIER_JOBSET_VERSION = ("0.16.2", "0.18.4"), "0.11.1"
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
 # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass

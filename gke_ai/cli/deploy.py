@@ -8,11 +8,11 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, always_on_emulator, stack_options, target, with_stack, yes_option
-from gke_ai.emulation import on_emulator
-from gke_ai.ops.stack import Stack
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.stack import Stack
 
 SECTION = "Deploy"
-# Of gke_ai/registered/gitops/tools.py, which the help does not import.
+# Of gke_ai/review/gitops/tools.py, which the help does not import.
 TOOLS = ("argocd", "flux", "config-sync", "kubectl")
 
 
@@ -28,7 +28,7 @@ gke-ai up --emulator --config examples/flex-start-tpu.yaml   # this machine
 @with_stack(deploying=True)
 def up(stack: Stack, yes: bool) -> None:
     """Deploys a stack, then prints its status."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     deploy.up(stack, yes, click.confirm)
 
@@ -37,7 +37,7 @@ def up(stack: Stack, yes: bool) -> None:
 @with_stack(deploying=True)
 def preview(stack: Stack) -> None:
     """Shows what an `up` would do, and the results of the policies."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     deploy.preview(stack)
 
@@ -46,7 +46,7 @@ def preview(stack: Stack) -> None:
 @with_stack(deploying=True)
 def policies(stack: Stack) -> None:
     """Prints the results of the policies for an `up`."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     deploy.policies(stack)
 
@@ -56,7 +56,7 @@ def policies(stack: Stack) -> None:
 @always_on_emulator
 def preview_json(stack: str, config: Path | None) -> None:
     """Prints Pulumi's JSON of a preview on a new stack of the emulator."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     deploy.preview_json(target(stack, config, emulator=True, deploying=True))
 
@@ -78,8 +78,8 @@ def render(stack: Stack, folder: Path, tool: str) -> None:
     FOLDER gets one file for each object and each chart, and a page that says how to apply them. Files of an earlier
     render that are no longer wanted are removed, and no other file is touched. Changes nothing else.
     """
-    from gke_ai.ops import deploy
-    from gke_ai.registered.gitops import command
+    from gke_ai.ops.lifecycle import deploy
+    from gke_ai.review.gitops import command
 
     if on_emulator():
         deploy.ensure(stack)
@@ -90,7 +90,7 @@ def render(stack: Stack, folder: Path, tool: str) -> None:
 @with_stack()
 def crds(stack: Stack) -> None:
     """Upgrades JobSet's CRD, before an `up` that changes JobSet's version."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     deploy.upgrade_crds(stack)
 
@@ -99,7 +99,7 @@ def crds(stack: Stack) -> None:
 @with_stack()
 def recover(stack: Stack) -> None:
     """Repairs the state of a stack after a killed `up`."""
-    from gke_ai.ops.recover import recover
+    from gke_ai.ops.lifecycle.recover import recover
 
     recover(stack)
 
@@ -109,7 +109,7 @@ def recover(stack: Stack) -> None:
 @with_stack()
 def down(stack: Stack, yes: bool) -> None:
     """Deletes a stack, unless something in it is protected."""
-    from gke_ai.ops import deploy
+    from gke_ai.ops.lifecycle import deploy
 
     if not yes and not on_emulator():
         click.confirm(f"Delete {stack.name} and everything in it?", abort=True)

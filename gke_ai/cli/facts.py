@@ -9,7 +9,7 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, file_option, name_of, option, stack_options
-from gke_ai.ops.stack import Stack
+from gke_ai.workspace.stack import Stack
 
 SECTION = "Facts for a configuration"
 
@@ -24,7 +24,7 @@ def model(name: str, revision: str, hub: str) -> None:
     NAME is a model on Hugging Face, or a folder with its files. Reads the configuration, the index of the weights and
     the sizes of the files, and no weights. A gated model needs the variable HF_TOKEN.
     """
-    from gke_ai.ops.model_shape import HUB, show
+    from gke_ai.ops.facts.model_shape import HUB, show
 
     show(name, revision, hub or HUB)
 
@@ -35,7 +35,7 @@ def model(name: str, revision: str, hub: str) -> None:
 @stack_options
 def capacity(stack: str, config: Path | None, output: Path | None, compute: str) -> None:
     """Asks Google how often it preempts the Spot nodes of a stack, what they cost, and when it can reserve nodes."""
-    from gke_ai.ops.capacity_advice import COMPUTE, show
+    from gke_ai.ops.facts.capacity import COMPUTE, show
 
     sys.exit(show(Stack(name_of(stack, config), config), output, compute or COMPUTE))
 

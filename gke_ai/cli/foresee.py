@@ -30,9 +30,9 @@ from gke_ai.cli.options import (
     target,
     variable,
 )
-from gke_ai.emulation import on_emulator
-from gke_ai.forecast.spread import MAX_SEEDS
-from gke_ai.ops.stack import Stack
+from gke_ai.forecast.result.spread import MAX_SEEDS
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.stack import Stack
 
 SECTION = "Before a change"
 
@@ -95,8 +95,9 @@ def report(
     **named: Any,
 ) -> None:
     """Writes a preview of a stack as one page for reviewers. Changes nothing."""
-    from gke_ai.ops import deploy, emulated
-    from gke_ai.registered.report.command import Request, write
+    from gke_ai.ops.lifecycle import deploy
+    from gke_ai.review.report.command import Request, write
+    from gke_ai.workspace import emulated
 
     if named["preview"]:
         previewed = Stack(name_of(stack, config), config)
@@ -111,7 +112,7 @@ def report(
 
 
 def _modes(text: str) -> tuple[str, ...]:
-    from gke_ai.catalog.capacity import MODES
+    from gke_ai.catalog.machines.capacity import MODES
 
     modes = tuple(filter(None, text.replace(" ", "").split(",")))
     if wrong := [mode for mode in modes if mode not in MODES]:
@@ -172,7 +173,7 @@ def rehearse(stack: str, config: Path | None, manifests: Path | None, **named: A
 
 
 def _moment(text: str) -> datetime:
-    from gke_ai.forecast.compare import moment
+    from gke_ai.forecast.compare.command import moment
 
     return moment(text)
 
@@ -264,6 +265,6 @@ def compare(forecast: Path, snapshot: Path | None, since: datetime | None, stack
     The cluster, or a later snapshot of it, shows its present state: which workloads run and wait, and the last eviction
     of each. It doesn't show workloads that ended and were deleted.
     """
-    from gke_ai.forecast.compare import show
+    from gke_ai.forecast.compare.command import show
 
     show(Stack(name_of(stack, config), config), forecast, snapshot, since)

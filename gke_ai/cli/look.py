@@ -22,8 +22,8 @@ from gke_ai.cli.options import (
     variable,
     with_stack,
 )
-from gke_ai.emulation import on_emulator
-from gke_ai.ops.stack import Stack
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.stack import Stack
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
@@ -47,7 +47,7 @@ gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no
 @with_stack(context=True)
 def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool, blocks: Path | None) -> None:
     """Prints what runs, what waits and why."""
-    from gke_ai.ops import status
+    from gke_ai.ops.status import command as status
 
     selection = status.Selection(everything, namespace, queue)
     if not watch:
@@ -69,7 +69,7 @@ gke-ai runs --namespace team-a    # of a namespace of the kubeconfig's cluster
 @with_stack(context=True, namespaced=True)
 def runs(stack: Stack) -> None:
     """Lists runs: their state, restarts and newest checkpoint."""
-    from gke_ai.ops import runs
+    from gke_ai.ops.runs import command as runs
 
     runs.show(stack)
 
@@ -88,7 +88,7 @@ gke-ai logs first --namespace team-a --follow    # of a namespace of the kubecon
 @with_stack(context=True, namespaced=True)
 def logs(stack: Stack, run: str, lines: int, follow: bool) -> None:
     """Prints the logs of a run's pods, its restarts and its newest checkpoint."""
-    from gke_ai.ops import follow_logs, logs
+    from gke_ai.ops.runs import follow_logs, logs
 
     (follow_logs.follow if follow else logs.show)(stack, run, lines)
 
@@ -105,7 +105,7 @@ gke-ai remove-run first --namespace team-a    # of a namespace of the kubeconfig
 @with_stack(context=True, namespaced=True)
 def remove_run(stack: Stack, run: str) -> None:
     """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
-    from gke_ai.ops import runs
+    from gke_ai.ops.runs import command as runs
 
     runs.remove(stack, run)
 
@@ -114,7 +114,7 @@ def remove_run(stack: Stack, run: str) -> None:
 @with_stack()
 def smoke(stack: Stack) -> None:
     """Sends requests to every server of a stack, and prints latencies and pass or fail."""
-    from gke_ai.ops.smoke import smoke
+    from gke_ai.ops.smoke.command import smoke
 
     sys.exit(smoke(stack))
 
@@ -142,11 +142,11 @@ def verify(
     stack: Stack, output: Path | None, bandwidth: str, image: str | None, json: Path | None, **test: Any
 ) -> None:
     """Compares what a stack relies on with its cluster, and measures it."""
-    from gke_ai.ops import emulated
     from gke_ai.ops.verify.command import verify
+    from gke_ai.workspace import emulated
 
     if bandwidth:
-        from gke_ai.catalog.operators import TORCH_IMAGE
+        from gke_ai.catalog.kueue.operators import TORCH_IMAGE
         from gke_ai.ops.verify.bandwidth import Measurement, measure
 
         sys.exit(measure(stack, Measurement(bandwidth, image=image or TORCH_IMAGE, **test), json))

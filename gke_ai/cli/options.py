@@ -14,10 +14,15 @@ import click
 
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import tools
-from gke_ai.emulation import INSTALLED, RUN, enter, on_emulator
 from gke_ai.kube.client import current_context
-from gke_ai.ops.stack import Context, Stack
 from gke_ai.terminal import Stop
+from gke_ai.workspace.emulation import (
+    INSTALLED,
+    RUN,
+    enter,
+    on_emulator,
+)
+from gke_ai.workspace.stack import Context, Stack
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 VARIABLE = "GKE_AI_"
@@ -143,11 +148,11 @@ def target(stack: str, config: Path | None, emulator: bool, context: str = "", d
         enter_emulator(name)
     if not on_emulator():
         if deploying and (file := Stack(name, config).file).exists():
-            from gke_ai.ops.configuration_file import read_sections
+            from gke_ai.workspace.configuration_file import read_sections
 
             read_sections(file, deploying)
         return Stack(name, config)
-    from gke_ai.ops.emulated import prepare
+    from gke_ai.workspace.emulated import prepare
 
     return prepare(name, config, deploying)
 

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-# Tools for each part of a configuration, by what components/program/ installs for it.
+# Tools for each part of a configuration, by what gke_ai/program/ installs for it.
 NEEDED_FOR = {
     r"^\s*gke-ai:queues:": ("helm", "kueue"),
     r"^\s*gke-ai:tenants:": ("helm", "jobset"),
@@ -33,7 +33,7 @@ KUEUE_VERSION = re.compile(r"""^\s*["']?kueueVersion["']?:\s*["']?(\d+\.\d+\.\d+
 
 def needed(verb: str, options: Mapping[str, str]) -> list[str]:
     """Returns the tools for a verb, from the variables of its options."""
-    from gke_ai.catalog.kueue import tool
+    from gke_ai.catalog.kueue.configuration import tool
     from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 
     if verb == "simulate":
@@ -64,7 +64,7 @@ def needed_tools(configuration: str) -> list[str]:
 
 def of_release(text: str) -> list[str]:
     """Returns the tool with the release of Kueue for the version that a text names, unless it is the pinned release."""
-    from gke_ai.catalog.kueue import nearest, tool
+    from gke_ai.catalog.kueue.configuration import nearest, tool
     from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
 
     version = KUEUE_VERSION.search(text)

@@ -11,7 +11,7 @@ import click
 
 from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, cluster_options
-from gke_ai.ops.stack import Context
+from gke_ai.workspace.stack import Context
 
 SECTION = "Train, with a kubeconfig alone"
 

@@ -19,11 +19,11 @@ from gke_ai.cli.options import (
     prices_option,
     yes_option,
 )
-from gke_ai.emulation import on_emulator
+from gke_ai.workspace.emulation import on_emulator
 
 
 def _system(name: str) -> Path:
-    from gke_ai.ops.stack import ROOT
+    from gke_ai.workspace.stack import ROOT
 
     files = {file.stem: file for file in sorted((ROOT / "examples").glob("*.yaml"))}
     if name not in files:
@@ -32,7 +32,7 @@ def _system(name: str) -> Path:
 
 
 def _amount(text: str) -> Decimal:
-    from gke_ai.registered.prices import is_price
+    from gke_ai.workspace.prices import is_price
 
     if not is_price(text):
         raise ValueError(f"{text} is not an amount. Use a number of 0 or more, without a currency")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from gke_ai.catalog.topology import LEVELS
+from gke_ai.catalog.fabric.topology import LEVELS
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended

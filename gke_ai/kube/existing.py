@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gke_ai.catalog.existing import PRIORITIES_OF_THE_SYSTEM, Expected, Labels, NamedFlavor, NamedPriority, NamedQueue
-from gke_ai.catalog.operators import OPERATORS, RAY_PROXY_FLAG, RAY_PROXY_KEY
+from gke_ai.catalog.kueue.existing import (
+    PRIORITIES_OF_THE_SYSTEM,
+    Expected,
+    Labels,
+    NamedFlavor,
+    NamedPriority,
+    NamedQueue,
+)
+from gke_ai.catalog.kueue.operators import OPERATORS, RAY_PROXY_FLAG, RAY_PROXY_KEY
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed

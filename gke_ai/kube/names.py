@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from gke_ai.catalog.operators import BY_KIND
+from gke_ai.catalog.kueue.operators import BY_KIND
 from gke_ai.kube.objects import Object, annotation, label
 from gke_ai.kube.workloads import SERVERS
 

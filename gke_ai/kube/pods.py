@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from gke_ai.catalog.nodes import ACCELERATORS
-from gke_ai.catalog.operators import BY_KIND
+from gke_ai.catalog.kueue.operators import BY_KIND
+from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping, quantity, value
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gke_ai.catalog.nodes import ACCELERATORS
+from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import accelerators, ended
 from gke_ai.kube.queues import held

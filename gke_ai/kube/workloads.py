@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gke_ai.catalog.kueue import PRIORITY_LABEL
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.kueue.configuration import PRIORITY_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.objects import label
 from gke_ai.kube.pods import accelerators, limited_only, templates

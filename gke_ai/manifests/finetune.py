@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gke_ai.catalog.rdma import SETTINGS
+from gke_ai.catalog.fabric.rdma import SETTINGS
 from gke_ai.manifests.job import (
     Object,
     Place,

@@ -1,6 +1,6 @@
 """What GPUDirect-TCPX and TCPXO add to the pods of a run: interfaces, devices, the daemon and its volumes.
 
-Sources: `gke_ai.catalog.gpudirect`, and on the daemon as a sidecar gpudirect-tcpxo/best-practice.md of
+Sources: `gke_ai.catalog.fabric.gpudirect`, and on the daemon as a sidecar gpudirect-tcpxo/best-practice.md of
 https://github.com/GoogleCloudPlatform/container-engine-accelerators at 992db812.
 """
 
@@ -11,7 +11,14 @@ from typing import Any
 
 import yaml
 
-from gke_ai.catalog.gpudirect import DAEMON_REQUESTS, LIBRARIES, LIBRARIES_OF_NODE, GpuDirect, gpu_devices, network_name
+from gke_ai.catalog.fabric.gpudirect import (
+    DAEMON_REQUESTS,
+    LIBRARIES,
+    LIBRARIES_OF_NODE,
+    GpuDirect,
+    gpu_devices,
+    network_name,
+)
 
 Object = dict[str, Any]
 _LIBRARIES, _SOCKET = "nvidia-libraries", "gpudirect-socket"

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.gpudirect import GpuDirect
-from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
-from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.fabric.gpudirect import GpuDirect
+from gke_ai.catalog.fabric.topology import (
+    GROUP_SIZE,
+    GROUPS,
+    LEVELS,
+    PREFERRED,
+    REQUIRED,
+)
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, TrainingRun, Workload

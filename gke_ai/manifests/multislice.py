@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.manifests.job import (
     Object,
     Place,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gke_ai.catalog import nvlink, rdma
-from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL, GpuDirect
-from gke_ai.catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR
+from gke_ai.catalog.fabric import nvlink, rdma
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL, GpuDirect
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_ACCELERATOR
 from gke_ai.manifests import gpudirect
 from gke_ai.manifests.job import Object, Place, fuse_annotations, queued_tolerations, topology_annotations
 from gke_ai.manifests.workload import arm_tolerations

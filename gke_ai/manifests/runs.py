@@ -5,7 +5,7 @@ from __future__ import annotations
 from gke_ai.manifests import finetune, multislice, tpu_batch, training_job
 from gke_ai.manifests.job import Object, Place, headless_service
 from gke_ai.settings.model import FineTune, Run, TpuBatch, TrainingRun
-from gke_ai.settings.stack import Placed
+from gke_ai.settings.resolved import Placed
 
 
 def place_of(placed: Placed[Run]) -> Place:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gke_ai.catalog import checkpoints, fuse
-from gke_ai.catalog.gpudirect import GpuDirect
+from gke_ai.catalog import checkpoints
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.fabric.gpudirect import GpuDirect
 from gke_ai.manifests.job import (
     Object,
     Place,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import ARM_TAINT, GKE_ACCELERATOR, NVIDIA_GPU
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import ARM_TAINT, GKE_ACCELERATOR, NVIDIA_GPU
 from gke_ai.settings.model import Workload
 
 # With the API's field names, because a JobSet accepts no others.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gke_ai.catalog.capacity import capacity_until, mode_of
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import NodeShape, node_labels
-from gke_ai.catalog.tpus import slice_on
-from gke_ai.catalog.zones import ZONES, is_zone, node_zones
+from gke_ai.catalog.machines.capacity import capacity_until, mode_of
+from gke_ai.catalog.machines.tpus import slice_on
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.machines.zones import ZONES, is_zone, node_zones
+from gke_ai.catalog.nodes.shape import NodeShape, node_labels
 from gke_ai.kube.values import is_unset, items, list_at, mapping, number, value
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import CLUSTER, NODE_POOL

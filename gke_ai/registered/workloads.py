@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gke_ai.catalog.capacity import mode_of_priority
+from gke_ai.catalog.machines.capacity import mode_of_priority
 from gke_ai.kube.values import Hidden, mapping, number, value
 
 

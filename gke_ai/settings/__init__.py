@@ -13,12 +13,12 @@ from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.problems import BadConfiguration, Problem
 from gke_ai.settings.reading import read, with_project
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import check
 from gke_ai.settings.rules.api_key import api_key_problems, missing_api_key
 from gke_ai.settings.rules.provider import project_problems, region_problems
 from gke_ai.settings.rules.token import token_problems
 from gke_ai.settings.secrets import API_KEY, HF_TOKEN, SECRETS
-from gke_ai.settings.stack import ResolvedStack
 
 __all__ = ["BadConfiguration", "Problem", "ResolvedStack", "Settings", "api_key_problems", "load", "token_problems"]
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.alias_generators import to_camel
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read_file
-from gke_ai.catalog.machines import ATTACHABLE, MACHINES
-from gke_ai.catalog.nodes import NodeShape, allocatable, free
+from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES
+from gke_ai.catalog.nodes.shape import NodeShape, allocatable, free
 from gke_ai.catalog.quantities import GI, format_quantity, parse_quantity
 
 # Resources of which GKE and its DaemonSets reserve a part.

@@ -1,8 +1,8 @@
 """Reads the arguments of an engine as the parser of its pinned release does, and says which of them it refuses.
 
-`gke_ai/catalog/vllm_flags.json` has the flags of vLLM. `python -m maintain.real_vllm.flags` asks vLLM's own parser for
-them. It is `argparse`, with underscores like dashes, and with keys of JSON as flags of their own (`--a.b=1`):
-https://github.com/vllm-project/vllm/blob/v0.31.0/vllm/utils/argparse_utils.py, `FlexibleArgumentParser`.
+`gke_ai/catalog/engines/vllm_flags.json` has the flags of vLLM. `python -m maintain.real_vllm.flags` asks vLLM's own
+parser for them. It is `argparse`, with underscores like dashes, and with keys of JSON as flags of their own
+(`--a.b=1`): https://github.com/vllm-project/vllm/blob/v0.31.0/vllm/utils/argparse_utils.py, `FlexibleArgumentParser`.
 """
 
 from __future__ import annotations

@@ -12,18 +12,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.catalog import documents
-from gke_ai.catalog.gpudirect import GPUDIRECT
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT
+from gke_ai.catalog.fabric.rdma import NICS
 from gke_ai.catalog.quantities import format_quantity
-from gke_ai.catalog.rdma import NICS
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Cluster, ComputeClass, Flavor, Pool, PriorityClass, Run, Section, Tenant, Unresolved
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.reading import read, with_project
+from gke_ai.settings.resolved import (
+    Placed,
+    Queue,
+    ResolvedStack,
+    ResourceFlavor,
+    Space,
+)
+from gke_ai.settings.resolved.queues import labels_all
 from gke_ai.settings.rules import check
-from gke_ai.settings.stack import Placed, Queue, ResolvedStack, ResourceFlavor, Space
-from gke_ai.settings.stack.queues import labels_all
 
 # Keys that are published, by kind of section.
 KEYS: Mapping[type[Section], frozenset[str]] = {

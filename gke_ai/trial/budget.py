@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import ROUND_UP, Decimal
 
-from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
+from gke_ai.catalog.nodes.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
 from gke_ai.kube.values import value
 from gke_ai.registered.pools import capacity_mode, node_bounds
-from gke_ai.registered.prices import Prices
-from gke_ai.registered.report.accelerators import accelerated, supplies, total
-from gke_ai.registered.report.changes import Resource
 from gke_ai.registered.types import NODE_POOL
+from gke_ai.review.report.accelerators import accelerated, supplies, total
+from gke_ai.review.report.changes import Resource
 from gke_ai.terminal import Stop
+from gke_ai.workspace.prices import Prices
 
 CENT = Decimal("0.01")
 

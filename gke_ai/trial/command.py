@@ -23,17 +23,13 @@ from types import FrameType
 from typing import Any
 
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
-from gke_ai.console import new_console
-from gke_ai.emulation import on_emulator
-from gke_ai.ops import deploy, smoke
-from gke_ai.ops.configuration_file import read_keys, read_prices, read_sections, write_keys
-from gke_ai.ops.emulated import prepare
-from gke_ai.ops.recover import recover
-from gke_ai.ops.stack import ROOT, Stack
+from gke_ai.formats.console import new_console
+from gke_ai.ops.lifecycle import deploy
+from gke_ai.ops.lifecycle.recover import recover
+from gke_ai.ops.smoke import command as smoke
 from gke_ai.ops.verify.command import checked
 from gke_ai.ops.verify.live import caller
-from gke_ai.registered.prices import Prices
-from gke_ai.registered.report.changes import planned
+from gke_ai.review.report.changes import planned
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, echo
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, hourly_cost, limit, shown
@@ -50,6 +46,16 @@ from gke_ai.trial.outcome import (
     reasons,
 )
 from gke_ai.trial.record import Process, Record, folder, read, refusal
+from gke_ai.workspace.configuration_file import (
+    read_keys,
+    read_prices,
+    read_sections,
+    write_keys,
+)
+from gke_ai.workspace.emulated import prepare
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.prices import Prices
+from gke_ai.workspace.stack import ROOT, Stack
 
 # How long an interrupted update may take to finish what it has begun, before it is killed.
 FINISH_SECONDS = 120

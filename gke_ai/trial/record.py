@@ -8,10 +8,10 @@ import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from gke_ai.emulation import on_emulator
-from gke_ai.ops.emulated import state
-from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
+from gke_ai.workspace.emulated import state
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.stack import ROOT
 
 
 def folder() -> Path:

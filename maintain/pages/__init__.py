@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 
 def write(folder: Path, pages: Mapping[str, Callable[[], str]]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gke_ai.forecast.forecast import read
-from gke_ai.registered.report.page import rehearsal_page
+from gke_ai.forecast.render.markdown import rehearsal_page
+from gke_ai.forecast.result.forecast import read
 from gke_ai.settings.schema import schema
 from maintain.pages import (
     command_page,
@@ -19,7 +19,7 @@ from maintain.pages import (
     toolkit_page,
     write,
 )
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from gke_ai.registered.report.accelerators import Supply, supplies
-from gke_ai.registered.report.changes import Resource
-from tests.recorder import Registration, configuration, run_program
-from tests.repository import configurations, name_of
+from gke_ai.review.report.accelerators import Supply, supplies
+from gke_ai.review.report.changes import Resource
+from tests.support.recorder import Registration, configuration, run_program
+from tests.support.repository import configurations, name_of
 
 HEAD = """<!-- Written by `make docs` from the examples. -->
 # What it costs

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from gke_ai.registered.policy.base import Policy
-from gke_ai.registered.policy.pack import UNDERSTOOD, UNDERSTOOD_DESCRIPTION, WAIVED, WAIVED_DESCRIPTION
-from gke_ai.registered.policy.rules import BY_SUBJECT
+from gke_ai.review.policy.base import Policy
+from gke_ai.review.policy.pack import (
+    UNDERSTOOD,
+    UNDERSTOOD_DESCRIPTION,
+    WAIVED,
+    WAIVED_DESCRIPTION,
+)
+from gke_ai.review.policy.rules import BY_SUBJECT
 
 INTRODUCTION = """\
 # Policies
 
-`make docs` generates this page from `gke_ai/registered/policy/`.
+`make docs` generates this page from `gke_ai/review/policy/`.
 
 The policy pack checks the resources that a program registers, not the configuration of this project's program. It also
 works for programs of your own that use the components.

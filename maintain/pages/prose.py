@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 from spellchecker import SpellChecker
 
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 TABLE = ROOT / "docs" / "prose.yaml"
 WORDS = ROOT / "docs" / "words.txt"
@@ -107,7 +107,7 @@ def others(root: Path = ROOT) -> dict[str, list[Path]]:
     patterns = {
         "pictures": ("docs/**/*.svg",),
         "workflows": (".github/**/*.yml", "examples/**/*.yml", "Makefile"),
-        "configurations": ("Pulumi.yaml", "tests/environments/*.yaml", "examples/**/*.yaml"),
+        "configurations": ("Pulumi.yaml", "tests/data/environments/*.yaml", "examples/**/*.yaml"),
     }
     return {name: [file for pattern in globs for file in tracked(pattern, root)] for name, globs in patterns.items()}
 

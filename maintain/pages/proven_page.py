@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import yaml
 
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 LEVELS = {
     "pure": "pure functions, without a program",

@@ -15,7 +15,7 @@ from gke_ai.catalog.section_files import PREFIX
 from gke_ai.settings.model import Section, descriptions
 from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.schema import plain
-from tests import repository
+from tests.support import repository
 
 # The examples come from these files.
 CONFIGURATIONS = repository.configurations()

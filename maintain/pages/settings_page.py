@@ -16,7 +16,7 @@ from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import discriminator, section_types
 from gke_ai.settings.secrets import SECRETS
 from maintain.pages.settings_keys import CONFIGURATIONS, Link, rows_of, split, table
-from tests.repository import name_of, source
+from tests.support.repository import name_of, source
 
 NOTE = "<!-- Written by `make docs` from gke_ai/settings/model. -->"
 # The example of a page is the one whose length is closest to this, in lines.

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace, patch_docutils
 
 from gke_ai.catalog.versions import PROJECT_VERSION
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 HOME = Path("README.md")
 FRONT = Path("docs/README.md")

@@ -14,18 +14,18 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.components import every_component
-from gke_ai.registered.policy.rules import POLICIES
+from gke_ai.review.policy.rules import POLICIES
 from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.settings.secrets import SECRETS
 from gke_ai_outputs.model import parts
-from tests import repository
-from tests.repository import ROOT
+from tests.support import repository
+from tests.support.repository import ROOT
 
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<content>.*?)^ *```$", re.M | re.S)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -93,7 +93,7 @@ def commands(page: Page) -> Iterator[str]:
                 yield from (f"make {word}" for word in words[1:2] if word not in targets and word.islower())
                 stated = re.findall(r"\b([A-Z]+)=", " ".join(words[2:]))
                 yield from (f"{words[1]}: no variable {name}" for name in stated if name not in variables)
-            if (found := re.match(r"(?:emulator/run |python -m gke_ai\.)?(?:gke-ai|cli) +(\S.*)", part.strip())) and (
+            if (found := re.match(r"(?:emulator/run )?(?:gke-ai|python3? -m gke_ai) +(\S.*)", part.strip())) and (
                 wrong := _verb(found[1])
             ):
                 yield wrong
@@ -118,13 +118,14 @@ def _verb(text: str) -> str:
 
 def _runs(word: str) -> bool:
     """Whether `emulator/run` knows a command."""
-    verbs = re.findall(r'^verbs="(.*)"', (ROOT / "emulator" / "run").read_text(), re.M)[0].split()
+    lines = re.findall(r'^modules="(.*)"', (ROOT / "emulator" / "run").read_text(), re.M)
+    verbs = [module.rpartition(".")[2] for line in lines for module in line.split()]
     return word.isupper() or word in (*PROGRAMS, *verbs) or (ROOT / "emulator" / "bin" / word).exists()
 
 
 def _module(name: str, rest: str) -> Iterator[str]:
     path = ROOT / name.replace(".", "/")
-    if name.partition(".")[0] in FOREIGN_MODULES or name == "gke_ai.cli":
+    if name.partition(".")[0] in FOREIGN_MODULES or name == "gke_ai":
         return
     if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists():
         yield f"python -m {name}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from emulator.cluster.processes import free_ports
+from emulator.machine.processes import free_ports
 from maintain.real_vllm import environment, model
 from maintain.real_vllm.observing import Process, observed, running
 from maintain.real_vllm.recording import FILE, HEAD, command, dumped

@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines import vllm
+from gke_ai.catalog.engines.engine import ENGINES
 from maintain.real_vllm.served import KEY, MAX_MODEL_LEN, MAX_REQUESTS, Served
 
 Object = dict[str, Any]

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from emulator.go_build import exclusive
-from emulator.installation import complete_marker
-from emulator.paths import CACHE
+from emulator.machine.paths import CACHE
+from emulator.setup.go_build import exclusive
+from emulator.setup.installation import complete_marker
 from maintain.real_vllm import without_cuda
 
 LOCK = Path(__file__).with_name("requirements.lock")

@@ -1,7 +1,7 @@
 """`python -m maintain.real_vllm.flags`: asks the parser of the pinned vLLM for flags, and for verdicts on arguments.
 
-It writes gke_ai/catalog/vllm_flags.json, and the verdicts of tests/vllm_arguments.yaml. It prints each flag of which it
-cannot describe the values that vLLM accepts: the program then accepts any. For another release, run
+It writes gke_ai/catalog/engines/vllm_flags.json, and the verdicts of tests/data/vllm_arguments.yaml. It prints each
+flag of which it cannot describe the values that vLLM accepts: the program then accepts any. For another release, run
 `python -m maintain.real_vllm.lock RELEASE` before.
 """
 
@@ -23,7 +23,10 @@ from gke_ai.settings.flags import value_of
 from maintain.real_vllm import environment, parser
 
 ROOT = Path(__file__).parents[2]
-FLAGS, LINES = ROOT / "gke_ai" / "catalog" / "vllm_flags.json", ROOT / "tests" / "vllm_arguments.yaml"
+FLAGS, LINES = (
+    ROOT / "gke_ai" / "catalog" / "engines" / "vllm_flags.json",
+    ROOT / "tests" / "data" / "vllm_arguments.yaml",
+)
 Object = dict[str, Any]
 
 TEXTS = (

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from gke_ai.ops.smoke import Result
+from gke_ai.ops.smoke.command import Result
 from maintain.real_vllm.asking import (
     ANSWER_SECONDS,
     QUESTIONS,

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from emulator.cluster.local_spec import variables
-from emulator.cluster.programs import known
-from emulator.cluster.sandbox import Container, Sandbox
-from gke_ai.ops.routes import KeyedRoute, keyed_routes
-from tests.recorder import GATEWAY_KEY, Record, configuration, shared_record
+from emulator.pods.local_spec import variables
+from emulator.pods.programs import known
+from emulator.pods.sandbox import Container, Sandbox
+from gke_ai.ops.smoke.routes import KeyedRoute, keyed_routes
+from tests.support.recorder import (
+    GATEWAY_KEY,
+    Record,
+    configuration,
+    shared_record,
+)
 
 EXAMPLE = "examples/inference-gateway.yaml"
 WITH_FLAG, WITHOUT_FLAG = "gemma", "gemma-next"

@@ -22,8 +22,8 @@ from emulator.tests.harness import ROOT as ROOT
 from emulator.tests.harness import eventually as eventually
 from emulator.tests.harness import until_none as until_none
 from gke_ai.kube.client import client_of, list_objects, send
-from tests import repository
 from tests.cluster.reading import objects_of_cluster
+from tests.support import repository
 
 JSON = {"Content-Type": "application/json"}
 
@@ -50,7 +50,9 @@ class Emulator(harness.Emulator):
 
     def prepare(self, config: Path) -> None:
         """Copy a configuration for Pulumi's own commands, as every command of `make` does."""
-        code = "import pathlib, sys, gke_ai.ops.emulated as run; run.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
+        code = (
+            "import pathlib, sys, gke_ai.workspace.emulated as run; run.prepare(sys.argv[1], pathlib.Path(sys.argv[2]))"
+        )
         self.run("python", "-c", code, self.stack, str(config))
 
     def pulumi(self, *arguments: str, fails: bool = False) -> str:
@@ -234,7 +236,7 @@ def until_update_ends(emulator: Emulator) -> None:
 
 def of_an_update(emulator: Emulator) -> dict[int, str]:
     """The processes of the emulator that belong to an update, not to its cluster."""
-    parts = ("pulumi ", "pulumi-", "language_host", "emulator.gcp_plugin", "emulator.kubernetes_plugin", "bin/helm")
+    parts = ("pulumi ", "pulumi-", "language_host", "emulator.google", "emulator.pulumi.kubernetes", "bin/helm")
     return {pid: command for pid, command in emulator.processes().items() if any(part in command for part in parts)}
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from emulator.cluster.api import MERGE_PATCH
+from emulator.cloud.api import MERGE_PATCH
 from emulator.cluster.jobs import FINISH
 from emulator.tests.harness import eventually
-from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import Counts, Log, started
 from gke_ai.forecast.simulate.objects import Object, Queues
@@ -16,8 +16,13 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
-from tests.rehearsal.cluster import QueueCluster, connect, create, set_pools
-from tests.rehearsal.scenario import make
+from tests.support.rehearsal.cluster import (
+    QueueCluster,
+    connect,
+    create,
+    set_pools,
+)
+from tests.support.rehearsal.scenario import make
 
 # A node of 8 GPUs, which holds all quota of the traces.
 POOL = {"name": "l4", "machine_type": "g2-standard-96", "nodes_per_zone": 1}

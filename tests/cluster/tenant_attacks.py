@@ -1,4 +1,4 @@
-"""Requests of a member that the table `tests/tenant_matrix.yaml` calls an attack, against a real API server."""
+"""Requests of a member that the table `tests/support/tenant_matrix.yaml` calls an attack, against a real API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
-from tests.tenant_matrix import ATTACKS, KINDS, OPTIONS, TABLE, Place, Verdict, places, verdicts
+from tests.support.tenant_matrix import (
+    ATTACKS,
+    KINDS,
+    OPTIONS,
+    TABLE,
+    Place,
+    Verdict,
+    places,
+    verdicts,
+)
 
 Object = dict[str, Any]
 QUEUE, NO_QUEUE = "kueue.x-k8s.io/queue-name", "without a queue"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.paths import CACHE
+from emulator.machine.paths import CACHE
 from tests.cluster.emulator import Emulator
-from tests.repository import copy_to
+from tests.support.repository import copy_to
 
 OF_THE_CHECKOUT = ("GKE_AI_STATE", "GKE_AI_ROOT", "PYTHONPATH")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gke_ai.catalog.nodes import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_PROVISIONING, INSTANCE_TYPE
 from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"

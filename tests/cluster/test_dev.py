@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.secret_sync import DUMMY_TOKEN
+from emulator.pods.secret_sync import DUMMY_TOKEN
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_VERSION
 from gke_ai.kube.client import client_of, request
-from gke_ai.ops.down import JOBSET_CRD
+from gke_ai.ops.lifecycle.down import JOBSET_CRD
 from maintain.pages.pictures.record import RECORDING, course
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone, objects_of, until_none
@@ -83,7 +83,7 @@ def test_first_up_serves_and_trains(platform: Emulator) -> None:
 @pytest.mark.nightly
 def test_the_recorded_picture_is_what_happens_when_the_server_scales(platform: Emulator) -> None:
     eventually(lambda: all_running(platform, "llm"), "the run has started")
-    record = "import json; from gke_ai.ops.stack import Stack; from maintain.pages.pictures.record import record"
+    record = "import json; from gke_ai.workspace.stack import Stack; from maintain.pages.pictures.record import record"
     output = platform.run("python", "-c", f"{record}; print(json.dumps(record(Stack({platform.stack!r}))))")
     assert course(json.loads(output.splitlines()[-1])) == course(json.loads(RECORDING.read_text())), "record it again"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.secret_sync import DUMMY_TOKEN
+from emulator.pods.secret_sync import DUMMY_TOKEN
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, cloud_of, until_none
 from tests.cluster.test_convergence import EXAMPLE, assert_nothing_left, changed, section

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL, GKE_TPU_TOPOLOGY
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, GKE_TPU_TOPOLOGY
 from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
 
 STANDARD, AUTOPILOT = "examples/flex-start-tpu.yaml", "examples/flex-start-tpu-autopilot.yaml"

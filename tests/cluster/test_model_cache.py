@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import hub
+from emulator.pods import hub
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, gone, settled
-from tests.recorder import configuration
+from tests.support.recorder import configuration
 
 EXAMPLE = "examples/model-cache.yaml"
 MODEL = "google/gemma-2-2b-it"

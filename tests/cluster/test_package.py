@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator.paths import CACHE
+from emulator.machine.paths import CACHE
 from emulator.tests import spares
 from tests.cluster.emulator import ROOT, Emulator
-from tests.repository import copy_to
+from tests.support.repository import copy_to
 
 PROGRAM = ROOT / "examples" / "consumer-yaml"
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gke_ai.forecast.comparison import Fact, facts
-from gke_ai.forecast.forecast import read
+from gke_ai.forecast.compare.comparison import Fact, facts
+from gke_ai.forecast.result.forecast import read
 from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
-from tests.recorder import configuration
+from tests.support.recorder import configuration
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 SERVER, RUN = "llm/deployment/tgi-gemma-deployment", "llm/job/finetune-gemma-l4"

@@ -9,12 +9,17 @@ from dataclasses import replace
 
 import pytest
 
+from gke_ai.forecast.result.simulation import QUEUE, read
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import written
-from gke_ai.forecast.simulation import QUEUE, read
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.simulated import replayed, replayed_as_jobs
-from tests.simulation.theory import configuration, poisson, run, starts
+from tests.support.simulation.theory import (
+    configuration,
+    poisson,
+    run,
+    starts,
+)
 
 
 @pytest.fixture(scope="module")

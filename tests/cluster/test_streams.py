@@ -20,7 +20,7 @@ import httpx
 import pytest
 import yaml
 
-from gke_ai.catalog.inference_extension import MODEL_HEADER
+from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, begun, eventually, gone
 

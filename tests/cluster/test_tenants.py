@@ -22,19 +22,24 @@ import httpx
 import pytest
 import yaml
 
-from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
+from gke_ai.catalog.fabric.topology import (
+    GROUP_SIZE,
+    GROUPS,
+    LEVELS,
+    REQUIRED,
+)
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
 from tests.cluster.conftest import deployed
 from tests.cluster.emulator import ROOT, Emulator, Found, eventually, gone
 from tests.cluster.tenant_attacks import check_attacks
 from tests.cluster.test_flex_start import finish
-from tests.queueing_names import PARAMETER, names
-from tests.queueing_names import REFUSED as REFUSED_NAMES
-from tests.queueing_names import allowed as allowed_names
-from tests.unpacked import names as names_below
-from tests.unpacked import unpack
+from tests.support.queueing_names import PARAMETER, names
+from tests.support.queueing_names import REFUSED as REFUSED_NAMES
+from tests.support.queueing_names import allowed as allowed_names
+from tests.support.unpacked import names as names_below
+from tests.support.unpacked import unpack
 
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -786,7 +791,7 @@ def test_a_team_can_not(
 
 
 def test_every_attack_of_the_matrix_is_refused(team_b: Credential) -> None:
-    """Each field, finalizer and option that tests/tenant_matrix.yaml refuses, on each kind, by each verb."""
+    """Each field, finalizer and option that tests/support/tenant_matrix.yaml refuses, on each kind, by each verb."""
     made = [
         (make(spec(gpus=gpus), OTHERS, name="matrix"), make(spec(None), None, name="matrix-plain"))
         for make, gpus in ((pod, 1), (job, 9), (jobset, 9), (deployment, 9))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled

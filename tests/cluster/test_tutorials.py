@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gke_ai.forecast import forecast as model
-from gke_ai.forecast import simulation
-from gke_ai.forecast.comparison import facts
-from tests import repository
+from gke_ai.forecast.compare.comparison import facts
+from gke_ai.forecast.result import forecast as model
+from gke_ai.forecast.result import simulation
 from tests.cluster.emulator import ROOT, Emulator, until_none
+from tests.support import repository
 
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("[0-9]*.md"))
 LOOKS = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.repository import ROOT, copy_to
+from tests.support.repository import ROOT, copy_to
 
 PLACE = re.compile(r"^## [^\n]*?(?P<path>[\w/]+\.(?:py|yaml))\n(?P<text>.*?)(?=^## |\Z)", re.M | re.S)
 BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M | re.S)
@@ -22,12 +22,12 @@ BLOCK = re.compile(r"^```(?P<language>diff|python)\n(?P<content>.*?)^```$", re.M
 PROBE = """
 import asyncio, json, runpy, sys
 import pytest
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 from maintain.pages import settings_page
-from emulator.cluster.programs import known
+from emulator.pods.programs import known
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.settings.schema import schema
-from tests.recorder import PROJECT, run_program
+from tests.support.recorder import PROJECT, run_program
 
 asyncio.set_event_loop(asyncio.new_event_loop())
 good, mistakes = json.load(sys.stdin)
@@ -101,7 +101,7 @@ class Added:
 DEPLOY = """
 import asyncio, json, sys
 import pytest
-from tests.recorder import run_program
+from tests.support.recorder import run_program
 
 asyncio.set_event_loop(asyncio.new_event_loop())
 kind, config = json.load(sys.stdin)
@@ -115,7 +115,7 @@ READ = """
 import asyncio, json, sys
 import pulumi, pytest
 from gke_ai_outputs import StackOutputs
-from tests.recorder import run_program
+from tests.support.recorder import run_program
 
 asyncio.set_event_loop(asyncio.new_event_loop())
 with pytest.MonkeyPatch.context() as monkeypatch:
@@ -136,8 +136,8 @@ read()
 # Runs in a copy: prints the emulator's node of a machine type.
 NODES = """
 import json, sys
-from emulator.cluster import nodes
-from emulator.cluster.records import ClusterRecord, PoolRecord
+from emulator.nodes import objects as nodes
+from emulator.cloud.records import ClusterRecord, PoolRecord
 
 cluster = ClusterRecord("c", "p", "us-central1", "standard", ["us-central1-a"], "1.36.1-gke.1")
 print("RESULT" + json.dumps(nodes.new_nodes(cluster, PoolRecord("p", json.load(sys.stdin), ["us-central1-a"]), [], 1)))
@@ -201,10 +201,10 @@ def changed(text: str, hunk: str, where: str) -> str:
 
 def test_engine_is_added_in_five_files(additions: Added) -> None:
     assert additions.files["adding-an-engine.md"] == {
-        "gke_ai/catalog/engines.py",
+        "gke_ai/catalog/engines/engine.py",
         "gke_ai/settings/model/serving.py",
         "components/serving/sglang.py",
-        "components/program/servers.py",
+        "gke_ai/program/servers.py",
         "components/__init__.py",
     }
 
@@ -250,7 +250,7 @@ def test_kind_of_pool_is_added_in_five_files(additions: Added) -> None:
         "gke_ai/settings/model/pools.py",
         "gke_ai/settings/model/settings.py",
         "components/pools/cpu_pool.py",
-        "components/program/pools.py",
+        "gke_ai/program/pools.py",
         "components/__init__.py",
     }
 
@@ -290,11 +290,11 @@ def test_added_keys_cannot_be_set_twice(additions: Added) -> None:
 def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
     assert apply("adding-a-capacity-mode.md", copy) == {
-        "gke_ai/catalog/capacity.py",
+        "gke_ai/catalog/machines/capacity.py",
         "gke_ai/settings/model/capacity.py",
         "components/pools/node_pool.py",
         "gke_ai/registered/pools.py",
-        "emulator/gcp_plugin/rules.py",
+        "emulator/google/rules.py",
     }
     pool = {"name": "l4", "machineType": "g2-standard-24", "nodesPerZone": 1, "capacity": {"mode": "preemptible"}}
     pools = result_of(DEPLOY, copy, ["NodePool", {"cluster": CLUSTER, "gpuPools": [pool]}])
@@ -307,10 +307,10 @@ def test_capacity_mode_is_added_in_five_files(tmp_path: Path) -> None:
 def test_engine_on_tpus_is_added_in_five_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
     assert apply("adding-a-tpu-engine.md", copy) == {
-        "gke_ai/catalog/engines.py",
+        "gke_ai/catalog/engines/engine.py",
         "gke_ai/settings/model/serving.py",
         "components/serving/maxserve.py",
-        "components/program/servers.py",
+        "gke_ai/program/servers.py",
         "components/__init__.py",
     }
     pool = {"name": "v5e", "version": "v5e", "topology": "2x2", "zones": ["us-central1-a"], "nodesPerZone": 1}
@@ -323,7 +323,7 @@ def test_engine_on_tpus_is_added_in_five_files(tmp_path: Path) -> None:
 
 def test_output_is_added_in_two_files(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
-    assert apply("adding-an-output.md", copy) == {"gke_ai_outputs/model.py", "components/program/outputs.py"}
+    assert apply("adding-an-output.md", copy) == {"gke_ai_outputs/model.py", "gke_ai/program/outputs.py"}
     flavors = [{"flavor": "default", "quota": {"cpu": "1"}}]
     queues = [{"name": "a", "cohort": "all", "flavors": flavors}, {"name": "b", "flavors": flavors}]
     config = {"cluster": CLUSTER, "queues": {"flavors": [{"name": "default"}], "clusterQueues": queues}}
@@ -332,7 +332,7 @@ def test_output_is_added_in_two_files(tmp_path: Path) -> None:
 
 def test_machine_types_are_added_in_one_line(tmp_path: Path) -> None:
     copy = copy_to(tmp_path)
-    assert apply("adding-a-machine-type.md", copy) == {"gke_ai/catalog/machines.yaml"}
+    assert apply("adding-a-machine-type.md", copy) == {"gke_ai/catalog/machines/machines.yaml"}
     (block,) = BLOCK.finditer((ROOT / "docs" / "adding-a-machine-type.md").read_text())
     assert len(re.findall(r"^[+-]", block["content"], re.M)) == 1
     cluster = CLUSTER | {"systemPool": {"machineType": "n1-highmem-4"}}

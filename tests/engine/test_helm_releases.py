@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gke_ai.ops import helm_releases, recover
-from gke_ai.ops.helm_releases import Revision, plan_recorded, plan_unrecorded
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import helm_releases, recover
+from gke_ai.ops.lifecycle.helm_releases import Revision, plan_recorded, plan_unrecorded
 from gke_ai.registered.types import RELEASE
+from gke_ai.workspace.stack import Stack
 
 VALUES = {"image": {"tag": "v0.12.0"}}
 INPUTS = {

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gke_ai.cli.verbs import gke_ai
-from tests.actions import run_action
-from tests.repository import ROOT
+from tests.support.actions import run_action
+from tests.support.repository import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 INPUTS, OTHERS = (
@@ -170,7 +170,7 @@ def test_no_input_of_the_action_runs_anything(project: Path, name: str, monkeypa
     marker = project.parent / "marker"
     hostile = HOSTILE[name].replace("MARKER", str(marker))
     names = ("manifests", "snapshot", "base", "minutes", "unavailable", "output")
-    monkeypatch.setattr("tests.actions.ROOT", project)
+    monkeypatch.setattr("tests.support.actions.ROOT", project)
     shutil.copytree(ROOT / ".github" / "actions", project / ".github" / "actions")
     (project / "requirements.lock").write_text("")
     for file in ("emulator/a.py", "emulator/tools/a/go.mod"):

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.ops import model_shape as model
+from gke_ai.ops.facts import model_shape as model
 from gke_ai.settings import load
 from gke_ai.terminal import Stop
 from maintain import vllm_release
-from tests.commands import gke_ai
 from tests.graph.test_model_memory import vllm
-from tests.recorder import PROJECT
+from tests.support.commands import gke_ai
+from tests.support.recorder import PROJECT
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],

@@ -12,7 +12,7 @@ import yaml
 
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.repository import template
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 STACKS = ("dev", "prod")
 WORKFLOWS = ("preview", "deploy", "drift")

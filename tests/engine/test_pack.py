@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from emulator import archive
-from emulator.installation import locked
-from emulator.paths import CACHE
-from emulator.progress import Stop
-from emulator.toolchain import BY_NAME
+from emulator.machine.paths import CACHE
+from emulator.machine.progress import Stop
+from emulator.setup import archive
+from emulator.setup.installation import locked
+from emulator.setup.toolchain import BY_NAME
 from maintain import pack
 
 MODULE = BY_NAME["actionlint"].module

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from emulator.tests.harness import Project
-from gke_ai.ops import deploy
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import deploy
 from gke_ai.terminal import Stop
-from tests.repository import ROOT
+from gke_ai.workspace.stack import Stack
+from tests.support.repository import ROOT
 
 TOKEN = "hf_" + "canary" * 5
 # A bucket that two policies are against, and values that must not be shown: one a secret, one not.

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gke_ai.ops.doctor.machine import NEWEST_PYTHON, OLDEST_PYTHON
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OLDEST, NEWEST = OLDEST_PYTHON[1], NEWEST_PYTHON[1]

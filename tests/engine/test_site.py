@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from maintain.pages import site
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 # Building the site takes 20 seconds of the CPU.
 of_the_site = pytest.mark.slow

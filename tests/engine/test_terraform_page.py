@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from gke_ai import settings
-from gke_ai.settings.stack import needs
+from gke_ai.settings.resolved import needs
 from gke_ai_outputs.model import Contract, Identity, keys_of
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "terraform.md").read_text()
 # Stands for Terraform: prints a value for each output that the page names.

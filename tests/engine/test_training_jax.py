@@ -24,7 +24,7 @@ import yaml
 import checkpoints
 from checkpoints import EXIT_SAVED, is_complete, newest_first, step_of
 from maintain.pages.pictures import record_loss
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 FOLDER = Path(checkpoints.__file__).parent
 PROGRAM, KILLER = str(FOLDER / "train_jax.py"), str(FOLDER / "kill_in_save.py")

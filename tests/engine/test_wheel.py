@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.versions import PROJECT_VERSION
-from tests.recorder import TOKEN, configuration
-from tests.repository import ROOT, copy_to, tracked
+from tests.support.recorder import TOKEN, configuration
+from tests.support.repository import ROOT, copy_to, tracked
 
 # A user's program with modules of its own. It creates a component, then a whole stack, and prints what it registered.
 PROGRAM = """
@@ -40,7 +40,7 @@ pulumi.runtime.set_all_config(config)
 def program():
     bucket = Bucket(name="models-of-mine", location="us-central1")
     ModelBucket("mine", bucket, project="my-project", workload_pool="my-project.svc.id.goog")
-    runpy.run_module("gke_ai", run_name="__main__")
+    runpy.run_module("gke_ai.program", run_name="__main__")
 
 pulumi.runtime.test(program)()
 print(json.dumps([components.OWN, settings.OWN, gke_ai.__file__, registered]))
@@ -88,7 +88,7 @@ def run(program: str, folder: Path, *path: Path, **variables: str) -> subprocess
 def test_the_wheel_has_each_file_of_the_package_and_no_other_name(installed: Path) -> None:
     (wheel,) = installed.parent.glob("*.whl")
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    expected = {"gke_ai/__main__.py"}
+    expected = {"gke_ai/program/__main__.py"}
     for folder, name in (
         ("gke_ai", "gke_ai"),
         ("components", "gke_ai/components"),
@@ -169,6 +169,4 @@ def test_the_installed_command_needs_neither_a_checkout_nor_pulumi(installed: Pa
 
 def test_every_module_of_the_wheel_can_be_imported(installed: Path, tmp_path: Path) -> None:
     modules = run(EVERYTHING, tmp_path, installed).stdout.split()
-    assert {"gke_ai.components.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {
-        *modules
-    }
+    assert {"gke_ai.program.queues", "gke_ai.forecast.snapshot.fields", "gke_ai.forecast.simulate.run"} <= {*modules}

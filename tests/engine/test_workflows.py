@@ -20,7 +20,8 @@ import yaml
 from emulator.tests.harness import Project
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli.verbs import gke_ai
-from gke_ai.registered.report.page import COMMENT_LIMIT, rehearsal_page
+from gke_ai.forecast.render.markdown import rehearsal_page
+from gke_ai.review.report.page import COMMENT_LIMIT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / ".github"
@@ -77,10 +78,10 @@ def test_commands_of_steps_exist_in_this_project() -> None:
 
 
 def test_options_of_the_commands_exist() -> None:
-    commands = [step["run"] for step in steps() if "-m gke_ai.cli" in step.get("run", "")]
+    commands = [step["run"] for step in steps() if "-m gke_ai" in step.get("run", "")]
     assert len(commands) == 2
     for command in commands:
-        verb, *words = re.sub(r" (>|\|\|).*", "", command).partition("gke_ai.cli")[2].split()
+        verb, *words = re.sub(r" (>|\|\|).*", "", command).partition("-m gke_ai ")[2].split()
         gke_ai.commands[verb].make_context(verb, words)
 
 
@@ -355,7 +356,7 @@ def test_the_workflow_states_only_inputs_that_the_action_has() -> None:
 
 
 def test_pages_of_all_stacks_fit_into_one_comment() -> None:
-    (command,) = (step["run"] for step in steps() if "gke_ai.cli report" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "gke_ai report" in step.get("run", ""))
     of_report = int(command.split("--limit ")[1].split()[0])
     of_rehearsal = inspect.signature(rehearsal_page).parameters["limit"].default
     assert len(STACKS) * (of_report + of_rehearsal) + 500 < COMMENT_LIMIT
@@ -367,7 +368,7 @@ def test_a_rehearsal_has_no_credentials_and_says_what_its_snapshot_holds() -> No
     assert "needs.preview.result != 'skipped'" in job["if"]
     assert job["permissions"] == {"actions": "read", "contents": "read"}
     assert "environment" not in job
-    (command,) = (step["run"] for step in steps() if "gke_ai.cli snapshot" in step.get("run", ""))
+    (command,) = (step["run"] for step in steps() if "gke_ai snapshot" in step.get("run", ""))
     assert "--hash-names" in command
     (kept,) = (step["with"] for step in steps() if step.get("with", {}).get("name", "").startswith("snapshot-"))
     assert kept["retention-days"] == 1

@@ -19,15 +19,16 @@ import yaml
 from pydantic import BaseModel
 
 from gke_ai.settings import model
-from tests import planning, recorded
-from tests.planning import operations
-from tests.recorder import Record, run_program
+from tests import recorded
+from tests.support import planning
+from tests.support.planning import operations
+from tests.support.recorder import Record, run_program
 
 Config = dict[str, Any]
 Plan = dict[str, str]
 
 TABLE: dict[str, Any] = yaml.load(
-    (Path(__file__).parent.parent / "changes_of_settings.yaml").read_text(), yaml.CSafeLoader
+    (Path(__file__).parent.parent / "data" / "changes_of_settings.yaml").read_text(), yaml.CSafeLoader
 )
 
 
@@ -85,7 +86,7 @@ def test_a_setting_is_turned_on_and_off_as_the_provider_plans_it(
     row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # An existing cluster has what the stack expects.
-    monkeypatch.setattr("gke_ai.components.program.cluster.check_content", lambda *_: None)
+    monkeypatch.setattr("gke_ai.program.cluster.check_content", lambda *_: None)
 
     def run(config: Config) -> Record:
         text = json.dumps(config)

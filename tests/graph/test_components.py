@@ -16,7 +16,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.components import (
     FinetuneJob,
     GkeCluster,
@@ -28,14 +28,19 @@ from gke_ai.components import (
     TgiServer,
     VllmServer,
     WorkloadNamespace,
-    cluster_client,
     every_component,
 )
 from gke_ai.components.runs.job import hooks
 from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
+from gke_ai.components.support import cluster_client
 from gke_ai.settings import load, model
-from tests.recorder import PROJECT, ROOT, Record, record
+from tests.support.recorder import (
+    PROJECT,
+    ROOT,
+    Record,
+    record,
+)
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {
@@ -775,7 +780,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         now[0] += seconds
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr("gke_ai.components.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("gke_ai.components.support.polling.time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(pulumi.log, "info", lambda text, **_: messages.append(text))
     return messages
 
@@ -798,7 +803,7 @@ def test_client_is_loaded_while_the_engine_works_but_not_for_a_preview(
     loaded: list[str] = []
     monkeypatch.setattr(pulumi.runtime, "is_dry_run", lambda: preview)
     threads = SimpleNamespace(submit=lambda _, module: loaded.append(module))
-    monkeypatch.setattr("gke_ai.components.cluster_client._THREADS", threads)
+    monkeypatch.setattr("gke_ai.components.support.cluster_client._THREADS", threads)
     cluster_client.load_client.cache_clear()
     for _ in range(2):
         cluster_client.load_client()

@@ -20,9 +20,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from gke_ai.components import polling
 from gke_ai.components.cluster import control_plane
-from tests.recorder import configuration, run_program
+from gke_ai.components.support import polling
+from tests.support.recorder import configuration, run_program
 
 
 @pytest.fixture

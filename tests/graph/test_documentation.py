@@ -15,10 +15,10 @@ from gke_ai.settings.reading import read
 from gke_ai.settings.schema import schema
 from maintain.pages.__main__ import FOLDER, PAGES
 from maintain.pages.settings_keys import CONFIGURATIONS
-from tests import repository
-from tests.mistakes import of_subject
-from tests.recorder import run_program
-from tests.repository import ROOT
+from tests.support import repository
+from tests.support.mistakes import of_subject
+from tests.support.recorder import run_program
+from tests.support.repository import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,20 @@ import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.kueue import Demand
+from gke_ai.catalog.kueue.configuration import Demand
 from gke_ai.kube import kueue
 from gke_ai.kube.client import Answer
 from gke_ai.kube.existing import Content, refusals
 from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.settings import load
-from gke_ai.settings.stack import needs
-from tests.mistakes import PROJECT, good
-from tests.recorder import Record, configuration, load_stack, run_program
+from gke_ai.settings.resolved import needs
+from tests.support.mistakes import PROJECT, good
+from tests.support.recorder import (
+    Record,
+    configuration,
+    load_stack,
+    run_program,
+)
 
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 EXAMPLE = "examples/mixed-training-inference.yaml"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.gateways import tenant_api_key
+from gke_ai.catalog.engines.gateways import tenant_api_key
 from gke_ai.components import InferencePool, TgiServer, VllmServer
 from gke_ai.components.gateway.gateway_address import address_of
 from gke_ai.components.serving import readiness
-from gke_ai.settings.stack import needs
-from tests.recorder import (
+from gke_ai.settings.resolved import needs
+from tests.support.recorder import (
     GATEWAY_ADDRESS,
     GATEWAY_KEY,
     Monitor,
@@ -327,7 +327,7 @@ class Replicas:
         self.asked: list[str] = []
         self._registered = registrations(monkeypatch)
         self.registered_before: set[str] = set()
-        monkeypatch.setattr("tests.recorder.ready_at_once", self.wait)
+        monkeypatch.setattr("tests.support.recorder.ready_at_once", self.wait)
 
     async def wait(self, server: Any = None, *_: object) -> None:
         name = getattr(server, "name", None)

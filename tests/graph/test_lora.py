@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.model_memory import adapters_bytes
-from gke_ai.catalog.models import find_model
+from gke_ai.catalog.engines.model_memory import adapters_bytes
+from gke_ai.catalog.engines.models import find_model
 from tests.graph.test_model_cache import container_of
-from tests.recorder import PROJECT, Record, configuration, shared_record
+from tests.support.recorder import (
+    PROJECT,
+    Record,
+    configuration,
+    shared_record,
+)
 
 EXAMPLE = "examples/model-cache.yaml"
 BUCKET = f"models-{PROJECT}"

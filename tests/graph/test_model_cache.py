@@ -12,15 +12,24 @@ import pulumi
 import pytest
 from kubernetes import client
 
-from gke_ai.catalog.model_cache import FILL_IMAGE, REFUSED, release_of
-from gke_ai.components.polling import Pauses
+from gke_ai.catalog.engines.model_cache import FILL_IMAGE, REFUSED, release_of
 from gke_ai.components.serving import model_download
 from gke_ai.components.serving.model_download import JobClient, wait_for, waits_for
-from gke_ai.ops.downloads import download_rows
-from gke_ai.settings import model_memory
-from gke_ai.settings.stack import Download
+from gke_ai.components.support.polling import Pauses
+from gke_ai.ops.status.downloads import download_rows
+from gke_ai.settings.estimates import model_memory
+from gke_ai.settings.resolved import Download
 from programs import fill_bucket, hugging_face
-from tests.recorder import PROJECT, TOKEN, Record, configuration, load_stack, run_program, shared_record, strings
+from tests.support.recorder import (
+    PROJECT,
+    TOKEN,
+    Record,
+    configuration,
+    load_stack,
+    run_program,
+    shared_record,
+    strings,
+)
 
 EXAMPLE = "examples/model-cache.yaml"
 BUCKET = f"models-{PROJECT}"

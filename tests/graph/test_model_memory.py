@@ -10,31 +10,49 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.catalog.advisories import open_in
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.gpus import GPU_TYPES
-from gke_ai.catalog.machines import GPUS
-from gke_ai.catalog.memory_use import MARGIN
-from gke_ai.catalog.model import Model
-from gke_ai.catalog.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
-from gke_ai.catalog.models import find_model, models
+from gke_ai.catalog.engines.advisories import open_in
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.memory_use import MARGIN
+from gke_ai.catalog.engines.model import Model
+from gke_ai.catalog.engines.model_memory import (
+    kv_cache_bytes,
+    longest_sequence,
+    shards_that_divide,
+    weights_bytes,
+)
+from gke_ai.catalog.engines.models import find_model, models
+from gke_ai.catalog.engines.vllm import RELEASE
+from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES
+from gke_ai.catalog.engines.vllm_memory import rope_bytes
+from gke_ai.catalog.machines.gpus import GPU_TYPES
+from gke_ai.catalog.machines.types import GPUS
 from gke_ai.catalog.quantities import GI
-from gke_ai.catalog.vllm import RELEASE
-from gke_ai.catalog.vllm_architectures import ARCHITECTURES
-from gke_ai.catalog.vllm_memory import rope_bytes
 from gke_ai.ops.doctor.command import Doctor
 from gke_ai.ops.doctor.visit import ADVICE, UNCHECKED, Finding
-from gke_ai.registered.report.changes import plan
-from gke_ai.registered.report.page import Options, page
-from gke_ai.registered.report.policies import Verdict
-from gke_ai.registered.report.preview import Preview, trimmed
-from gke_ai.settings import load, model_memory
+from gke_ai.review.report.changes import plan
+from gke_ai.review.report.page import Options, page
+from gke_ai.review.report.policies import Verdict
+from gke_ai.review.report.preview import Preview, trimmed
+from gke_ai.settings import load
+from gke_ai.settings.estimates import model_memory
+from gke_ai.settings.estimates.model_memory import (
+    Load,
+    Need,
+    Unchecked,
+    load_of,
+    unchecked,
+)
+from gke_ai.settings.estimates.tight_models import tight
 from gke_ai.settings.model import Nodes, Vllm
-from gke_ai.settings.model_memory import Load, Need, Unchecked, load_of, unchecked
-from gke_ai.settings.stack import Placed
-from gke_ai.settings.tight_models import tight
-from tests.mistakes import Configuration, base, drop, problems_of, put
-from tests.recorder import PROJECT, run_program
+from gke_ai.settings.resolved import Placed
+from tests.support.mistakes import (
+    Configuration,
+    base,
+    drop,
+    problems_of,
+    put,
+)
+from tests.support.recorder import PROJECT, run_program
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LARGEST = "meta-llama/Llama-3.1-405B-Instruct"
@@ -440,7 +458,7 @@ def test_pinned_images_have_no_published_advisory() -> None:
     assert [list(open_in(name, engine.image)) for name, engine in ENGINES.items()] == [[]] * len(ENGINES)
 
 
-# By the facts of the pinned release: gke_ai.catalog.vllm
+# By the facts of the pinned release: gke_ai.catalog.engines.vllm
 
 
 def need_of(values: Configuration) -> Need:

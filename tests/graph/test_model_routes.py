@@ -6,9 +6,14 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.inference_extension import MODEL_HEADER
+from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from tests.graph.test_gateway import EXAMPLE, example, plain
-from tests.recorder import Record, configuration, load_stack, shared_record
+from tests.support.recorder import (
+    Record,
+    configuration,
+    load_stack,
+    shared_record,
+)
 
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]

@@ -13,19 +13,26 @@ import pytest
 import yaml
 from pulumi.runtime.proto import provider_pb2 as proto
 
-from emulator.gcp_plugin.clusters import LocalClusters
-from emulator.gcp_plugin.monitoring import ALERT_POLICY, DASHBOARD
-from emulator.gcp_plugin.plugin import RESOURCES, Gcp
-from emulator.gcp_plugin.resource import Cloud
-from emulator.gcp_plugin.store import Store
-from emulator.plugin import decode, encode
-from gke_ai.catalog import dashboards
-from gke_ai.catalog.dashboards import MonitoredServer
+from emulator.cloud.store import Store
+from emulator.google.clusters import LocalClusters
+from emulator.google.monitoring import ALERT_POLICY, DASHBOARD
+from emulator.google.plugin import RESOURCES, Gcp
+from emulator.google.resource import Cloud
+from emulator.pulumi.plugin import decode, encode
+from gke_ai.catalog.engines import dashboards
+from gke_ai.catalog.engines.dashboards import MonitoredServer
 from gke_ai.components.monitoring import SystemMonitoring, all_charts
 from gke_ai.settings import load
-from tests.prometheus import Prometheus, Series, running
-from tests.recorder import PROJECT, Record, configuration, construct, record, run_program
-from tests.recorder import Cloud as Mocks
+from tests.support.prometheus import Prometheus, Series, running
+from tests.support.recorder import (
+    PROJECT,
+    Record,
+    configuration,
+    construct,
+    record,
+    run_program,
+)
+from tests.support.recorder import Cloud as Mocks
 
 CHANNEL = "projects/my-project/notificationChannels/1"
 EVERYTHING: Any = {

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.paths import ROOT
+from emulator.machine.paths import ROOT
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.cli.tools import CLUSTER, needed, needed_tools
 from gke_ai.forecast.snapshot.format import Snapshot
-from tests import repository
 from tests.graph.test_outputs import CONFIGURATIONS
-from tests.recorder import configuration, shared_record
-from tests.snapshots import TAKEN
+from tests.support import repository
+from tests.support.recorder import configuration, shared_record
+from tests.support.snapshots import TAKEN
 
 
 def images(value: object) -> set[str]:

@@ -8,22 +8,29 @@ from typing import Any
 import pulumi
 import pytest
 
-from emulator.gcp_plugin.clusters import LocalClusters
-from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.gcp_plugin.resource import Cloud
-from emulator.gcp_plugin.store import Store
-from emulator.plugin import decode, encode
+from emulator.cloud.store import Store
+from emulator.google.clusters import LocalClusters
+from emulator.google.plugin import RESOURCES
+from emulator.google.resource import Cloud
+from emulator.pulumi.plugin import decode, encode
 from gke_ai import components
-from gke_ai.catalog import apis, identities
-from gke_ai.catalog.addresses import nodes_by_addresses, nodes_by_pods
-from gke_ai.catalog.registries import registry_of
-from gke_ai.catalog.zones import node_zones
+from gke_ai.catalog.machines.zones import node_zones
+from gke_ai.catalog.project import apis, identities
+from gke_ai.catalog.project.addresses import nodes_by_addresses, nodes_by_pods
+from gke_ai.catalog.project.registries import registry_of
 from gke_ai.components import ClusterNetwork, GkeCluster, NodeAccount, ProjectApis
 from gke_ai.settings import ResolvedStack, Settings, load
 from gke_ai.settings.model import Tenant, Vpc
-from gke_ai.settings.stack import needs
-from tests.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
-from tests.recorder import Cloud as Mocks
+from gke_ai.settings.resolved import needs
+from tests.support.recorder import (
+    PROJECT,
+    Record,
+    Registration,
+    configuration,
+    run_program,
+    shared_record,
+)
+from tests.support.recorder import Cloud as Mocks
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"

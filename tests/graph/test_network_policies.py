@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
 from tests.graph.test_gateway import example, of_tenants, plain
-from tests.network_policies import Pod, Source, allows
-from tests.recorder import shared_record
+from tests.support.network_policies import Pod, Source, allows
+from tests.support.recorder import shared_record
 
 PORT, PICKER_PORTS = 8000, (9002, 9003)
 AGENT = {"k8s-app": "konnectivity-agent"}

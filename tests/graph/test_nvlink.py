@@ -10,24 +10,42 @@ import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog import metal
-from gke_ai.catalog.daemonsets import agent_requests
-from gke_ai.catalog.nodes import ARM_TAINT, allocatable, capacity_of, free
-from gke_ai.catalog.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
-from gke_ai.catalog.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
+from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
+from gke_ai.catalog.fabric.rdma import (
+    CLAIMS,
+    DEVICE_CLASS,
+    OF_CLASS,
+    PLUGIN_IMAGE_ARM,
+    PROFILE_LABEL,
+    RESOURCE,
+)
+from gke_ai.catalog.machines import metal
+from gke_ai.catalog.nodes.daemonsets import agent_requests
+from gke_ai.catalog.nodes.shape import (
+    ARM_TAINT,
+    allocatable,
+    capacity_of,
+    free,
+)
 from gke_ai.catalog.quantities import GI, KI, parse_quantity
-from gke_ai.catalog.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.manifests.runs import objects_of, place_of
-from gke_ai.registered.gitops.objects import Stage, in_cluster
-from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack
+from gke_ai.review.gitops.objects import Stage, in_cluster
+from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings.published import place
 from maintain.pages.pictures import examples
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
-from tests.mistakes import base
-from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.mistakes import base
+from tests.support.recorder import (
+    Cloud,
+    Record,
+    load_stack,
+    run_program,
+    shared_record,
+)
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
 

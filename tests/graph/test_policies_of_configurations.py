@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gke_ai.registered.policy.pack import Context, plain
-from gke_ai.registered.policy.rules import POLICIES
 from gke_ai.registered.registration import RegisteredStack, Resource
-from tests import repository
-from tests.recorder import Record, configuration, shared_record
+from gke_ai.review.policy.pack import Context, plain
+from gke_ai.review.policy.rules import POLICIES
+from tests.support import repository
+from tests.support.recorder import Record, configuration, shared_record
 
 OPEN_CLUSTER = {
     # As GKE makes a cluster unless told; the source documents say nothing of it.

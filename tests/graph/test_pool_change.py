@@ -10,15 +10,20 @@ from typing import Any
 import pulumi
 import pytest
 
-from emulator.plugin import decode, encode
+from emulator.pulumi.plugin import decode, encode
 from emulator.tests.test_gcp_plugin import NODE_POOL, Engine
-from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
+from gke_ai.catalog.nodes.shape import (
+    GKE_ACCELERATOR,
+    GKE_NODEPOOL,
+    POOL,
+    node_labels,
+)
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load
-from tests.mistakes import PROJECT, Configuration, good
 from tests.pure.test_bad_configuration import SECOND_POOL
-from tests.recorder import Record, Registration
+from tests.support.mistakes import PROJECT, Configuration, good
+from tests.support.recorder import Record, Registration
 
 Build = Callable[..., Record]
 ARGUMENTS: dict[str, Any] = {

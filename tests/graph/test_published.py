@@ -12,12 +12,18 @@ from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.kube.pods import requests, templates
 from gke_ai.manifests.runs import objects_of, place_of
-from gke_ai.ops import checkpoints as directories
+from gke_ai.ops.runs import checkpoints as directories
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
 from gke_ai.settings.published import Published, place, publish
 from gke_ai.settings.runs import checkpoint_folder
-from tests.recorder import PROJECT, Registration, configuration, load_stack, shared_record
+from tests.support.recorder import (
+    PROJECT,
+    Registration,
+    configuration,
+    load_stack,
+    shared_record,
+)
 
 SECTIONS = ("training", "batch")
 # Every kind of run: on a pool, on Autopilot, on one TPU slice of one or several hosts, on several slices.

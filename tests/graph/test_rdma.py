@@ -9,8 +9,7 @@ import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes import COMPUTE_CLASS
-from gke_ai.catalog.rdma import (
+from gke_ai.catalog.fabric.rdma import (
     AGENT_ROLE,
     CLAIMS,
     DEVICE_CLASS,
@@ -23,14 +22,21 @@ from gke_ai.catalog.rdma import (
     TEMPLATE,
     suffices,
 )
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS
 from gke_ai.catalog.section_files import PREFIX
-from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack
+from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings.published import place
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
-from tests.mistakes import base
-from tests.recorder import Cloud, Record, load_stack, run_program, shared_record
+from tests.support.mistakes import base
+from tests.support.recorder import (
+    Cloud,
+    Record,
+    load_stack,
+    run_program,
+    shared_record,
+)
 
 Object = dict[str, Any]
 

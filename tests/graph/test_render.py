@@ -10,12 +10,19 @@ import yaml
 
 from gke_ai.catalog.documents import Reader, read
 from gke_ai.cli.deploy import TOOLS as NAMES
-from gke_ai.registered.gitops.command import files
-from gke_ai.registered.gitops.objects import InCluster, Stage, in_cluster
-from gke_ai.registered.gitops.tools import TOOLS, Kubectl
+from gke_ai.review.gitops.command import files
+from gke_ai.review.gitops.objects import InCluster, Stage, in_cluster
+from gke_ai.review.gitops.tools import TOOLS, Kubectl
 from maintain.pages.pictures.examples import resources
 from tests.graph.test_outputs import CONFIGURATIONS
-from tests.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
+from tests.support.recorder import (
+    GATEWAY_KEY,
+    TOKEN,
+    Record,
+    configuration,
+    shared_record,
+    strings,
+)
 
 OF_TOOLS = (
     "argocd.argoproj.io/",

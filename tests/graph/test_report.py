@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.registered import prices
-from gke_ai.registered.report import drawing, graph
-from gke_ai.registered.report.accelerators import supplies
-from gke_ai.registered.report.changes import (
+from gke_ai.formats.markdown import block, code
+from gke_ai.registered.types import DEPLOYMENT
+from gke_ai.review.report import drawing, graph
+from gke_ai.review.report.accelerators import supplies
+from gke_ai.review.report.changes import (
     CREATE,
     DELETE,
     LEAVE,
@@ -28,20 +29,30 @@ from gke_ai.registered.report.changes import (
     Resource,
     plan,
 )
-from gke_ai.registered.report.interruptions import OUTAGE, interruptions
-from gke_ai.registered.report.layout import WIDEST, box_height, laid_out
-from gke_ai.registered.report.markdown import block, code
-from gke_ai.registered.report.page import COMMENT_LIMIT, SHORTENED, Options, page
-from gke_ai.registered.report.policies import Verdict, Violation, verdict
-from gke_ai.registered.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
-from gke_ai.registered.types import DEPLOYMENT
+from gke_ai.review.report.interruptions import OUTAGE, interruptions
+from gke_ai.review.report.layout import WIDEST, box_height, laid_out
+from gke_ai.review.report.page import (
+    COMMENT_LIMIT,
+    SHORTENED,
+    Options,
+    page,
+)
+from gke_ai.review.report.policies import Verdict, Violation, verdict
+from gke_ai.review.report.preview import (
+    SECRET,
+    SECRET_KEY,
+    Preview,
+    recorded,
+    trimmed,
+)
 from gke_ai.terminal import Stop
+from gke_ai.workspace import prices
 from maintain.pages.pictures.examples import resources
-from tests import repository
-from tests.commands import gke_ai
-from tests.recorder import ROOT, configuration, shared_record
+from tests.support import repository
+from tests.support.commands import gke_ai
+from tests.support.recorder import ROOT, configuration, shared_record
 
-FOLDER = Path(__file__).parent.parent / "recorded_reports"
+FOLDER = Path(__file__).parent.parent / "data" / "recorded_reports"
 RECORDED = ["creation", "change", "deletion"]
 # Tokens that were given when the previews were recorded.
 CANARIES = ("hf_canary", "hf_emulator")
@@ -62,7 +73,7 @@ def written(found: Preview, **options: Any) -> str:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> None:
-    source, expected = f"tests/recorded_reports/{name}.json", f"tests/recorded_reports/{name}.md"
+    source, expected = f"tests/data/recorded_reports/{name}.json", f"tests/data/recorded_reports/{name}.md"
     gke_ai("report", "--from", ROOT / source, "--output", tmp_path / f"{name}.md")
     renew = f"If the change is intended: emulator/run gke-ai report --from {source} --output {expected}"
     for suffix in ("md", "svg"):

@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.metrics import metrics_of
+from gke_ai.catalog.engines.metrics import metrics_of
 from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
-from tests.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
+from tests.support.recorder import (
+    PROJECT,
+    PROJECT_NUMBER,
+    ROOT,
+    Record,
+    configuration,
+    shared_record,
+)
 
-SOURCE: dict[str, Any] = yaml.load((ROOT / "tests" / "expected" / "jetstream.yaml").read_text(), yaml.CSafeLoader)
+SOURCE: dict[str, Any] = yaml.load(
+    (ROOT / "tests" / "data" / "expected" / "jetstream.yaml").read_text(), yaml.CSafeLoader
+)
 EXAMPLES = {
     "stackdriver": "examples/jetstream-autoscaling.yaml",
     "prometheus": "examples/jetstream-autoscaling-prometheus.yaml",

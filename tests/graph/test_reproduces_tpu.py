@@ -10,9 +10,14 @@ import yaml
 
 from gke_ai.catalog.versions import JAX_TPU_IMAGE
 from tests.graph.test_reproduces_source import comparable, identity, kueue_objects_are_v1beta2, merged
-from tests.recorder import ROOT, Record, configuration, run_program
+from tests.support.recorder import (
+    ROOT,
+    Record,
+    configuration,
+    run_program,
+)
 
-EXPECTED = ROOT / "tests" / "expected"
+EXPECTED = ROOT / "tests" / "data" / "expected"
 FLEX_START = "examples/flex-start-tpu.yaml"
 MULTISLICE = "examples/multislice-training.yaml"
 SUFFIX = {"standard": ".yaml", "autopilot": "-autopilot.yaml"}

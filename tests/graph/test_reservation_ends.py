@@ -7,9 +7,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.catalog.capacity import UNTIL
+from gke_ai.catalog.machines.capacity import UNTIL
 from gke_ai.catalog.section_files import PREFIX
-from tests.recorder import run_program
+from tests.support.recorder import run_program
 
 CAPACITY = {"mode": "reservation", "reservation": "march", "until": "2020-03-14T00:00:00Z"}
 QUOTA: dict[str, Any] = {"quota": "derive"}

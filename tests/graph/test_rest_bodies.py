@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from emulator.gcp_plugin.clusters import LocalClusters
-from emulator.gcp_plugin.plugin import RESOURCES
-from emulator.gcp_plugin.resource import Cloud, Resource
-from emulator.gcp_plugin.store import Store
-from emulator.plugin import decode, encode
-from tests.recorder import PROJECT, configuration, shared_record
+from emulator.cloud.store import Store
+from emulator.google.clusters import LocalClusters
+from emulator.google.plugin import RESOURCES
+from emulator.google.resource import Cloud, Resource
+from emulator.pulumi.plugin import decode, encode
+from tests.support.recorder import PROJECT, configuration, shared_record
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 EXAMPLES = ["examples/mixed-training-inference.yaml", "examples/mixed-training-inference-autopilot.yaml"]
 CONFIGURATIONS = [*EXAMPLES, "Pulumi.dev.yaml", "Pulumi.prod.yaml"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.components import rollout
-from tests.recorder import configuration, run_program
+from gke_ai.components.support import rollout
+from tests.support.recorder import configuration, run_program
 
 
 def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -> Any:

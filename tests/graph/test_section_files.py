@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.section_files import FOLDER, PREFIX
-from tests.recorder import configuration, run_program, shared_record
+from tests.support.recorder import configuration, run_program, shared_record
 
 
 def in_files(path: str, folder: Path) -> dict[str, Any]:

@@ -9,16 +9,23 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from gke_ai.catalog.engines import CURRENT, ENGINES
-from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.engines.engine import CURRENT, ENGINES
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.components import ComputeClass, JetStreamServer, WorkloadNamespace
 from gke_ai.components.base import section_of
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
-from gke_ai.settings.warnings import legacy_engines
+from gke_ai.settings.rules.warnings import legacy_engines
 from tests.pure.test_bad_serving import good
-from tests.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
+from tests.support.recorder import (
+    PROJECT,
+    ROOT,
+    TOKEN,
+    Record,
+    run_program,
+    strings,
+)
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
 JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}
@@ -329,7 +336,7 @@ def test_jetstream_is_the_server_of_the_source(serve: Any) -> None:
             "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
         },
     )
-    assert pod(built) == yaml.safe_load((ROOT / "tests/expected/jetstream_server.yaml").read_text())
+    assert pod(built) == yaml.safe_load((ROOT / "tests/data/expected/jetstream_server.yaml").read_text())
     service = built.one("Service")
     assert service.object_name == "jetstream-svc"
     assert [(port["name"], port["port"], port["targetPort"]) for port in service.inputs["spec"]["ports"]] == [

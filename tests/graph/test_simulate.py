@@ -12,11 +12,11 @@ from gke_ai.forecast.simulate.command import queues_of
 from gke_ai.forecast.simulate.kueue import configuration as manager
 from gke_ai.forecast.simulate.objects import Queues, workload
 from gke_ai.terminal import Stop
-from tests import repository
-from tests.commands import gke_ai
-from tests.recorder import configuration, load_stack, shared_record
-from tests.simulation.theory import configuration as queues_with
-from tests.simulation.theory import run
+from tests.support import repository
+from tests.support.commands import gke_ai
+from tests.support.recorder import configuration, load_stack, shared_record
+from tests.support.simulation.theory import configuration as queues_with
+from tests.support.simulation.theory import run
 
 STACKS = ["Pulumi.dev.yaml", "Pulumi.prod.yaml", "examples/mixed-training-inference.yaml"]
 COMPARED = ("ResourceFlavor", "ClusterQueue", "LocalQueue")

@@ -1,6 +1,6 @@
 """What must hold of every stack at the root of a checkout, whatever its users have edited or added.
 
-Other tests use the tests' own copies of the environments, in `tests/environments`.
+Other tests use the tests' own copies of the environments, in `tests/data/environments`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests import repository
-from tests.recorder import PROJECT, run_program
+from tests.support import repository
+from tests.support.recorder import PROJECT, run_program
 
 STACKS = repository.stacks_of_the_user()
 # What a user gets who follows README.md: a project, a group, and a token that Pulumi encrypted.
@@ -63,7 +63,7 @@ def test_an_environment_that_is_set_up_as_the_readme_says_passes(name: str, monk
 def test_an_environment_that_nobody_has_edited_is_the_one_that_tests_and_pages_use(name: str) -> None:
     text = (repository.ROOT / name).read_text()
     is_edited = config_of(text).get("gcp:project") != PROJECT
-    assert is_edited or text == repository.source(name).read_text(), f"copy {name} to tests/environments"
+    assert is_edited or text == repository.source(name).read_text(), f"copy {name} to tests/data/environments"
 
 
 @pytest.mark.parametrize("text", ["encryptionsalt: v1:salt\n", "config:\n", ""])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from maintain.pages.statements import CHECKS, DURATION, DURATIONS, Page
-from tests import repository
 from tests.recorded import versions
-from tests.recorder import configuration, run_program
-from tests.repository import ROOT
+from tests.support import repository
+from tests.support.recorder import configuration, run_program
+from tests.support.repository import ROOT
 
 PAGES = repository.tracked("**/*.md")
 # Former names are true of former versions.

@@ -11,15 +11,22 @@ import pulumi
 import pytest
 import yaml
 
-from emulator.kubernetes_plugin.readiness import WaitFor
+from emulator.pulumi.kubernetes.readiness import WaitFor
 from gke_ai.components import Tenant, WorkloadNamespace
 from gke_ai.components.queues.tenant import rules
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS, GRACE_SECONDS
 from gke_ai.settings import load
-from tests.mistakes import Configuration
-from tests.network_policies import Pod, allows
 from tests.pure.test_bad_tenants import good
-from tests.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
+from tests.support.mistakes import Configuration
+from tests.support.network_policies import Pod, allows
+from tests.support.recorder import (
+    PROJECT,
+    Cloud,
+    Record,
+    load_stack,
+    run_program,
+    shared_record,
+)
 
 Build = Callable[..., Record]
 

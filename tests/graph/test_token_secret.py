@@ -7,13 +7,19 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.catalog.workload_identity import principal
+from gke_ai.catalog.project.workload_identity import principal
 from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
-from tests import recorder
-from tests.mistakes import good, problems_of
-from tests.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
-from tests.recorder import Record as Recorded
+from tests.support import recorder
+from tests.support.mistakes import good, problems_of
+from tests.support.recorder import (
+    PROJECT_NUMBER,
+    TOKEN,
+    record,
+    run_program,
+    strings,
+)
+from tests.support.recorder import Record as Recorded
 
 PROJECT = recorder.PROJECT
 SECRET = f"projects/{PROJECT}/secrets/hf-token"

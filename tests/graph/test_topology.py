@@ -7,14 +7,28 @@ from typing import Any
 
 import pytest
 
+from gke_ai.catalog.fabric.topology import (
+    ANNOTATIONS,
+    GROUP_SIZE,
+    GROUPS,
+    HOSTNAME,
+    LEVELS,
+    PREFERRED,
+    REQUIRED,
+    TOPOLOGY,
+)
 from gke_ai.catalog.section_files import PREFIX
-from gke_ai.catalog.topology import ANNOTATIONS, GROUP_SIZE, GROUPS, HOSTNAME, LEVELS, PREFERRED, REQUIRED, TOPOLOGY
 from gke_ai.components import GpuNodePool, KueueStack
 from gke_ai.settings.published import place
-from gke_ai.settings.stack.queues import flavors_of
+from gke_ai.settings.resolved.queues import flavors_of
 from tests.graph.test_published import published
-from tests.mistakes import base
-from tests.recorder import PROJECT, Record, load_stack, shared_record
+from tests.support.mistakes import base
+from tests.support.recorder import (
+    PROJECT,
+    Record,
+    load_stack,
+    shared_record,
+)
 
 Build = Callable[..., Record]
 BLOCK = LEVELS["block"]

@@ -12,20 +12,42 @@ from typing import Any, NamedTuple
 import pulumi
 import pytest
 
-from emulator.gcp_plugin import rest, rules
-from emulator.gcp_plugin.cluster_records import pool_record
-from emulator.gcp_plugin.store import RUNNING
-from emulator.gcp_plugin.store import Record as Stored
-from emulator.plugin import decode, encode
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
-from gke_ai.catalog.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
+from emulator.cloud.store import RUNNING
+from emulator.cloud.store import Record as Stored
+from emulator.google import rest, rules
+from emulator.google.cluster_records import pool_record
+from emulator.pulumi.plugin import decode, encode
+from gke_ai.catalog.machines.tpus import (
+    GOOGLE_TPU,
+    VERSIONS,
+    NoSuchSlice,
+    Slice,
+    slice_of,
+    slice_on,
+    slices,
+)
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import (
+    POOL,
+    TPU_TAINT,
+    NodeShape,
+    allocatable,
+    node_labels,
+    node_taints,
+)
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.settings import Problem, load
-from tests.mistakes import problems_of
-from tests.recorder import PROJECT, Record, Registration, construct, record, run_program
+from tests.support.mistakes import problems_of
+from tests.support.recorder import (
+    PROJECT,
+    Record,
+    Registration,
+    construct,
+    record,
+    run_program,
+)
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]
 SMALL_3D = ["2x2x2", "2x2x4", "2x4x4"]
 

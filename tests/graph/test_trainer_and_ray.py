@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.operators import KUBERAY, OPERATORS, TRAINER
+from gke_ai.catalog.kueue.operators import KUBERAY, OPERATORS, TRAINER
 from gke_ai.components.queues.tenant_policy import FIELDS, variables
 from gke_ai.kube import existing
 from gke_ai.kube.client import Answer
 from gke_ai.kube.existing import Content, refusals
-from gke_ai.registered.gitops.command import files
-from gke_ai.registered.gitops.objects import Stage
+from gke_ai.review.gitops.command import files
+from gke_ai.review.gitops.objects import Stage
 from gke_ai.settings import load
-from gke_ai.settings.stack import needs
+from gke_ai.settings.resolved import needs
 from tests.graph.test_render import tool
-from tests.mistakes import PROJECT, base
-from tests.recorder import Record, configuration, shared_record
+from tests.support.mistakes import PROJECT, base
+from tests.support.recorder import Record, configuration, shared_record
 
 Object = dict[str, Any]
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}

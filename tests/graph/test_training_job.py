@@ -12,17 +12,25 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.catalog import checkpoints, features
-from gke_ai.catalog.nodes import RECORDED_NODES
+from gke_ai.catalog import checkpoints
+from gke_ai.catalog.machines import features
+from gke_ai.catalog.nodes.shape import RECORDED_NODES
 from gke_ai.components import TrainingJob
 from gke_ai.components.runs import run_record
 from gke_ai.components.runs.run_client import RunClient
 from gke_ai.ops.doctor import needs
 from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
-from gke_ai.settings.warnings import long_grace_periods
+from gke_ai.settings.rules.warnings import long_grace_periods
 from tests.pure.test_bad_training import classed, training
-from tests.recorder import PROJECT, ROOT, Record, configuration, record, run_program
+from tests.support.recorder import (
+    PROJECT,
+    ROOT,
+    Record,
+    configuration,
+    record,
+    run_program,
+)
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}

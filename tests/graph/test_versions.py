@@ -13,10 +13,10 @@ import pytest
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
 from gke_ai.components import KueueStack
 from gke_ai.components.queues.kueue import refuse_other_nodes, warn_of_crd
-from gke_ai.ops import crds
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import crds
 from gke_ai.terminal import Stop
-from tests.recorder import Record
+from gke_ai.workspace.stack import Stack
+from tests.support.recorder import Record
 
 Build = Callable[..., Record]
 

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.rdma import NICS_PER_POD
+from gke_ai.catalog.fabric.rdma import NICS_PER_POD
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
-from tests.mistakes import PROJECT
 from tests.nightly.test_rdma import values
 from tests.pure.test_bandwidth import line
+from tests.support.mistakes import PROJECT
 
 Object = dict[str, Any]
 # Pods of the emulator run no program: the test writes what a kubelet would have recorded of it.
 WRITE = """
 import datetime, json, sys
-from emulator.cluster.folder import Folder
-from emulator.cluster.pod_logs import file_of, stamp
+from emulator.cloud.folder import Folder
+from emulator.pods.logs import file_of, stamp
 name, pod, *lines = sys.argv[1:]
 file = file_of(Folder(name), json.loads(pod), "training", 0)
 file.parent.mkdir(parents=True, exist_ok=True)

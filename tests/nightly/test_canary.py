@@ -21,7 +21,7 @@ import yaml
 
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, begun, eventually, gone, settled
-from tests.network_policies import Pod, allows
+from tests.support.network_policies import Pod, allows
 
 EXAMPLE = "examples/inference-gateway.yaml"
 READY_SECONDS = 20

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.kueue import FRAMEWORKS
+from gke_ai.catalog.kueue.configuration import FRAMEWORKS
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.queues.kueue_chart import chart_values, manager_configuration
-from gke_ai.forecast.forecast import read as read_forecast
+from gke_ai.forecast.result.forecast import read as read_forecast
+from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, cloud_of, eventually, gone, objects_of, settled
 from tests.cluster.test_convergence import section

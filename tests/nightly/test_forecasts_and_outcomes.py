@@ -14,17 +14,22 @@ from pathlib import Path
 
 import yaml
 
-from gke_ai.forecast.forecast import parse
-from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.rehearse.watching import Recorder
+from gke_ai.forecast.result.forecast import parse
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator
-from tests.rehearsal import places
-from tests.rehearsal.outcomes import differences
-from tests.rehearsal.scenario import run_object
-from tests.rehearsal.seeds import SeededCase, random_case
-from tests.rehearsal.stack import configuration
-from tests.rehearsal.verdicts import Verdict, in_the_end, judge, report
+from tests.support.rehearsal import places
+from tests.support.rehearsal.outcomes import differences
+from tests.support.rehearsal.scenario import run_object
+from tests.support.rehearsal.seeds import SeededCase, random_case
+from tests.support.rehearsal.stack import configuration
+from tests.support.rehearsal.verdicts import (
+    Verdict,
+    in_the_end,
+    judge,
+    report,
+)
 
 SEEDS, TOGETHER, GOAL = 100, 25, 99
 # Changes of the configuration, in scenarios whose servers keep a replica: an `up` waits for each server's first.

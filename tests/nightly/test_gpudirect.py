@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.gpudirect import GPUDIRECT_LABEL
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
-from tests.mistakes import PROJECT, base
 from tests.nightly.test_rdma import RUN
+from tests.support.mistakes import PROJECT, base
 
 Object = dict[str, Any]
 

@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.go_build import sources
-from emulator.toolchain import BY_NAME
-from gke_ai.catalog.kueue import RELEASES, tool
-from gke_ai.catalog.kueue_releases import gates
+from emulator.setup.go_build import sources
+from emulator.setup.toolchain import BY_NAME
+from gke_ai.catalog.kueue.configuration import RELEASES, tool
+from gke_ai.catalog.kueue.releases import gates
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS
 from tests.cluster.emulator import Emulator
-from tests.rehearsal.changes import changes, judged, objects, rehearsed, running
+from tests.support.rehearsal.changes import (
+    changes,
+    judged,
+    objects,
+    rehearsed,
+    running,
+)
 
 CHANGE = next(change for change in changes() if change.name == "server-scaled-up-takes-back-a-borrowed-gpu")
 # A version that the emulator does not have, and a gate that no earlier one has.

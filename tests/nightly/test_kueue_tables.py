@@ -11,14 +11,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from gke_ai.catalog.kueue import RELEASES
+from gke_ai.catalog.kueue.configuration import RELEASES
 from gke_ai.catalog.versions import KUEUE_VERSION
 from tests.cluster.conftest import fresh
-from tests.rehearsal import places
-from tests.rehearsal.tables import clusters
-from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, report
-from tests.rehearsal.tables.cases import TableCase, cases, left_out
-from tests.rehearsal.tables.clusters import Result
+from tests.support.rehearsal import places
+from tests.support.rehearsal.tables import clusters
+from tests.support.rehearsal.tables.agreement import (
+    copy_differences,
+    differences,
+    exceptions,
+    report,
+)
+from tests.support.rehearsal.tables.cases import TableCase, cases, left_out
+from tests.support.rehearsal.tables.clusters import Result
 
 
 def run(chosen: Sequence[TableCase], release: str = KUEUE_VERSION) -> list[Result]:

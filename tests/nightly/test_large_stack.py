@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from gke_ai.catalog.section_files import oversize
-from gke_ai.ops.configuration_file import read_sections
+from gke_ai.workspace.configuration_file import read_sections
 from maintain.bench.scale import sections
 from tests.cluster.emulator import Emulator
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.forecast.comparison import Fact, facts
-from gke_ai.forecast.forecast import read
-from tests.actions import commit, run_action
+from gke_ai.forecast.compare.comparison import Fact, facts
+from gke_ai.forecast.result.forecast import read
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import ROOT, Emulator, eventually, until_none
-from tests.rehearsal import cluster as queues
+from tests.support.actions import commit, run_action
+from tests.support.rehearsal import cluster as queues
 
 RAY = "00000000-0000-4000-8000-000000000001"
 SAMPLE = ROOT / "examples" / "manifests"

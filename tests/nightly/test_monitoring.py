@@ -14,9 +14,9 @@ import httpx
 import pytest
 import yaml
 
-from tests import prometheus
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, begun, eventually, gone, settled
+from tests.support import prometheus
 
 EXAMPLE = "examples/mixed-training-inference.yaml"
 # Of those that a queue has at once; the others come with the first eviction, preemption or end of a workload.

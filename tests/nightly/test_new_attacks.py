@@ -33,9 +33,16 @@ from tests.cluster.test_tenants import (
     running,
     spec,
 )
-from tests.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.nightly.test_trainer_and_ray import QUEUE as OWN
 from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, counted_member
+from tests.support.further_kinds import (
+    GPU,
+    patch,
+    ray_cluster,
+    ray_cluster_spec,
+    ray_job,
+    train_job,
+)
 
 Object = dict[str, Any]
 ADMITTED = int(QUOTA["nvidia.com/gpu"])

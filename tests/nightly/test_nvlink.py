@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.metal import AGENT
-from gke_ai.catalog.namespaces import NVIDIA_DRIVER
-from gke_ai.catalog.nvlink import CHANNELS, CONTROLLER, DOMAIN, DRIVER, OF_CLASS, compute_domain
-from gke_ai.catalog.rdma import CLAIMS, RESOURCE
-from gke_ai.catalog.rdma import claim_template as template_of
+from gke_ai.catalog.fabric.nvlink import (
+    CHANNELS,
+    CONTROLLER,
+    DOMAIN,
+    DRIVER,
+    OF_CLASS,
+    compute_domain,
+)
+from gke_ai.catalog.fabric.rdma import CLAIMS, RESOURCE
+from gke_ai.catalog.fabric.rdma import claim_template as template_of
+from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
+from gke_ai.catalog.machines.metal import AGENT
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually, settled
-from tests.mistakes import PROJECT, base
 from tests.nightly.test_rdma import RUN, allow, create, of_queue, queued, refused, running
+from tests.support.mistakes import PROJECT, base
 
 Object = dict[str, Any]
 BOTH = [{"name": name, "resourceClaimTemplateName": name} for name in ("rdma-4", DOMAIN)]

@@ -14,7 +14,7 @@ from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.kube.pods import requests
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
-from tests.rehearsal import cluster
+from tests.support.rehearsal import cluster
 
 PODS = 40
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")

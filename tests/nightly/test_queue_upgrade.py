@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
-from gke_ai.forecast.forecast import read
 from gke_ai.forecast.rehearse.standstill import LEASE
 from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.forecast.result.forecast import read
 from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually

@@ -11,16 +11,24 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
-from gke_ai.catalog.rdma import claim_template as template_of
+from gke_ai.catalog.fabric.rdma import (
+    CLAIMS,
+    DEVICE_API,
+    DEVICE_CLASS,
+    NICS_PER_POD,
+    OF_CLASS,
+    RESOURCE,
+    TEMPLATE,
+)
+from gke_ai.catalog.fabric.rdma import claim_template as template_of
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.format import read as read_snapshot
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually, settled
-from tests.mistakes import PROJECT, base
+from tests.support.mistakes import PROJECT, base
 
 Object = dict[str, Any]
 RUN: Object = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gke_ai.forecast.forecast import Forecast, read
-from gke_ai.forecast.interruptions import PREEMPTED
+from gke_ai.forecast.outcome.interruptions import PREEMPTED
+from gke_ai.forecast.result.forecast import Forecast, read
 from tests.cluster.emulator import Emulator
 from tests.cluster.test_rehearse import clean
-from tests.recorder import configuration
+from tests.support.recorder import configuration
 
 TRAINING = "examples/training-job.yaml"
 SERVER = "llm/deployment/gemma"

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.rehearsal.changes import FURTHER, Change, changes, judged, rehearsed, running
+from tests.support.rehearsal.changes import (
+    FURTHER,
+    Change,
+    changes,
+    judged,
+    rehearsed,
+    running,
+)
 
 # What was expected and is not said, with the reason.
 MISSES = {

@@ -17,14 +17,19 @@ from typing import Any
 import pytest
 
 from gke_ai.components.queues.tenant import TIMES
-from gke_ai.emulation import READY_AFTER
 from gke_ai.kube.pods import accelerator_count
 from gke_ai.kube.uncounted import Uncounted, uncounted
+from gke_ai.workspace.emulation import READY_AFTER
 from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
-from tests.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
 from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, counted_member
+from tests.support.further_kinds import (
+    ray_cluster,
+    ray_cluster_spec,
+    ray_job,
+    train_job,
+)
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly

@@ -22,7 +22,7 @@ from gke_ai.forecast.snapshot.format import Snapshot, read
 from gke_ai.kube.client import client_of
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, eventually
-from tests.snapshots import synthetic
+from tests.support.snapshots import synthetic
 
 # A server and a run of two pods fill the queue.
 CONFIG = "examples/training-job.yaml"

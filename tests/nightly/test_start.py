@@ -14,9 +14,18 @@ from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, Futures, starts
 from tests.cluster.conftest import fresh
 from tests.cluster.simulated import replayed
-from tests.simulation.days import DAY, GPUS, KINDS, MADE_FROM, PREEMPTION, QUEUES, snapshot, submitted
-from tests.simulation.theory import configuration
-from tests.simulation.training import past, state, workload
+from tests.support.simulation.days import (
+    DAY,
+    GPUS,
+    KINDS,
+    MADE_FROM,
+    PREEMPTION,
+    QUEUES,
+    snapshot,
+    submitted,
+)
+from tests.support.simulation.theory import configuration
+from tests.support.simulation.training import past, state, workload
 
 # Of each second day, so many runs that had to wait are asked about, evenly over the day. A question costs minutes: each
 # end in each replay makes Kueue try all that wait again. A start beyond the horizon is infinite, as in a replay.

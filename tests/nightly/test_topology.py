@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.topology import LEVELS, TOPOLOGY
-from gke_ai.forecast.forecast import read
+from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
+from gke_ai.forecast.result.forecast import read
 from gke_ai.forecast.simulate.trace import Submission, written
 from gke_ai.kube.blocks import block_rows
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.settings import load
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, Found, eventually, gone, settled
-from tests.mistakes import PROJECT, base
-from tests.pictures import texts_of
-from tests.repository import ROOT
+from tests.support.mistakes import PROJECT, base
+from tests.support.pictures import texts_of
+from tests.support.repository import ROOT
 
 Object = dict[str, Any]
 BLOCK, SUBBLOCK = LEVELS["block"], LEVELS["subblock"]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from gke_ai.catalog.inference_extension import PICKER_LABEL
+from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
 from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, Found, eventually, gone
 from tests.cluster.tenant_attacks import check_attacks
@@ -47,7 +47,16 @@ from tests.cluster.test_tenants import (
     running,
     spec,
 )
-from tests.further_kinds import GPU, SMALL, patch, pod_template, ray_cluster, ray_cluster_spec, ray_job, train_job
+from tests.support.further_kinds import (
+    GPU,
+    SMALL,
+    patch,
+    pod_template,
+    ray_cluster,
+    ray_cluster_spec,
+    ray_job,
+    train_job,
+)
 
 Object = dict[str, Any]
 QUEUE = "queue-of-team-a"
@@ -323,7 +332,7 @@ def test_a_member_is_refused(attack: Object, refusal: str, team_a: Credential) -
 
 
 def test_every_attack_of_the_matrix_is_refused(team_a: Credential) -> None:
-    """Each field, finalizer and option that tests/tenant_matrix.yaml refuses, on each kind, by each verb."""
+    """Each field, finalizer and option that tests/support/tenant_matrix.yaml refuses, on each kind, by each verb."""
     each = {**GPU, "nvidia.com/gpu": "9"}
 
     def items(name: str, queue: str) -> list[Object]:

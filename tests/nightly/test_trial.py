@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.types import MACHINES
 from tests.cluster.emulator import Emulator, Found, gone
 from tests.cluster.test_environments import PROJECT
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.daemonsets import agent_requests
-from gke_ai.catalog.nodes import GKE_ACCELERATOR
+from gke_ai.catalog.nodes.daemonsets import agent_requests
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings import calibration
 from tests.cluster.conftest import fresh

@@ -18,7 +18,7 @@ import pytest
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator, begun, eventually, gone, settled
 from tests.cluster.test_jetstream import values
-from tests.recorder import configuration
+from tests.support.recorder import configuration
 
 EXAMPLE = "examples/vllm-autoscaling.yaml"
 TOKEN_SECONDS = 0.05

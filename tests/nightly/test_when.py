@@ -21,19 +21,19 @@ import yaml
 
 from emulator.tests.harness import eventually
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.forecast.answer import Answer
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.manifests import Change, Manifest
+from gke_ai.forecast.when.answer import Answer
 from gke_ai.forecast.when.command import asked
 from gke_ai.kube.client import client_of
 from tests.cluster.conftest import fresh
 from tests.cluster.emulator import Emulator
-from tests.rehearsal import cluster as queue_cluster
-from tests.rehearsal import places
-from tests.rehearsal.places import Place
-from tests.rehearsal.questions import QUESTIONS, Question
-from tests.rehearsal.tables import clusters
-from tests.rehearsal.tables.questions import TableQuestion, questions
+from tests.support.rehearsal import cluster as queue_cluster
+from tests.support.rehearsal import places
+from tests.support.rehearsal.places import Place
+from tests.support.rehearsal.questions import QUESTIONS, Question
+from tests.support.rehearsal.tables import clusters
+from tests.support.rehearsal.tables.questions import TableQuestion, questions
 
 LIMIT_RANGE = next(question for question in QUESTIONS if question.source == 15020)
 # A cluster that is only queues settles at once.

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from gke_ai.forecast.comparison import facts
+from gke_ai.forecast.compare.comparison import facts
 from tests.cluster.conftest import fresh
-from tests.rehearsal import places
-from tests.rehearsal.facts import as_facts
-from tests.rehearsal.verdicts import Outcome
-from tests.rehearsal.worked_cases import Case, cases
+from tests.support.rehearsal import places
+from tests.support.rehearsal.facts import as_facts
+from tests.support.rehearsal.verdicts import Outcome
+from tests.support.rehearsal.worked_cases import Case, cases
 
 # A node of 8 GPUs for each case. No case uses more at a time, so that quota decides, not capacity.
 POOL = {"name": "l4", "machine_type": "g2-standard-96", "nodes_per_zone": len(cases())}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.mistakes import Configuration, base, problems_of
+from tests.support.mistakes import Configuration, base, problems_of
 
 good = partial(base, "autoscaling")
 

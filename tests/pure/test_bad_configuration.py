@@ -12,9 +12,17 @@ import pytest
 import yaml
 
 from gke_ai.settings import BadConfiguration, load
-from tests import repository
-from tests.mistakes import PROJECT, TOKEN, Configuration, base, good, problems_of, put
-from tests.recorder import configuration
+from tests.support import repository
+from tests.support.mistakes import (
+    PROJECT,
+    TOKEN,
+    Configuration,
+    base,
+    good,
+    problems_of,
+    put,
+)
+from tests.support.recorder import configuration
 
 on_autopilot = partial(base, "configuration", "on_autopilot")
 SECOND_POOL = {"name": "l4-big", "machineType": "g2-standard-48", "nodesPerZone": 1}

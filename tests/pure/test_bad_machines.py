@@ -9,12 +9,18 @@ from itertools import pairwise
 
 import pytest
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.gpus import GPU_TYPES
-from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS
-from gke_ai.settings import load, model_memory
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.gpus import GPU_TYPES
+from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS
+from gke_ai.settings import load
+from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.rules.pools import only_in_pools
-from tests.mistakes import PROJECT, Configuration, base, problems_of
+from tests.support.mistakes import (
+    PROJECT,
+    Configuration,
+    base,
+    problems_of,
+)
 
 good = partial(base, "machines")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mistakes import base, problems_of
+from tests.support.mistakes import base, problems_of
 
 
 def test_a_pool_that_can_not_be_read_blames_no_range() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from gke_ai.settings import BadConfiguration, Problem, load, token_problems
 from tests.graph.test_program_graph import STANDARD, refused
-from tests.mistakes import good
-from tests.recorder import PROJECT, TOKEN, configuration
+from tests.support.mistakes import good
+from tests.support.recorder import PROJECT, TOKEN, configuration
 
 
 def problems(values: dict[str, Any] | None = None, project: str = PROJECT, region: str = "") -> list[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.mistakes import base, problems_of, put
+from tests.support.mistakes import base, problems_of, put
 
 good = partial(base, "serving")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gke_ai.settings import load
-from tests.mistakes import PROJECT, base, problems_of
+from tests.support.mistakes import PROJECT, base, problems_of
 
 good = partial(base, "tenants")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.mistakes import base, good, problems_of
+from tests.support.mistakes import base, good, problems_of
 
 slices = partial(base, "tpu_workloads", "slices")
 queued = partial(base, "tpu_workloads", "queued")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.mistakes import base, problems_of
+from tests.support.mistakes import base, problems_of
 
 tpus = partial(base, "tpus", "tpus")
 tpus_on_autopilot = partial(base, "tpus", "tpus_on_autopilot")

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.bandwidth import FLOORS
+from gke_ai.catalog.fabric.bandwidth import FLOORS
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.ops.stack import Context
 from gke_ai.ops.submit.command import REFUSED
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.ops.verify import bandwidth
 from gke_ai.ops.verify.bandwidth import Measurement, Result, cause, measure, parse
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Context
 from tests.pure import test_submit_command as stub
 from tests.pure.test_submit import PUBLISHED
 

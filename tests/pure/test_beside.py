@@ -12,7 +12,7 @@ import yaml
 from gke_ai.forecast.rehearse import beside
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.terminal import Stop
-from tests.mistakes import base
+from tests.support.mistakes import base
 
 
 def config(folder: Path, **sections: Any) -> Path:

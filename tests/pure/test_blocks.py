@@ -9,19 +9,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.catalog.topology import LEVELS
-from gke_ai.forecast.forecast import Forecast, parse
+from gke_ai.catalog.fabric.topology import LEVELS
+from gke_ai.forecast.outcome.timeline import Observation, Timeline, histories
 from gke_ai.forecast.rehearse import blocks as rehearsed
 from gke_ai.forecast.rehearse import command
 from gke_ai.forecast.render.rehearsal import tables
-from gke_ai.forecast.timeline import Observation, Timeline, histories
+from gke_ai.forecast.result.forecast import Forecast, parse
+from gke_ai.formats import blocks_picture
 from gke_ai.kube.blocks import BlockNode, Use, block_nodes, block_rows, moves
 from gke_ai.kube.pods import limited_only
 from gke_ai.kube.workloads import uncounted_by_topology
-from gke_ai.ops import blocks_picture, status
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.status import command as status
 from gke_ai.terminal import Stop
-from tests.pictures import texts_of
+from gke_ai.workspace.stack import Stack
+from tests.support.pictures import texts_of
 
 GPU = "nvidia.com/gpu"
 

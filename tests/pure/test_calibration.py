@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes import NodeShape, allocatable
+from gke_ai.catalog.nodes.shape import NodeShape, allocatable
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.registered.policy.rules.accelerators import quota_within_capacity
 from gke_ai.registered.registration import RegisteredStack, Resource
+from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.settings.calibration import Calibration, read
-from tests.mistakes import Configuration, good
+from tests.support.mistakes import Configuration, good
 
 NODE: dict[str, Any] = {
     "machineType": "g2-standard-24",

@@ -17,28 +17,32 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.gcp_plugin import rest
-from gke_ai.forecast import forecast as forecasts
-from gke_ai.forecast.forecast import Accelerators, Forecast, Interruption, Nodes
+from emulator.google import rest
 from gke_ai.forecast.rehearse import command as rehearse
 from gke_ai.forecast.rehearse import prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.sources import Configurations
+from gke_ai.forecast.result import forecast as forecasts
+from gke_ai.forecast.result.forecast import (
+    Accelerators,
+    Forecast,
+    Interruption,
+    Nodes,
+)
 from gke_ai.kube.client import Answer
-from gke_ai.ops import advice
-from gke_ai.ops import capacity_advice as capacity
 from gke_ai.ops.doctor import requests
-from gke_ai.ops.stack import Stack
-from gke_ai.registered import prices
+from gke_ai.ops.facts import advice, capacity
 from gke_ai.settings import calibration
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
-from tests.repository import ROOT
+from gke_ai.workspace import prices
+from gke_ai.workspace.stack import Stack
+from tests.support.commands import gke_ai
+from tests.support.repository import ROOT
 
 PROJECT, TOKEN = "my-project", "not-a-token"
 NOW = datetime.datetime(2026, 11, 23, 12, 30, tzinfo=datetime.UTC)
-RECORDED = yaml.load((ROOT / "tests/recorded_answers/capacity.yaml").read_text(), yaml.CSafeLoader)
+RECORDED = yaml.load((ROOT / "tests/data/recorded_answers/capacity.yaml").read_text(), yaml.CSafeLoader)
 STACK: dict[str, Any] = RECORDED["stack"]
 DAYS: list[dict[str, Any]] = RECORDED["days"]
 PRICES, OFFER = RECORDED["prices"], RECORDED["offer"]
@@ -447,7 +451,7 @@ def test_impossible_figures_are_refused_with_their_path(tmp_path: Path, section:
 # ------------------------------------------------------------------------------------------------ report and rehearsal
 def planned(folder: Path, figures: Calibration = FIGURES, per_hour: dict[str, int] | None = None) -> str:
     """The page of a plan whose pool is Spot, by a configuration that names the figures."""
-    recorded = (ROOT / "tests/recorded_reports/creation.json").read_text()
+    recorded = (ROOT / "tests/data/recorded_reports/creation.json").read_text()
     machine = '"machineType": "g2-standard-24"'
     assert machine in recorded
     (folder / "spot.json").write_text(recorded.replace(machine, f'{machine}, "spot": true'))

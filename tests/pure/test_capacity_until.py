@@ -9,26 +9,26 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.capacity import UNTIL, capacity_until, moment
-from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.forecast.answer import Answer
+from gke_ai.catalog.machines.capacity import UNTIL, capacity_until, moment
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.forecast.simulate import command as simulate
 from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.when import command as when
-from gke_ai.ops.stack import Stack
-from gke_ai.ops.status import ClusterObjects, next_steps, pool_rows
+from gke_ai.forecast.when.answer import Answer
+from gke_ai.ops.status.command import ClusterObjects, next_steps, pool_rows
 from gke_ai.ops.submit.ending import ending
-from gke_ai.registered.report.accelerators import ends
-from gke_ai.registered.report.changes import Resource
 from gke_ai.registered.types import NODE_POOL
+from gke_ai.review.report.accelerators import ends
+from gke_ai.review.report.changes import Resource
 from gke_ai.settings import load
 from gke_ai.settings.published import Published, publish, resolved
-from gke_ai.settings.warnings import ending_capacity
+from gke_ai.settings.rules.warnings import ending_capacity
+from gke_ai.workspace.stack import Stack
 from tests.pure.test_when import snapshot
-from tests.simulation.fake import FirstComeFirstServed
-from tests.simulation.pools import configured, gpu_pool, plenty
-from tests.simulation.theory import run
-from tests.snapshots import TAKEN
+from tests.support.simulation.fake import FirstComeFirstServed
+from tests.support.simulation.pools import configured, gpu_pool, plenty
+from tests.support.simulation.theory import run
+from tests.support.snapshots import TAKEN
 
 END = datetime(2027, 3, 14, tzinfo=UTC)
 BEFORE, AFTER = END - timedelta(hours=5), END + timedelta(hours=5)

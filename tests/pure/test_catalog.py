@@ -8,12 +8,17 @@ from itertools import product
 
 import pytest
 
-from gke_ai.catalog import quota, versions, zones
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
-from gke_ai.catalog.daemonsets import NODE_AGENTS, agent_requests
-from gke_ai.catalog.disks import boot_disk_type
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.machines import (
+from gke_ai.catalog import versions
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.machines import zones
+from gke_ai.catalog.machines.capacity import (
+    MAX_RUN_SECONDS,
+    MIN_RUN_SECONDS,
+    MODES,
+    Taint,
+)
+from gke_ai.catalog.machines.disks import boot_disk_type
+from gke_ai.catalog.machines.types import (
     ATTACHABLE,
     GPUS,
     MACHINES,
@@ -22,7 +27,9 @@ from gke_ai.catalog.machines import (
     machines_with,
     with_gpus,
 )
-from gke_ai.catalog.nodes import (
+from gke_ai.catalog.nodes import quota
+from gke_ai.catalog.nodes.daemonsets import NODE_AGENTS, agent_requests
+from gke_ai.catalog.nodes.shape import (
     GKE_ACCELERATOR,
     GKE_METADATA_SERVER,
     GPU_TAINT,
@@ -36,8 +43,8 @@ from gke_ai.catalog.nodes import (
     node_taints,
     smallest_machine,
 )
+from gke_ai.catalog.project.workload_identity import pool_name, principal
 from gke_ai.catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
-from gke_ai.catalog.workload_identity import pool_name, principal
 
 GPU_MACHINES = [machine_type for gpu in GPUS for machine_type in machines_with(gpu)]
 

@@ -13,7 +13,7 @@ from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import git, plain
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.terminal import Stop
-from tests.actions import commit
+from tests.support.actions import commit
 
 ABSENT = ("1" * 40, "2" * 40)
 JOB = "{apiVersion: batch/v1, kind: Job, metadata: {name: NAME, namespace: research}}"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.devices import resource_slice
-from gke_ai.catalog.nodes import GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU
-from gke_ai.catalog.rdma import DRIVER, claim_template
-from gke_ai.ops import status
+from emulator.nodes.devices import resource_slice
+from gke_ai.catalog.fabric.rdma import DRIVER, claim_template
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU
+from gke_ai.ops.status import command as status
 
 Object = dict[str, Any]
 

@@ -17,13 +17,14 @@ import pytest
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import options
 from gke_ai.cli.verbs import gke_ai as every_verb
-from gke_ai.ops import deploy, status
-from gke_ai.ops.stack import Context, Stack
-from gke_ai.registered.gitops.objects import MissingSecret
+from gke_ai.ops.lifecycle import deploy
+from gke_ai.ops.status import command as status
+from gke_ai.review.gitops.objects import MissingSecret
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
-from tests.local_server import listening
-from tests.repository import ROOT
+from gke_ai.workspace.stack import Context, Stack
+from tests.support.commands import gke_ai
+from tests.support.local_server import listening
+from tests.support.repository import ROOT
 
 VERBS = every_verb.commands
 # What a program outside the emulator has not.
@@ -32,7 +33,7 @@ OF_THE_EMULATOR = ("GKE_AI_STATE", "GKE_AI_ROOT")
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """`gke-ai WORDS` in a process of its own."""
-    command = [sys.executable, "-m", "gke_ai.cli", *words]
+    command = [sys.executable, "-m", "gke_ai", *words]
     return subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=False)
 
 
@@ -79,7 +80,7 @@ def test_the_help_imports_no_pulumi_and_no_kubernetes() -> None:
 
 def test_a_shell_gets_its_completion() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gke_ai.cli"],
+        [sys.executable, "-m", "gke_ai"],
         cwd=ROOT,
         env={"_GKE_AI_COMPLETE": "zsh_source"},
         text=True,
@@ -349,7 +350,7 @@ def pulumi(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> P
     monkeypatch.setattr(Stack, "pulumi", lambda _, *arguments, **named: recorder(*arguments, **named))
     monkeypatch.setattr(Stack, "resources", [])
     monkeypatch.setattr(status, "show", lambda *_: None)
-    monkeypatch.setattr("gke_ai.ops.down.down", lambda stack: recorder("destroy", stack.name))
+    monkeypatch.setattr("gke_ai.ops.lifecycle.down.down", lambda stack: recorder("destroy", stack.name))
     return recorder
 
 

@@ -14,9 +14,10 @@ import yaml
 
 from gke_ai.kube import clock
 from gke_ai.kube.client import client_of, list_objects
-from gke_ai.ops import runs, status
-from gke_ai.ops.stack import Stack
-from tests.local_server import listening
+from gke_ai.ops.runs import command as runs
+from gke_ai.ops.status import command as status
+from gke_ai.workspace.stack import Stack
+from tests.support.local_server import listening
 
 
 @pytest.fixture(autouse=True)

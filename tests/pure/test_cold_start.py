@@ -8,17 +8,25 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
-from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.ops import status
-from gke_ai.ops.downloads import cold_starts
-from gke_ai.registered.report.changes import plan
-from gke_ai.registered.report.page import Options, page
-from gke_ai.registered.report.policies import verdict
-from gke_ai.registered.report.preview import Preview, of_interest
-from gke_ai.settings import cold_start, warnings
+from gke_ai.catalog.nodes.cold_start import (
+    HUB,
+    PER_STREAM,
+    STREAMS,
+    Way,
+    seconds,
+    ways,
+)
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.ops.status import command as status
+from gke_ai.ops.status.downloads import cold_starts
+from gke_ai.review.report.changes import plan
+from gke_ai.review.report.page import Options, page
+from gke_ai.review.report.policies import verdict
+from gke_ai.review.report.preview import Preview, of_interest
+from gke_ai.settings.estimates import cold_start
+from gke_ai.settings.rules import warnings
 from tests.graph.test_model_cache import example
-from tests.recorder import load_stack
+from tests.support.recorder import load_stack
 
 SIZE = 2_614_341_888 * 2
 DISK = 140e6 + 0.28e6 * 200

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from urllib3 import HTTPHeaderDict
 
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.kube import client
 from gke_ai.kube.client import Answer
 from gke_ai.kube.creation import refused
 from gke_ai.kube.references import Reference, references
-from gke_ai.ops import workloads
-from gke_ai.ops.runs import Run
+from gke_ai.ops.runs.command import Run
+from gke_ai.ops.status import workloads
 from gke_ai.ops.submit import follow, member
 from gke_ai.ops.submit.member import Member
 from tests.pure.test_submit import job

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from emulator.gcp_plugin import rest
+from emulator.google import rest
 from gke_ai import settings
-from gke_ai.catalog import apis, features, project_quotas
+from gke_ai.catalog.machines import features
+from gke_ai.catalog.nodes import project_quotas
+from gke_ai.catalog.project import apis
 from gke_ai.kube.client import Answer
 from gke_ai.kube.existing import Content
 from gke_ai.kube.kueue import ExistingKueue
@@ -24,12 +26,12 @@ from gke_ai.ops.doctor import command as doctor
 from gke_ai.ops.doctor import needs, requests
 from gke_ai.ops.doctor.command import Doctor
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
-from tests import repository
-from tests.local_server import listening
+from gke_ai.workspace.stack import Stack
+from tests.support import repository
+from tests.support.local_server import listening
 
-RECORDED = Path(__file__).parent.parent / "recorded_answers" / "good.json"
+RECORDED = Path(__file__).parent.parent / "data" / "recorded_answers" / "good.json"
 PROJECT = "my-project"
 PERSON = "oncall@example.com"
 Answers = dict[str, Any]

@@ -16,22 +16,22 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator import ready
+from emulator.commands import ready
 from gke_ai.catalog.documents import MAX_DEPTH, InvalidDocument, Reader, read, read_file
 from gke_ai.forecast.rehearse.kustomization import check
 from gke_ai.forecast.rehearse.manifests import parse
 from gke_ai.forecast.snapshot import kueue
 from gke_ai.forecast.when import run_file
 from gke_ai.kube.client import Answer
-from gke_ai.ops import deploy, emulated
-from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import deploy
 from gke_ai.ops.verify.command import named_file
-from gke_ai.registered import prices
 from gke_ai.settings import calibration
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
-from tests.repository import ROOT, tracked
+from gke_ai.workspace import emulated, prices
+from gke_ai.workspace.configuration_file import read_configuration
+from gke_ai.workspace.stack import Stack
+from tests.support.repository import ROOT, tracked
 
 # Nested merges: 10 ** 11 pairs of 775 bytes.
 MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
@@ -276,7 +276,7 @@ def test_what_the_program_writes_is_read_back() -> None:
 # Where PyYAML loads: tables of this project, output of Helm for pinned charts, and kubeconfigs, whose commands are run.
 LOADED = {
     *("gke_ai/catalog/documents.py", "gke_ai/catalog/tables.py", "gke_ai/forecast/rehearse/plain.py"),
-    *("gke_ai/ops/crds.py", "gke_ai/kube/client.py", "components/cluster_client.py"),
+    *("gke_ai/ops/lifecycle/crds.py", "gke_ai/kube/client.py", "components/support/cluster_client.py"),
 }
 
 

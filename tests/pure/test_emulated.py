@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator import existing, ready
-from emulator.gcp_plugin.store import Store
-from gke_ai.ops import emulated
-from gke_ai.ops.stack import Stack
+from emulator.cloud.store import Store
+from emulator.commands import existing, ready
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
-from tests.repository import ROOT
+from gke_ai.workspace import emulated
+from gke_ai.workspace.stack import Stack
+from tests.support.commands import gke_ai
+from tests.support.repository import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -106,8 +106,8 @@ def test_missing_configuration_is_named(tmp_path: Path) -> None:
 DEPLOYS = """
 import json, sys, time
 from pathlib import Path
-from emulator import existing
-from gke_ai.ops import emulated
+from emulator.commands import existing
+from gke_ai.workspace import emulated
 emulated.emulator = lambda *_: json.dumps({"defaults": existing.DEFAULTS, "missing": None})
 emulated.prepare("mine", Path(sys.argv[1]), deploying=True)
 print("deploys", flush=True)
@@ -232,6 +232,9 @@ def test_a_saved_preview_is_read_without_its_stack(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
-    assert gke_ai("report", "--stack", "nowhere", "--from", ROOT / "tests" / "recorded_reports" / "creation.json") == 0
+    assert (
+        gke_ai("report", "--stack", "nowhere", "--from", ROOT / "tests" / "data" / "recorded_reports" / "creation.json")
+        == 0
+    )
     assert capsys.readouterr().out.startswith("# Preview of")
     assert asked == []

@@ -36,7 +36,7 @@ def test_a_third_of_the_faults_is_found_end_to_end() -> None:
 def test_faults_are_spread_over_product_and_emulator() -> None:
     places = Counter(fault.file.removeprefix("gke_ai/").partition("/")[0] for fault in FAULTS)
     assert places["emulator"] >= 6
-    assert {"catalog", "settings", "components", "registered", "forecast", "ops"} <= places.keys()
+    assert {"catalog", "settings", "components", "review", "forecast", "ops"} <= places.keys()
 
 
 @pytest.mark.parametrize(

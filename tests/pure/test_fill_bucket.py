@@ -17,16 +17,21 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster import hub as stubbed
-from emulator.polling import poll_until
+from emulator.machine.polling import poll_until
+from emulator.pods import hub as stubbed
 from programs import fill_bucket, hugging_face
 from programs.fill_bucket import Filling, Output
 from programs.hugging_face import FILLING, MARKER, FillError, Hub, ModelFile, needed
-from tests.hub import COMMIT, MODEL, FakeHub, Request
-from tests.repository import ROOT
+from tests.support.hub import (
+    COMMIT,
+    MODEL,
+    FakeHub,
+    Request,
+)
+from tests.support.repository import ROOT
 
 # The programs find each other there as in their pods.
-PODS = str(ROOT / "components" / "pods")
+PODS = str(ROOT / "gke_ai" / "pods")
 
 TOKEN = "hf_notatoken"
 RANDOM = random.Random(1)

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog import fuse
+from gke_ai.catalog.engines import fuse
 from gke_ai.kube.client import Answer, Interrupted, client_of, stream
-from gke_ai.ops import follow_logs, logs, runs
-from gke_ai.ops.follow_logs import Followed
-from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Context
+from gke_ai.ops.runs import command as runs
+from gke_ai.ops.runs import follow_logs, logs
+from gke_ai.ops.runs.command import Run
+from gke_ai.ops.runs.follow_logs import Followed
 from gke_ai.terminal import Stop
-from tests.local_server import listening
+from gke_ai.workspace.stack import Context
 from tests.pure.test_submit import kubeconfig
+from tests.support.local_server import listening
 
 Object = dict[str, Any]
 RUN = Run("mine", "team-a", "JobSet", item={"metadata": {"name": "mine", "namespace": "team-a"}, "spec": {}})

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gke_ai.catalog.capacity import UNTIL
-from gke_ai.catalog.nodes import RESERVATION_NAME
-from gke_ai.emulation import CAPACITY
-from gke_ai.forecast.comparison import AS_FORECAST, Fact, facts
-from gke_ai.forecast.forecast import (
+from gke_ai.catalog.machines.capacity import UNTIL
+from gke_ai.catalog.nodes.shape import RESERVATION_NAME
+from gke_ai.forecast.compare.comparison import AS_FORECAST, Fact, facts
+from gke_ai.forecast.outcome.outcome import outcome
+from gke_ai.forecast.outcome.reasons import OVERTAKEN, plain, why_evicted
+from gke_ai.forecast.outcome.timeline import Timeline
+from gke_ai.forecast.result.forecast import (
     Count,
     Duration,
     End,
@@ -26,11 +28,9 @@ from gke_ai.forecast.forecast import (
     parse,
     read,
 )
-from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.reasons import OVERTAKEN, plain, why_evicted
-from gke_ai.forecast.timeline import Timeline
-from tests.rehearsal.outcomes import compare, differences
-from tests.timelines import (
+from gke_ai.workspace.emulation import CAPACITY
+from tests.support.rehearsal.outcomes import compare, differences
+from tests.support.timelines import (
     UNUSED,
     Item,
     cluster_queue,

@@ -11,8 +11,8 @@ import yaml
 from gke_ai import settings
 from gke_ai.kube.existing import Content, refusals
 from gke_ai.kube.kueue import ExistingKueue
-from gke_ai.ops.from_cluster import SHOWN, described
-from gke_ai.settings.stack import needs
+from gke_ai.ops.repository.from_cluster import SHOWN, described
+from gke_ai.settings.resolved import needs
 
 ALL: dict[str, Any] = {"spec": {"namespaceSelector": {}}}
 GPU, TPU = "cloud.google.com/gke-accelerator", "cloud.google.com/gke-tpu-accelerator"

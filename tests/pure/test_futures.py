@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.durations import Arrivals, Durations, Record, records
+from gke_ai.forecast.when.durations import (
+    Arrivals,
+    Durations,
+    Record,
+    records,
+)
 from gke_ai.forecast.when.futures import Futures
-from tests.simulation.fake import FirstComeFirstServed
-from tests.simulation.training import past, state, workload
-from tests.snapshots import TAKEN
+from tests.support.simulation.fake import FirstComeFirstServed
+from tests.support.simulation.training import past, state, workload
+from tests.support.snapshots import TAKEN
 
 Object = dict[str, Any]
 NOW = TAKEN.timestamp()

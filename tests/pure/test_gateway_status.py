@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.ops.gateways import gateway_rows
+from gke_ai.ops.status.gateways import gateway_rows
 
 
 def gateway(*conditions: dict[str, Any], addresses: tuple[str, ...] = ("10.0.0.5",)) -> dict[str, Any]:

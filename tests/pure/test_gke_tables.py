@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from gke_ai.catalog.disks import BOOT_TYPES, attached_disks, boot_disks
-from gke_ai.catalog.machines import ATTACHABLE, MACHINES
-from gke_ai.catalog.nodes import NodeShape, allocatable, capacity_of
+from gke_ai.catalog.machines.disks import BOOT_TYPES, attached_disks, boot_disks
+from gke_ai.catalog.machines.tpus import VERSIONS, slice_of, slices
+from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES
+from gke_ai.catalog.nodes.shape import NodeShape, allocatable, capacity_of
 from gke_ai.catalog.quantities import KI, parse_quantity
-from gke_ai.catalog.tpus import VERSIONS, slice_of, slices
 
 Row = dict[str, str]
 
 
 def table(name: str) -> list[Row]:
     """The rows of a table, whose head is the first line that is no comment."""
-    lines = (Path(__file__).parent.parent / "gke" / name).read_text().splitlines()
+    lines = (Path(__file__).parent.parent / "data" / "gke" / name).read_text().splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 

@@ -23,7 +23,6 @@ import pytest
 import yaml
 from rich.table import Table
 
-from gke_ai.console import PlainConsole, new_console
 from gke_ai.forecast.rehearse.manifests import parse
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.restore import plan
@@ -31,12 +30,13 @@ from gke_ai.forecast.snapshot import fields
 from gke_ai.forecast.snapshot.command import read_file
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, read
 from gke_ai.forecast.snapshot.names import hash_names
-from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.registered.report.markdown import code, table, text
+from gke_ai.formats.console import PlainConsole, new_console
+from gke_ai.formats.markdown import code, table, text
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.terminal import Stop
-from tests import repository
-from tests.snapshots import synthetic
+from gke_ai.workspace.configuration_file import read_configuration
+from tests.support import repository
+from tests.support.snapshots import synthetic
 
 QUICK, LONG = range(150), range(150, 5_000)
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -1,101 +1,64 @@
-"""Imports go one way: each folder imports only the folders below it, and the program never imports the emulator."""
+"""Imports go one way: between the folders of the house, and between the rooms of every folder."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from graphlib import TopologicalSorter
 
 import pytest
 
-from maintain.import_graph import described, graph, imported, imports_of
-from tests.repository import ROOT, tracked
+from maintain.import_graph import ABOVE, circle, described, imported, imports, inside, mermaid, modules, rooms
+from tests.support.repository import ROOT, tracked
 
-# What each folder of the root, and each layer of one, may import besides itself.
-MAY_IMPORT = {
-    "catalog": set[str](),
+# What each folder may import besides itself, from the ground to the top.
+MAY_IMPORT: dict[str, set[str]] = {
+    "terminal": set(),
+    "catalog": set(),
+    "pods": set(),
+    "gke_ai_outputs": set(),
     "settings": {"catalog"},
+    "kube": {"catalog", "terminal"},
+    "formats": {"kube", "terminal"},
     "manifests": {"catalog", "settings"},
     "components": {"catalog", "kube", "manifests", "settings"},
-    "gke_ai_outputs": set[str](),  # other teams install it alone
-    "components.program": {"catalog", "components", "gke_ai_outputs", "settings"},
-    "__main__": {"components.program", "settings"},
-    "components.plugin": {"catalog", "components", "settings"},
-    # Programs of pods: the standard library only.
-    "components.pods": set[str](),
-    "registered": {"catalog", "kube", "settings"},
-    "kube": {"catalog", "terminal"},
-    # The folder of the Pulumi policy pack.
-    "policy": {"registered.policy"},
-    "registered.policy": {"catalog", "kube", "registered", "settings"},
-    "ops": {"catalog", "console", "emulation", "kube", "manifests", "registered", "settings", "svg", "terminal"},
-    "svg": set[str](),
-    "console": {"terminal"},
-    "terminal": set[str](),
-    "emulation": set[str](),
-    # The future of a queue. A forecast is plain data; what makes one is above it, and uses commands and the report.
-    "forecast": {"catalog", "emulation", "kube", "terminal"},
-    "forecast.snapshot": {"catalog", "kube", "ops", "terminal"},
-    "forecast.compare": {"catalog", "console", "forecast", "forecast.snapshot", "kube", "ops", "terminal"},
-    "forecast.render": {"catalog", "console", "forecast", "kube", "registered", "svg"},
-    "registered.report": {
-        *("catalog", "forecast", "forecast.render", "kube", "ops", "registered", "settings"),
-        "svg",
-        "terminal",
-    },
-    "registered.gitops": {"catalog", "kube", "ops", "registered", "registered.report", "terminal"},
-    "forecast.rehearse": {
-        *(
-            "catalog",
-            "emulation",
-            "forecast",
-            "forecast.render",
-            "forecast.snapshot",
-            "kube",
-            "ops",
-            "registered",
-            "registered.report",
-        ),
-        *("console", "settings", "terminal"),
-    },
-    "forecast.simulate": {
-        *("catalog", "components", "components.program", "console", "emulation", "forecast", "forecast.rehearse"),
-        *("forecast.render", "forecast.snapshot", "kube", "ops", "registered", "settings", "terminal"),
-    },
-    "forecast.when": {
-        *("catalog", "forecast", "forecast.rehearse", "forecast.render", "forecast.simulate", "forecast.snapshot"),
-        *("console", "kube", "ops", "settings", "terminal"),
-    },
-    "trial": {
-        *("catalog", "console", "emulation", "kube", "ops", "registered", "registered.report", "settings", "terminal"),
-    },
-    # The command, above everything: a verb imports what it runs.
-    "cli": {
-        *("catalog", "forecast", "forecast.compare", "forecast.rehearse", "forecast.simulate", "forecast.snapshot"),
-        *("emulation", "forecast.when", "kube", "ops", "registered", "registered.gitops", "registered.report"),
-        *("terminal", "trial"),
-    },
-    # Programs of users: Python programs that compose components, and a program of another team.
+    "program": {"catalog", "components", "gke_ai_outputs", "settings"},
+    "__main__": {"program", "settings"},
+    "registered": {"catalog", "kube"},
+    "workspace": {"catalog", "kube", "registered", "settings", "terminal"},
+    "ops": {"catalog", "formats", "kube", "manifests", "registered", "settings", "terminal", "workspace"},
+    "forecast": {"catalog", "formats", "kube", "manifests", "ops", "program", "settings", "terminal", "workspace"},
+    "review": {"catalog", "forecast", "formats", "kube", "registered", "settings", "terminal", "workspace"},
+    "policy": {"review"},
+    "trial": {"catalog", "formats", "kube", "ops", "registered", "review", "settings", "terminal", "workspace"},
+    "cli": {"catalog", "forecast", "kube", "ops", "review", "terminal", "trial", "workspace"},
     "examples": {"components", "gke_ai_outputs", "settings"},
-    "emulator": {"catalog", "emulation", "kube"},
+    "emulator": {"catalog", "kube", "workspace"},
 }
+FOLDERS = sorted({parts[:depth] for parts in modules() for depth in range(len(parts)) if parts[0] != "tests"} - {()})
 
 
 def test_every_folder_states_what_it_may_import() -> None:
-    assert MAY_IMPORT.keys() == graph().keys()
+    assert {name: others for name, others in rooms().items() if name not in ABOVE} == MAY_IMPORT
 
 
-@pytest.mark.parametrize("folder", MAY_IMPORT)
-def test_folder_imports_only_what_it_may(folder: str) -> None:
-    imports = imports_of(folder)
-    assert {file: more for file, names in imports.items() if (more := names - MAY_IMPORT[folder])} == {}
-    assert MAY_IMPORT[folder] == graph()[folder], "remove what no file imports any more"
+def test_the_table_lists_each_folder_after_all_that_it_imports() -> None:
+    order = list(MAY_IMPORT)
+    above = {name: [other for other in MAY_IMPORT[name] if order.index(other) > order.index(name)] for name in order}
+    assert {name: others for name, others in above.items() if others} == {}
 
 
-def test_imports_go_one_way() -> None:
-    order = list(TopologicalSorter(MAY_IMPORT).static_order())  # raises CycleError
-    layers = ("catalog", "settings", "components", "components.program", "__main__")
-    assert [name for name in order if name in layers] == [*layers]
+@pytest.mark.parametrize("folder", FOLDERS, ids="/".join)
+def test_no_folder_has_a_circle_of_imports(folder: tuple[str, ...]) -> None:
+    assert circle(inside(folder)) == []
+
+
+def test_the_program_never_imports_the_emulator() -> None:
+    product = {own: others for own, others in imports().items() if own[0] in ("__main__", "gke_ai", "gke_ai_outputs")}
+    assert [own for own, others in product.items() if any(other[0] == "emulator" for other in others)] == []
+
+
+def test_the_picture_of_the_folders_is_that_of_the_imports() -> None:
+    assert mermaid(MAY_IMPORT) in (ROOT / "CONTRIBUTING.md").read_text(), "print it: python -m maintain.import_graph"
 
 
 def test_the_root_has_at_most_10_folders() -> None:
@@ -104,7 +67,7 @@ def test_the_root_has_at_most_10_folders() -> None:
 
 
 def test_every_folder_says_in_its_first_lines_what_it_is_for() -> None:
-    assert [folder for folder in graph() if folder != "examples" and not described(folder)] == []
+    assert [name for name in rooms() if name not in ("examples", "gke_ai", "pods") and not described(name)] == []
 
 
 def test_every_form_of_import_is_found() -> None:
@@ -112,9 +75,14 @@ def test_every_form_of_import_is_found() -> None:
     assert imported(source) == {"a.stack", "b.page", "c.model.Vpc"}
 
 
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
+    assert circle({"a": {"b", "c"}, "b": {"c"}}) == []
+
+
 def test_program_builds_only_what_its_configuration_uses() -> None:
     program = (
-        "import sys, gke_ai.components.program.outputs\nfrom gke_ai import settings\n"
+        "import sys, gke_ai.program.outputs\nfrom gke_ai import settings\n"
         "assert not settings.load({}, 'my-project').node_pools\n"
         "from gke_ai.settings import model\n"
         "sections = (model.Settings, model.GpuPool, model.Vllm)\n"

@@ -6,14 +6,25 @@ from typing import Any
 
 import pytest
 
-from gke_ai.emulation import UPGRADED
-from gke_ai.forecast.forecast import Eviction, Forecast, Interruption
-from gke_ai.forecast.interruptions import CHANGED
-from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.outcome.interruptions import CHANGED
+from gke_ai.forecast.outcome.outcome import outcome
+from gke_ai.forecast.outcome.timeline import Timeline
 from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
-from gke_ai.forecast.timeline import Timeline
-from tests.timelines import Item, conditions, deployment, job, node, owned, pod, replica, timeline, workload
+from gke_ai.forecast.result.forecast import Eviction, Forecast, Interruption
+from gke_ai.workspace.emulation import UPGRADED
+from tests.support.timelines import (
+    Item,
+    conditions,
+    deployment,
+    job,
+    node,
+    owned,
+    pod,
+    replica,
+    timeline,
+    workload,
+)
 
 JOB = owned("Job", "finetune", "job-uid")
 

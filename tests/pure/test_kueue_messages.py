@@ -8,9 +8,15 @@ import pytest
 
 from gke_ai.catalog.tables import table
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.forecast.reasons import CAUSES, EVICTIONS, never_starts, plain, why_evicted
+from gke_ai.forecast.outcome.reasons import (
+    CAUSES,
+    EVICTIONS,
+    never_starts,
+    plain,
+    why_evicted,
+)
 from maintain import kueue_messages
-from tests.timelines import UNUSED
+from tests.support.timelines import UNUSED
 
 WAITS = {form: words for form, words in kueue_messages.known().items() if not words.startswith("(")}
 SAMPLES = {"%d": "2", "%q": '"x"', "%s": "x", "%v": "x"}

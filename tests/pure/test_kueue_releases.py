@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.kueue import RELEASES, nearest, tool
-from gke_ai.catalog.kueue_releases import changes, gates
+from gke_ai.catalog.kueue.configuration import RELEASES, nearest, tool
+from gke_ai.catalog.kueue.releases import changes, gates
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import release
 from gke_ai.forecast.snapshot.format import Snapshot
-from tests.snapshots import TAKEN
+from tests.support.snapshots import TAKEN
 
 
 def snapshot(version: str | None, **more: Any) -> Snapshot:

@@ -10,22 +10,34 @@ from typing import Any
 
 import pytest
 
-from emulator.paths import ROOT
-from gke_ai.catalog.kueue import RELEASES
-from gke_ai.catalog.topology import HOSTNAME
-from gke_ai.forecast.answer import Answer
-from gke_ai.forecast.forecast import Eviction
+from emulator.machine.paths import ROOT
+from gke_ai.catalog.fabric.topology import HOSTNAME
+from gke_ai.catalog.kueue.configuration import RELEASES
+from gke_ai.forecast.result.forecast import Eviction
 from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.snapshot.format import read as read_snapshot
+from gke_ai.forecast.when.answer import Answer
 from gke_ai.kube.blocks import assigned
-from tests.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
-from tests.rehearsal.tables.cases import COMPARED, NOT_COMPARED, TableCase, at, cases, left_out
-from tests.rehearsal.tables.clusters import Result
-from tests.rehearsal.tables.configuration import Configuration
-from tests.rehearsal.tables.decisions import Decision, decisions, eviction
-from tests.rehearsal.tables.questions import questions
-from tests.rehearsal.tables.source import TESTS, tables
-from tests.rehearsal.tables.topology import CASE_LABEL, assignment, in_cluster
+from tests.support.rehearsal.tables.agreement import (
+    copy_differences,
+    differences,
+    exceptions,
+    listed,
+)
+from tests.support.rehearsal.tables.cases import (
+    COMPARED,
+    NOT_COMPARED,
+    TableCase,
+    at,
+    cases,
+    left_out,
+)
+from tests.support.rehearsal.tables.clusters import Result
+from tests.support.rehearsal.tables.configuration import Configuration
+from tests.support.rehearsal.tables.decisions import Decision, decisions, eviction
+from tests.support.rehearsal.tables.questions import questions
+from tests.support.rehearsal.tables.source import TESTS, tables
+from tests.support.rehearsal.tables.topology import CASE_LABEL, assignment, in_cluster
 
 Object = dict[str, Any]
 # Kueue's test packages compile in half a minute, once for a version.

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from gke_ai.components.queues.cluster_queue import cluster_queue
-from gke_ai.ops.queues import quota_rows
+from gke_ai.manifests.cluster_queue import cluster_queue
+from gke_ai.ops.status.queues import quota_rows
 from gke_ai.settings import load, model
-from tests.mistakes import PROJECT
 from tests.pure.test_bad_lending import good
+from tests.support.mistakes import PROJECT
 
 GPU = "nvidia.com/gpu"
 

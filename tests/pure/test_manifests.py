@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from emulator.cluster import programs
+from emulator.pods import programs
 from gke_ai.catalog.documents import MAX_DEPTH
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse import applied, command, plain
@@ -24,9 +24,9 @@ from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.values import MAX_PODS
 from gke_ai.kube.client import Answer
 from gke_ai.terminal import Stop
-from tests.actions import commit
-from tests.commands import gke_ai
-from tests.repository import ROOT
+from tests.support.actions import commit
+from tests.support.commands import gke_ai
+from tests.support.repository import ROOT
 
 SAMPLE = ROOT / "examples" / "manifests" / "cluster"
 

@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.measured_memory import PARTS, Row, rows, table
-from tests.repository import ROOT
+from tests.support.measured_memory import (
+    PARTS,
+    Row,
+    rows,
+    table,
+)
+from tests.support.repository import ROOT
 
 ROWS = rows()
 # Their shapes, written by hand, share one matrix between input and output. The published files have both.
@@ -65,4 +70,4 @@ def test_rows_are_all_of_the_measurement() -> None:
 
 def test_page_has_the_table() -> None:
     page = Path(ROOT / "docs/model-memory.md").read_text()
-    assert table() in page, "paste what python -m tests.measured_memory prints"
+    assert table() in page, "paste what python -m tests.support.measured_memory prints"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gke_ai.ops import deploy, down, network_pools
-from gke_ai.ops.network_pools import network_pools as pools_of
-from gke_ai.ops.network_pools import scale_to_zero
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import deploy, down, network_pools
+from gke_ai.ops.lifecycle.network_pools import network_pools as pools_of
+from gke_ai.ops.lifecycle.network_pools import scale_to_zero
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack
 
 Object = dict[str, Any]
 
@@ -147,7 +147,7 @@ class Updates:
         monkeypatch.setattr(deploy, "on_emulator", lambda: False)
         monkeypatch.setattr(deploy, "ensure", lambda _: None)
         monkeypatch.setattr(deploy, "mandatory", lambda _: False)
-        monkeypatch.setattr("gke_ai.ops.status.show", lambda _: self.done.append("status"))
+        monkeypatch.setattr("gke_ai.ops.status.command.show", lambda _: self.done.append("status"))
 
     def preview(self, *arguments: str, quiet: bool = False) -> tuple[subprocess.CompletedProcess[str], list[Object]]:
         self.done.append(" ".join(["preview", *arguments[:1], *(["quiet"] if quiet else [])]))

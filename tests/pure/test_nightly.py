@@ -15,7 +15,7 @@ from maintain import nightly
 from maintain.nightly import PARTS
 from maintain.pages import proven_page
 from maintain.pages.proven_page import RUNS
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 
 def test_each_file_with_nightly_tests_is_in_one_part_and_a_file_without_in_none() -> None:

@@ -17,15 +17,17 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
-from emulator.cluster.api import kubeconfig
-from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.quota import QUEUE_LABEL
+from emulator.cloud.api import kubeconfig
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.kube.client import Answer, client_of, list_objects
-from gke_ai.ops import down, queues, recover, status
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.lifecycle import down, recover
+from gke_ai.ops.status import command as status
+from gke_ai.ops.status import queues
 from gke_ai.registered.types import BUCKET, CLUSTER, GATEWAY, HORIZONTAL_POD_AUTOSCALER, KUEUE_STACK, NODE_POOL, RELEASE
 from gke_ai.terminal import Stop
-from tests.local_server import listening
+from gke_ai.workspace.stack import Stack
+from tests.support.local_server import listening
 
 URN = "urn:pulumi:dev::gke-ai::"
 

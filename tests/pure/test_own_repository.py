@@ -15,13 +15,13 @@ import pytest
 import yaml
 
 from gke_ai.catalog.versions import KUEUE_VERSION, PROJECT_VERSION
-from gke_ai.ops.configuration_file import read_configuration, resolve
-from gke_ai.ops.from_cluster import Described
 from gke_ai.ops.repository import template, upgrade
+from gke_ai.ops.repository.from_cluster import Described
 from gke_ai.ops.repository.template import RECORD, digest
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
-from tests.repository import ROOT, tracked
+from gke_ai.workspace.configuration_file import read_configuration, resolve
+from tests.support.commands import gke_ai
+from tests.support.repository import ROOT, tracked
 
 FILES = {*template.files(["dev"]), "Pulumi.dev.yaml", RECORD}
 
@@ -53,7 +53,7 @@ CONTEXT = "gke_my-project_europe-west4-a_shared"
 
 def from_cluster(found: Described, monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> None:
     """Runs `init --from-cluster` on a cluster that is described so."""
-    monkeypatch.setattr("gke_ai.ops.stack.client_of_context", lambda *_: None)
+    monkeypatch.setattr("gke_ai.workspace.stack.client_of_context", lambda *_: None)
     monkeypatch.setattr("gke_ai.ops.repository.create.describe", lambda _: found)
     gke_ai("init", *arguments)
 

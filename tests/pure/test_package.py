@@ -16,9 +16,9 @@ from pydantic.alias_generators import to_camel
 from gke_ai import components
 from gke_ai.components.plugin.inputs import ComponentInputs
 from gke_ai.settings import model
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
-EXPECTED = ROOT / "tests" / "expected" / "package.yaml"
+EXPECTED = ROOT / "tests" / "data" / "expected" / "package.yaml"
 POOL = {
     "name": "slice",
     "project": "my-project",
@@ -64,7 +64,9 @@ def test_package_stays_compatible_with_programs_in_other_languages(schema: dict[
     """Every listed component exists with all its inputs and outputs, and requires no further input."""
     there = resources(schema)
     pinned = yaml.safe_load(EXPECTED.read_text())
-    assert there.keys() == pinned.keys(), "a component is added to tests/expected/package.yaml, and never taken away"
+    assert there.keys() == pinned.keys(), (
+        "a component is added to tests/data/expected/package.yaml, and never taken away"
+    )
     for name, component in there.items():
         pin = pinned[name]
         assert set(component["required"]) <= set(pin["required"]), f"{name} wants more than it did"

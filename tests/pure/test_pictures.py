@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.svg import PALETTE
+from gke_ai.formats.svg import PALETTE
 from maintain.pages.pictures import record_loss
 from maintain.pages.pictures.__main__ import FOLDER, pictures
 from maintain.pages.pictures.record import RECORDING

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from emulator.cloud.folder import Folder
+from emulator.cloud.records import read_pools
 from emulator.cluster import PoolRecord, paused
-from emulator.cluster.folder import Folder
-from emulator.cluster.records import read_pools
-from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.forecast.rehearse import evicted
 from gke_ai.forecast.rehearse.plain import adopt, has_jobset, overlaid, unowned
 from gke_ai.forecast.rehearse.pools import records
@@ -23,10 +23,10 @@ from gke_ai.forecast.snapshot.names import file_names, hash_names
 from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.forecast.snapshot.pools import read_pools as read_pool_file
 from gke_ai.kube import kueue as live_kueue
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack
 from tests.nightly.test_manifests import POOLS
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 # Of a Spot pool of GPUs and a pool of TPU slices, in the form of Google's API.
 SPOT = {
@@ -142,7 +142,7 @@ def test_labels_of_pools_are_hashed_like_those_of_nodes() -> None:
 
 
 def test_recorded_pools_are_replaced_and_nodes_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emulator.paths.CLUSTERS", tmp_path)
+    monkeypatch.setattr("emulator.machine.paths.CLUSTERS", tmp_path)
     monkeypatch.setattr(Folder, "ready", True)
     for names in (["a", "b"], ["c"]):
         paused.set_pools("queues", [PoolRecord(name, "e2-standard-4", ["us-central1-a"]) for name in names])

@@ -9,7 +9,7 @@ from spellchecker import SpellChecker
 
 from maintain.pages import prose
 from maintain.pages.prose import Mistake, Rule, mistakes, rules
-from tests.repository import ROOT, tracked
+from tests.support.repository import ROOT, tracked
 
 RULES = rules()
 

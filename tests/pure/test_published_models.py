@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.model import Model
-from gke_ai.catalog.model_memory import kv_cache_bytes, weights_bytes
-from gke_ai.catalog.models import find_model
+from gke_ai.catalog.engines.model import Model
+from gke_ai.catalog.engines.model_memory import kv_cache_bytes, weights_bytes
+from gke_ai.catalog.engines.models import find_model
+from gke_ai.catalog.engines.vllm import CONCURRENT_BATCHES
 from gke_ai.catalog.quantities import GI
-from gke_ai.catalog.vllm import CONCURRENT_BATCHES
-from gke_ai.settings import load, model_memory
-from gke_ai.settings.model_memory import Load, load_of
+from gke_ai.settings import load
+from gke_ai.settings.estimates import model_memory
+from gke_ai.settings.estimates.model_memory import Load, load_of
 from tests.graph.test_model_memory import vllm
-from tests.recorder import PROJECT
+from tests.support.recorder import PROJECT
 
 Row = Mapping[str, Any]
-ROWS: list[Row] = yaml.load((Path(__file__).parent.parent / "published_models.yaml").read_text(), yaml.CSafeLoader)
+ROWS: list[Row] = yaml.load(
+    (Path(__file__).parent.parent / "data" / "published_models.yaml").read_text(), yaml.CSafeLoader
+)
 TOLERANCE = 0.02
 # How the rows differ: what each of them must have among the models
 KINDS = ("AWQ", "FP8", "GPTQ", "gpt-oss", "gemma", "Llama", "Llama-4", "Qwen", "DeepSeek", "mistralai", "Kimi", "phi")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.processes import free_ports
-from gke_ai.catalog import vllm
+from emulator.machine.processes import free_ports
+from gke_ai.catalog.engines import vllm
 from maintain.real_vllm import environment
 from maintain.real_vllm.observing import Process, observed, running
 from maintain.real_vllm.recording import FILE, command, recorded

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from emulator.kubernetes_plugin import kinds, releases
-from emulator.kubernetes_plugin.omitted import without_omitted
+from emulator.pulumi.kubernetes import kinds, releases
+from emulator.pulumi.kubernetes.omitted import without_omitted
 from gke_ai.settings import load
 from gke_ai.settings.model import FineTune
 from tests import recorded

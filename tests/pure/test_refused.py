@@ -1,4 +1,4 @@
-"""Each mistake of tests/refused is reported alone, with its path, cause and remedy, by the rule that is about it.
+"""Each mistake of tests/data/refused is reported alone, with its path, cause and remedy, by the rule that is about it.
 
 What is allowed there has no problem.
 """
@@ -10,10 +10,18 @@ from collections.abc import Iterator
 import pytest
 
 from gke_ai.settings import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import MODULES
 from gke_ai.settings.rules.common import Rule
-from gke_ai.settings.stack import ResolvedStack
-from tests.mistakes import FOLDER, Mistake, base, changed, of_subject, problems_of, subject_of
+from tests.support.mistakes import (
+    FOLDER,
+    Mistake,
+    base,
+    changed,
+    of_subject,
+    problems_of,
+    subject_of,
+)
 
 SUBJECTS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 MISTAKES = {subject: of_subject(subject) for subject in SUBJECTS}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gke_ai.ops.doctor.registry import digest_of, parts
-from tests.local_server import listening
+from tests.support.local_server import listening
 
 DIGEST = "sha256:" + "a" * 64
 TOKEN = "token-for-everybody"

@@ -15,7 +15,13 @@ from xml.etree import ElementTree
 import pytest
 from rich.text import Text
 
-from gke_ai.forecast.forecast import (
+from gke_ai.forecast.outcome.outcome import outcome
+from gke_ai.forecast.outcome.timeline import Observation, Timeline
+from gke_ai.forecast.render import rehearsal, rehearsal_picture
+from gke_ai.forecast.render.markdown import rehearsal_page
+from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.forecast.render.table import shown
+from gke_ai.forecast.result.forecast import (
     Accelerators,
     End,
     Eviction,
@@ -28,14 +34,16 @@ from gke_ai.forecast.forecast import (
     Wait,
     read,
 )
-from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.render import rehearsal, rehearsal_picture
-from gke_ai.forecast.render.rehearsal_headline import sentence
-from gke_ai.forecast.render.table import shown
-from gke_ai.forecast.timeline import Observation, Timeline
-from gke_ai.registered.report.page import rehearsal_page
-from tests.recorder import ROOT
-from tests.timelines import deployment, owned, pod, replica, timeline, waiting, workload
+from tests.support.recorder import ROOT
+from tests.support.timelines import (
+    deployment,
+    owned,
+    pod,
+    replica,
+    timeline,
+    waiting,
+    workload,
+)
 
 NOTHING = "Merging this changes nothing in the queue, and no server loses a ready replica."
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)

@@ -11,7 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gke_ai.forecast.forecast import (
+from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
+from gke_ai.forecast.render.markdown import rehearsed
+from gke_ai.forecast.result.forecast import (
     Accelerators,
     Count,
     Eviction,
@@ -23,14 +25,13 @@ from gke_ai.forecast.forecast import (
     Start,
     Wait,
 )
-from gke_ai.forecast.render import rehearsal, rehearsal_headline, rehearsal_picture
-from gke_ai.registered.prices import Prices
-from gke_ai.registered.report.page import SHORTENED, rehearsed
-from gke_ai.svg import width
+from gke_ai.formats.svg import width
+from gke_ai.review.report.page import SHORTENED, folding
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
+from gke_ai.workspace.prices import Prices
 from tests.pure.test_rehearsal_headline import RECORDED
-from tests.recorder import ROOT
+from tests.support.commands import gke_ai
+from tests.support.recorder import ROOT
 
 GEMMA = "serving/deployment/gemma"
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)
@@ -138,7 +139,7 @@ def test_cost_is_that_of_the_price_table() -> None:
 
 
 def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
-    section = rehearsed(BUSY, None)
+    (section,) = folding("In the queue", rehearsed(BUSY, None))
     full, short = "\n".join(section.written(True)), "\n".join(section.written(False))
     assert "| training/job/a | gpus | 20 | l4 |" in full
     assert rehearsal_headline.sentence(BUSY) in short
@@ -149,7 +150,7 @@ def test_the_section_keeps_its_sentence_when_the_page_is_shortened() -> None:
 def test_the_report_has_the_section_and_the_sentence_in_its_summary(tmp_path: Path) -> None:
     file, page = tmp_path / "out.json", tmp_path / "page.md"
     file.write_text(BUSY.written())
-    source = str(ROOT / "tests" / "recorded_reports" / "change.json")
+    source = str(ROOT / "tests" / "data" / "recorded_reports" / "change.json")
     words = ["--from", source, "--rehearsal", str(file), "--output", str(page), "--graph", "none"]
     gke_ai("report", *words)
     title, summary, *_ = [line for line in page.read_text().splitlines() if line]
@@ -167,7 +168,7 @@ def test_a_file_that_is_no_rehearsal_stops_the_report_before_the_preview(tmp_pat
 
 def test_names_from_a_cluster_cannot_break_the_page() -> None:
     hostile = replace(QUIET, notes=("a | b <script> @team",))
-    assert "<script>" not in "\n".join(rehearsed(hostile, None).written(True))
+    assert "<script>" not in "\n".join(rehearsed(hostile, None))
 
 
 def test_the_picture_has_a_lane_for_each_run_server_and_pool() -> None:

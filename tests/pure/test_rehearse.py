@@ -13,10 +13,10 @@ import click
 import pytest
 import yaml
 
-from emulator import delay
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
-from gke_ai.forecast.forecast import Forecast
+from emulator.cloud import delay
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.nodes.durations import CONTAINER_START, MODEL_LOAD, NODE_READY
+from gke_ai.forecast.outcome.timeline import Timeline
 from gke_ai.forecast.rehearse import command, configurations, delays, prepared
 from gke_ai.forecast.rehearse.differences import Difference
 from gke_ai.forecast.rehearse.engine import Update
@@ -24,13 +24,13 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render.rehearsal import remarks
 from gke_ai.forecast.render.rehearsal_headline import sentence
+from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.snapshot.command import read_file
-from gke_ai.forecast.timeline import Timeline
-from gke_ai.ops.stack import ROOT
 from gke_ai.settings.calibration import Calibration, Duration, Step
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
+from gke_ai.workspace.stack import ROOT
 from tests.pure.test_imports import MAY_IMPORT
+from tests.support.commands import gke_ai
 
 
 def written(path: Path, **config: object) -> Path:

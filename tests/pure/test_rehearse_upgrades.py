@@ -13,7 +13,7 @@ from gke_ai.forecast.rehearse.standstill import conversions, leaderless, refused
 from gke_ai.forecast.rehearse.upgrades import Upgrade, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.terminal import Stop
-from tests.snapshots import TAKEN
+from tests.support.snapshots import TAKEN
 
 
 def configuration(folder: Path, **queues: Any) -> Path:

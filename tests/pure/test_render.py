@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 
 from gke_ai.catalog.documents import Reader, read
-from gke_ai.registered.gitops.documents import document
-from gke_ai.registered.gitops.folder import Outcome, heading, path_in_repository, write
-from gke_ai.registered.gitops.objects import in_cluster
-from gke_ai.registered.report.changes import UNKNOWN, Resource
-from gke_ai.registered.report.preview import SECRET
+from gke_ai.review.gitops.documents import document
+from gke_ai.review.gitops.folder import (
+    Outcome,
+    heading,
+    path_in_repository,
+    write,
+)
+from gke_ai.review.gitops.objects import in_cluster
+from gke_ai.review.report.changes import UNKNOWN, Resource
+from gke_ai.review.report.preview import SECRET
 from gke_ai.terminal import Stop
 
 QUEUE, JOB = "40-queues/llm/localqueue-team.yaml", "60-runs/llm/job-train.yaml"

@@ -15,8 +15,14 @@ from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import condition
 from gke_ai.terminal import Stop
-from tests.simulation.fake import FirstComeFirstServed
-from tests.simulation.theory import configuration, mean_wait, poisson, run, starts
+from tests.support.simulation.fake import FirstComeFirstServed
+from tests.support.simulation.theory import (
+    configuration,
+    mean_wait,
+    poisson,
+    run,
+    starts,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emulator.toolchain import EARLIER
-from maintain.sizes import EMULATOR, PRODUCT, files_of
-from tests import repository
-from tests.repository import ROOT
+from emulator.setup.toolchain import EARLIER
+from tests.support import repository
+from tests.support.repository import ROOT
 
 SELF = Path(__file__)
-MAX_LINES = 400
-# Files with more lines, each with the reason.
-LONG_FILES: dict[str, str] = {}
 
 
 @pytest.fixture
@@ -65,7 +61,9 @@ def test_configurations_are_listed_in_one_place_only() -> None:
     ]
     files.remove(SELF)
     assert len(files) > 50
-    assert [str(file.relative_to(ROOT)) for file in files if lists.search(file.read_text())] == ["tests/repository.py"]
+    assert [str(file.relative_to(ROOT)) for file in files if lists.search(file.read_text())] == [
+        "tests/support/repository.py"
+    ]
 
 
 def test_lock_has_the_versions_that_the_requirements_pin() -> None:
@@ -96,7 +94,9 @@ def test_every_install_checks_hashes_and_takes_the_locked_packages_alone() -> No
     pages.remove(ROOT / "CHANGELOG.md")  # it has commands of earlier versions
     installs = [line for page in pages for line in page.read_text().splitlines() if "pip install" in line]
     installs = [line for line in installs if re.search(r"requirement|\.lock", line)]
-    installs += [line for line in (ROOT / "emulator/installation.py").read_text().splitlines() if '"install"' in line]
+    installs += [
+        line for line in (ROOT / "emulator/setup/installation.py").read_text().splitlines() if '"install"' in line
+    ]
     assert len(installs) >= 5
     assert [line for line in installs if not re.search("--no-deps.*--require-hashes", line)] == []
     assert (ROOT / "components/plugin/requirements.txt").read_text() == "-r ../../requirements-program.lock\n"
@@ -130,13 +130,6 @@ def test_dependency_updates_cover_python_actions_and_every_tool_but_earlier_rele
     of_one_release = {"/maintain/real_vllm"}  # CONTRIBUTING.md says how it is renewed
     folders_of_pip = {f"/{file.parent.relative_to(ROOT)}".rstrip(".") for file in hashed} - of_one_release
     assert {*folders["pip"]} == folders_of_pip | {"/emulator"}  # its lock is that of the root
-
-
-def test_no_file_has_more_than_400_lines_without_a_reason() -> None:
-    lines = {str(file.relative_to(ROOT)): len(file.read_text().splitlines()) for file in files_of(*PRODUCT, *EMULATOR)}
-    assert len(lines) > 150
-    too_long = {file: count for file, count in lines.items() if count > MAX_LINES}
-    assert too_long.keys() == LONG_FILES.keys(), "split a file by subject, or remove the reason of one that is shorter"
 
 
 def test_no_file_has_a_merge_conflict() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from gke_ai.kube.values import UNKNOWN
-from gke_ai.ops import status
-from gke_ai.registered.policy.rules import accelerators
+from gke_ai.ops.status import command as status
 from gke_ai.registered.pools import NodeBounds, node_bounds
 from gke_ai.registered.registration import RegisteredStack, Resource
-from gke_ai.registered.report import accelerators as capacity
-from gke_ai.registered.report.changes import Resource as ReportResource
 from gke_ai.registered.types import NODE_POOL
-from tests.repository import ROOT
+from gke_ai.review.policy.rules import accelerators
+from gke_ai.review.report import accelerators as capacity
+from gke_ai.review.report.changes import Resource as ReportResource
+from tests.support.repository import ROOT
 
 L4 = {"machineType": "g2-standard-24", "guestAccelerators": [{"type": "nvidia-l4", "count": 2}]}
 LABELS = {"cloud.google.com/gke-accelerator": "nvidia-l4"}

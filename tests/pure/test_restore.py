@@ -19,7 +19,7 @@ from gke_ai.forecast.snapshot.fields import kinds, trim_all
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.kube.client import Answer
 from gke_ai.terminal import Stop
-from tests.snapshots import TAKEN, synthetic
+from tests.support.snapshots import TAKEN, synthetic
 
 Object = dict[str, Any]
 LABELS = {"app": "gemma"}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pulumi
 import pytest
 
-from gke_ai.components import retry
+from gke_ai.components.support import retry
 
 WEBHOOK = 'failed calling webhook "mclusterqueue.kb.io": connection refused'
 JOBSET_WEBHOOK = (

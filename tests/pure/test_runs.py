@@ -12,14 +12,16 @@ import pytest
 from kubernetes.client import ApiException
 from rich.console import Console
 
-from gke_ai.catalog import fuse
 from gke_ai.catalog.checkpoints import Checkpoint
+from gke_ai.catalog.engines import fuse
 from gke_ai.kube.client import Answer
-from gke_ai.ops import checkpoints, logs, runs, status
 from gke_ai.ops.doctor import requests
-from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.runs import checkpoints, logs
+from gke_ai.ops.runs import command as runs
+from gke_ai.ops.runs.command import Run
+from gke_ai.ops.status import command as status
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack
 
 OUTPUT = {"name": "pretrain-1a2b3c", "namespace": "llm", "kind": "JobSet", "runKind": "job"}
 SAVED = {**OUTPUT, "checkpoints": "gs://saved/pretrain-1a2b3c"}

@@ -14,8 +14,8 @@ import jsonschema
 import pytest
 import yaml
 
-from emulator import existing, ready
-from emulator.gcp_plugin.store import Store
+from emulator.cloud.store import Store
+from emulator.commands import existing, ready
 from gke_ai import settings
 from gke_ai.catalog import section_files
 from gke_ai.catalog.documents import MAX_BYTES
@@ -24,18 +24,19 @@ from gke_ai.forecast.rehearse import configurations, prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.upgrades import Upgrade
 from gke_ai.forecast.simulate.command import queues_of
-from gke_ai.ops import crds, emulated
-from gke_ai.ops.configuration_file import read_sections, resolve
+from gke_ai.ops.lifecycle import crds
 from gke_ai.ops.repository.upgrade import mistakes
-from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.model import Settings
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
 from gke_ai.terminal import Stop
 from gke_ai.trial import command as trial
-from tests.commands import gke_ai
-from tests.mistakes import TOKEN, good
+from gke_ai.workspace import emulated
+from gke_ai.workspace.configuration_file import read_sections, resolve
+from gke_ai.workspace.stack import Stack
+from tests.support.commands import gke_ai
+from tests.support.mistakes import TOKEN, good
 
 PREFIX = section_files.PREFIX
 SERVERS: list[dict[str, Any]] = good()["serving"]

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.nodes import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings import BadConfiguration, ResolvedStack, Settings, load, reading
 from gke_ai.settings.model import Flavor, FlavorQuota, GpuPool, Queues, Section
-from gke_ai.settings.stack import Quota
-from gke_ai.settings.stack.queues import flavors_of
-from tests.mistakes import PROJECT, good, problems_of
+from gke_ai.settings.resolved import Quota
+from gke_ai.settings.resolved.queues import flavors_of
 from tests.pure.test_bad_configuration import SECOND_POOL, on_autopilot
+from tests.support.mistakes import PROJECT, good, problems_of
 
 
 def loaded(values: dict[str, Any]) -> ResolvedStack:

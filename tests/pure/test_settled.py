@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.api import kubeconfig
-from gke_ai.emulation import LEAVING, READY_AFTER, UPGRADED
+from emulator.cloud.api import kubeconfig
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.forecast.rehearse.watching import Recorder
+from gke_ai.workspace.emulation import LEAVING, READY_AFTER, UPGRADED
 
 NOW = datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.UTC)
 Item = dict[str, Any]

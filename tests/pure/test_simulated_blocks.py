@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emulator.cluster.blocks import first_free
-from emulator.cluster.records import PoolRecord
-from gke_ai.catalog.topology import LEVELS, TOPOLOGY
+from emulator.cloud.records import PoolRecord
+from emulator.nodes.blocks import first_free
+from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.simulate.blocks import fullest, picture, request, requested
 from gke_ai.forecast.simulate.objects import Queues, pods_by_node, workload
 from gke_ai.forecast.simulate.run import Run
@@ -17,9 +17,9 @@ from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.blocks import BlockNode, Use
 from gke_ai.settings import load
 from gke_ai.terminal import Stop
-from tests.mistakes import PROJECT, base
-from tests.pictures import texts_of
-from tests.simulation.pools import configured, gpu_pool
+from tests.support.mistakes import PROJECT, base
+from tests.support.pictures import texts_of
+from tests.support.simulation.pools import configured, gpu_pool
 
 QUEUE = "llm/lq"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.durations import ASSUMPTION
-from gke_ai.catalog.machines import MACHINES
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.durations import ASSUMPTION
 from gke_ai.forecast.simulate.availability import DAY, HOUR, Capacity, read_figures
 from gke_ai.settings.calibration import SpotHistory
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 L4, ZONE = "g2-standard-24", "us-central1-a"
 

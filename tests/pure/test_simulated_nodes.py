@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.durations import CONTAINER_START, NODE_IDLE, NODE_READY
+from gke_ai.catalog.nodes.durations import CONTAINER_START, NODE_IDLE, NODE_READY
 from gke_ai.forecast.simulate import replay as module
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.command import queues_of
@@ -22,12 +22,17 @@ from gke_ai.forecast.simulate.replay import MOST_FRUITLESS, Replay
 from gke_ai.forecast.simulate.result import Day, PoolDay, day, end_of, pool_day
 from gke_ai.forecast.simulate.run import Run, Span
 from gke_ai.forecast.simulate.trace import Submission
-from gke_ai.registered.prices import Prices
 from gke_ai.settings.calibration import Calibration, Duration, SpotHistory
-from tests import repository
-from tests.simulation.fake import FirstComeFirstServed
-from tests.simulation.pools import Scripted, configured, gpu_pool, plenty
-from tests.simulation.theory import run
+from gke_ai.workspace.prices import Prices
+from tests.support import repository
+from tests.support.simulation.fake import FirstComeFirstServed
+from tests.support.simulation.pools import (
+    Scripted,
+    configured,
+    gpu_pool,
+    plenty,
+)
+from tests.support.simulation.theory import run
 
 # From capacity to the first container of a new node.
 NEW = NODE_READY["onDemand"].seconds + CONTAINER_START.seconds

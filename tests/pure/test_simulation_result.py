@@ -11,18 +11,12 @@ from xml.etree import ElementTree
 import click
 import pytest
 
-from gke_ai.console import new_console
 from gke_ai.forecast.render import simulation as words
 from gke_ai.forecast.render import simulation_picture
+from gke_ai.forecast.render.markdown import simulated
 from gke_ai.forecast.render.measures import Unit, change, duration, written
 from gke_ai.forecast.render.table import simulated as shown
-from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, placed
-from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
-from gke_ai.forecast.simulate.objects import Queues
-from gke_ai.forecast.simulate.result import day
-from gke_ai.forecast.simulate.run import Run
-from gke_ai.forecast.simulate.unhappiest import SHOWN, unhappiest
-from gke_ai.forecast.simulation import (
+from gke_ai.forecast.result.simulation import (
     POOL,
     QUEUE,
     VERSION,
@@ -34,13 +28,19 @@ from gke_ai.forecast.simulation import (
     parse,
     read,
 )
-from gke_ai.forecast.spread import MAX_SEEDS, Difference, difference
-from gke_ai.registered.report.page import simulated
+from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference
+from gke_ai.forecast.simulate.command import Options, check, names_of, next_step, placed
+from gke_ai.forecast.simulate.compared import Side, bin_seconds, simulation, track, written_days
+from gke_ai.forecast.simulate.objects import Queues
+from gke_ai.forecast.simulate.result import day
+from gke_ai.forecast.simulate.run import Run
+from gke_ai.forecast.simulate.unhappiest import SHOWN, unhappiest
+from gke_ai.formats.console import new_console
 from gke_ai.settings import load
 from gke_ai.terminal import Stop
-from tests.commands import gke_ai
-from tests.mistakes import PROJECT, base
-from tests.simulation.theory import configuration, run
+from tests.support.commands import gke_ai
+from tests.support.mistakes import PROJECT, base
+from tests.support.simulation.theory import configuration, run
 
 A, B = "Pulumi.prod.yaml", "more.yaml"
 
@@ -419,13 +419,12 @@ class TestReport:
     """The section of the report."""
 
     def test_it_has_the_verdict_and_the_tables(self) -> None:
-        section = "\n".join(simulated(result(figure("wait_p90", (3600,), (600,)))).written(True))
-        assert section.startswith("## A simulated day")
+        section = "\n".join(simulated(result(figure("wait_p90", (3600,), (600,)))))
         assert "90 % of the runs of training start within 10.0 min instead of 1.0 h" in section
         assert "Waited 2.0 h for quota." in section
 
     def test_names_of_other_people_stay_text(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert "<script" not in "\n".join(simulated(hostile()).written(True))
+        assert "<script" not in "\n".join(simulated(hostile()))
         console = new_console()
         for part in shown(hostile()):
             console.print(part)

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiClient, Configuration
 
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.ops import answers, smoke
-from gke_ai.ops.stack import Stack
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.ops.smoke import answers
+from gke_ai.ops.smoke import command as smoke
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack
 
 CREDENTIAL = "ya29.canary-credential"
 # What a stub answers to a request: the status and the body (bytes as they stand, all else as JSON).

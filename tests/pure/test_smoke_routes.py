@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.gateways import tenant_api_key
-from gke_ai.console import new_console
-from gke_ai.ops import smoke
-from gke_ai.ops.routes import keyed_routes, requires_key
-from gke_ai.ops.stack import Stack
-from tests.local_server import listening
+from gke_ai.catalog.engines.gateways import tenant_api_key
+from gke_ai.formats.console import new_console
+from gke_ai.ops.smoke import command as smoke
+from gke_ai.ops.smoke.routes import keyed_routes, requires_key
+from gke_ai.workspace.stack import Stack
+from tests.support.local_server import listening
 
 KEY = "0123456789abcdef0123"
 # Requests to a host that the gateway can't pass on yet.

@@ -17,7 +17,7 @@ from gke_ai.forecast.snapshot.fields import REQUIRED, SELECTED, kinds, selected_
 from gke_ai.forecast.snapshot.format import InvalidSnapshot, Snapshot, build, read, shift
 from gke_ai.kube.client import Answer
 from gke_ai.terminal import Stop
-from tests.schemas import schema_of
+from tests.support.schemas import schema_of
 
 CANARY = "canary-of-a-secret"
 TAKEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
@@ -46,7 +46,7 @@ class Planter:
         return self.kept[-1]
 
     def fill(self, schema: Any, listed: Any, path: str, is_listed: bool = True) -> Any:
-        """Returns a value of a schema (`tests.schemas`)."""
+        """Returns a value of a schema (`tests.support.schemas`)."""
         if isinstance(schema, Mapping) and "*" in schema:
             return self._map(schema["*"], listed, path, is_listed)
         if isinstance(schema, Mapping):

@@ -14,8 +14,8 @@ import pytest
 from gke_ai.forecast.snapshot import command
 from gke_ai.forecast.snapshot.format import Snapshot, build, read
 from gke_ai.forecast.snapshot.names import hash_names, stack_names, used_names
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack
 
 KEY = b"k" * 32
 OWN = "gemma"

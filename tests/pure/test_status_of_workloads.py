@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from gke_ai.kube.client import Answer
-from gke_ai.ops import silent_workloads, status
-from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Stack
-from gke_ai.ops.workloads import span, workload_rows
+from gke_ai.ops.runs.command import Run
+from gke_ai.ops.status import command as status
+from gke_ai.ops.status import silent_workloads
+from gke_ai.ops.status.workloads import span, workload_rows
+from gke_ai.workspace.stack import Stack
 
 WEEK = "2026-11-18T10:00:00Z"
 

@@ -15,16 +15,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.catalog.quota import MIN_PARALLELISM, QUEUE_LABEL
-from gke_ai.catalog.topology import REQUIRED
+from gke_ai.catalog.fabric.topology import REQUIRED
+from gke_ai.catalog.nodes.quota import MIN_PARALLELISM, QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.catalog.versions import JOBSET_API, VISIBILITY_API
 from gke_ai.cli.verbs import gke_ai
 from gke_ai.kube.client import Answer, client_of
 from gke_ai.kube.objects import label
 from gke_ai.manifests.job import DURING_SCHEDULING
-from gke_ai.ops import runs as ops_runs
-from gke_ai.ops.runs import Run
+from gke_ai.ops.runs import command as ops_runs
+from gke_ai.ops.runs.command import Run
 from gke_ai.ops.submit import checks, follow, member
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.follow import Observation
@@ -36,8 +36,8 @@ from gke_ai.ops.submit.request import Options, Request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.published import Published, place
 from gke_ai.terminal import Stop
-from tests.local_server import answering
-from tests.repository import ROOT
+from tests.support.local_server import answering
+from tests.support.repository import ROOT
 
 Object = dict[str, Any]
 

@@ -19,8 +19,8 @@ from gke_ai.cli.verbs import gke_ai
 from gke_ai.ops.submit import member
 from gke_ai.ops.submit.image import ImageCheck
 from gke_ai.terminal import Stop
-from tests.local_server import answering
 from tests.pure.test_submit import PUBLISHED, job, kubeconfig
+from tests.support.local_server import answering
 
 Object = dict[str, Any]
 TEXT = yaml.safe_dump({"version": PUBLISHED.version, "project": "p", "sections": PUBLISHED.sections, "nodes": []})

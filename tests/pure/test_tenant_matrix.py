@@ -1,4 +1,4 @@
-"""Every field, name and option that a member of a tenant may write has a verdict in tests/tenant_matrix.yaml."""
+"""Every field, name and option that a member of a tenant may write has a verdict in `tenant_matrix.yaml`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
 from gke_ai.components.queues.tenant_policy import KINDS as JUDGED
-from tests.tenant_matrix import (
+from tests.support.tenant_matrix import (
     KINDS,
     TABLE,
     Field,
@@ -26,7 +26,7 @@ from tests.tenant_matrix import (
 
 def test_every_field_of_every_kind_has_a_verdict_and_no_verdict_is_of_another() -> None:
     lines = [f"{kind}: {', '.join(names)}" for kind, names in sorted(missing(structs()).items())]
-    assert not lines, "judge these in tests/tenant_matrix.yaml, by kind:\n" + "\n".join(lines)
+    assert not lines, "judge these in tests/support/tenant_matrix.yaml, by kind:\n" + "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_no_field_has_two_verdicts_for_one_kind() -> None:
 def test_every_name_of_kubernetes_has_a_verdict() -> None:
     judged = [name for group in TABLE["names"].values() for name in group]
     different = sorted(names() ^ set(judged))
-    assert not different, f"judge these in tests/tenant_matrix.yaml, or remove them: {', '.join(different)}"
+    assert not different, f"judge these in tests/support/tenant_matrix.yaml, or remove them: {', '.join(different)}"
     assert len(judged) == len(set(judged))
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_VERSION
+from gke_ai.forecast.outcome.timeline import (
+    Histories,
+    Observation,
+    Timeline,
+    histories,
+)
 from gke_ai.forecast.rehearse.timers import pods_ready, uncounted
-from gke_ai.forecast.timeline import Histories, Observation, Timeline, histories
 from gke_ai.kube.workloads import MAX_EXEC_TIME, time_limit
-from tests.timelines import owned, pod, workload
+from tests.support.timelines import owned, pod, workload
 
 Item = dict[str, Any]
 JOB = owned("Job", "train", "j")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from maintain import times
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 
 def test_a_run_names_its_slowest_files_and_its_cpu_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.topology import LEVELS
+from gke_ai.catalog.fabric.topology import LEVELS
 from gke_ai.forecast.simulate import generate as distributions
 from gke_ai.forecast.simulate import imports, trace
 from gke_ai.forecast.simulate.generate import Source, generate
@@ -184,7 +184,7 @@ def test_a_job_of_helios_that_used_no_time_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_job_of_philly_has_the_servers_of_its_last_attempt_and_the_time_of_all() -> None:
-    (job,) = import_philly((Path(__file__).parent.parent / "philly.json"), QUEUES)
+    (job,) = import_philly((Path(__file__).parent.parent / "data" / "philly.json"), QUEUES)
     assert job == Submission(0, "team/gpus", "", 2, 2, 8.0, 32.0, 120)
 
 

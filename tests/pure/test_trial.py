@@ -16,11 +16,9 @@ import click
 import pytest
 import yaml
 
-from gke_ai.ops import deploy
-from gke_ai.ops.stack import Stack
-from gke_ai.registered import prices
-from gke_ai.registered.report.changes import Resource
+from gke_ai.ops.lifecycle import deploy
 from gke_ai.registered.types import NODE_POOL
+from gke_ai.review.report.changes import Resource
 from gke_ai.terminal import Stop
 from gke_ai.trial import command, record
 from gke_ai.trial.budget import ON_EMULATOR, ON_GOOGLE_CLOUD, Limit, Times, hourly_cost, limit, shown
@@ -38,9 +36,11 @@ from gke_ai.trial.outcome import (
     reasons,
 )
 from gke_ai.trial.record import Process, Record, read, refusal
+from gke_ai.workspace import prices
+from gke_ai.workspace.stack import Stack
 from maintain.pages.pictures.examples import resources
-from tests.commands import gke_ai
-from tests.recorder import ROOT, configuration, shared_record
+from tests.support.commands import gke_ai
+from tests.support.recorder import ROOT, configuration, shared_record
 
 TIMES = Times(up=600, verify=100, down=500)
 

@@ -16,26 +16,26 @@ import httpx
 import pytest
 import yaml
 
-from emulator import paths
-from emulator.cluster import model_cache, trusted
-from emulator.cluster.folder import Folder
-from emulator.cluster.hub import Hub
-from emulator.cluster.local_launch import Launch, Launcher
-from emulator.cluster.local_spec import NotStarted
-from emulator.cluster.records import ClusterRecord
-from emulator.folders import Outside
-from emulator.gcp_plugin.storage import BUCKET, BUCKET_IAM_MEMBER
-from emulator.gcp_plugin.store import Record, Store, project_number
-from emulator.program import LocalProgram
-from gke_ai.catalog.model_cache import ACCOUNT
-from gke_ai.catalog.namespaces import MODEL_CACHE
-from gke_ai.catalog.workload_identity import principal
+from emulator.cloud.folder import Folder
+from emulator.cloud.program import LocalProgram
+from emulator.cloud.records import ClusterRecord
+from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, Store, project_number
+from emulator.google.storage import BUCKET
+from emulator.machine import paths
+from emulator.machine.folders import Outside
+from emulator.pods import model_cache, trusted
+from emulator.pods.hub import Hub
+from emulator.pods.local_launch import Launch, Launcher
+from emulator.pods.local_spec import NotStarted
+from gke_ai.catalog.engines.model_cache import ACCOUNT
+from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
+from gke_ai.catalog.project.workload_identity import principal
 from gke_ai.components.serving.model_download import FILES, PROGRAMS
 from gke_ai.components.serving.model_download import pod as download_pod
 from gke_ai.manifests.training_job import pod as run_pod
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.model.training import TrainingRun
-from gke_ai.settings.stack import Download
+from gke_ai.settings.resolved import Download
 
 Object = dict[str, Any]
 EVIL = b"raise SystemExit('code of the cluster runs')"

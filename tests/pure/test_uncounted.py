@@ -9,7 +9,7 @@ import pytest
 from gke_ai.kube.uncounted import Uncounted, uncounted
 from gke_ai.ops.doctor import context
 from gke_ai.ops.doctor.context import ClusterAlone
-from gke_ai.ops.queues import uncounted_rows
+from gke_ai.ops.status.queues import uncounted_rows
 
 Object = dict[str, Any]
 GPU = "nvidia.com/gpu"

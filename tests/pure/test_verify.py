@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes import GKE_NODEPOOL, NodeShape
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, NodeShape
 from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
 from gke_ai.kube.client import Answer
 from gke_ai.ops.verify import command as verify
@@ -128,7 +128,7 @@ COMMON = (
 )
 
 
-CLUSTERS = (RECORDED.parent.parent / "recorded_answers" / "clusters.yaml").read_text()
+CLUSTERS = (RECORDED.parents[1] / "data" / "recorded_answers" / "clusters.yaml").read_text()
 
 
 def answering(name: str, resources: list[Object], shape: NodeShape | None = None, image: str = "image") -> Cluster:

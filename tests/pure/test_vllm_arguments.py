@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines import vllm
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.vllm import LORA_FLAGS
 from gke_ai.catalog.tables import table
-from gke_ai.catalog.vllm import LORA_FLAGS
 from gke_ai.settings.flags import flags_of, read
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
-ROWS = yaml.safe_load((ROOT / "tests" / "vllm_arguments.yaml").read_text())
+ROWS = yaml.safe_load((ROOT / "tests" / "data" / "vllm_arguments.yaml").read_text())
 FILE = ENGINES["vllm"].flags
 
 

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.forecast import Wait
-from gke_ai.forecast.outcome import outcome
-from gke_ai.forecast.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain, why_refused
-from tests.timelines import (
+from gke_ai.forecast.outcome.outcome import outcome
+from gke_ai.forecast.outcome.reasons import (
+    OVERTAKEN,
+    UNPROCESSED,
+    never_starts,
+    plain,
+    why_refused,
+)
+from gke_ai.forecast.result.forecast import Wait
+from tests.support.timelines import (
     UNUSED,
     Item,
     cluster_queue,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.settings import load, warnings
-from tests.mistakes import PROJECT, good
+from gke_ai.settings import load
+from gke_ai.settings.rules import warnings
+from tests.support.mistakes import PROJECT, good
 
 
 def warned_of_arguments(*arguments: str, **server: Any) -> list[str]:

@@ -14,22 +14,31 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.catalog.rdma import claim_template
-from gke_ai.catalog.tpus import GOOGLE_TPU
-from gke_ai.forecast.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
-from gke_ai.forecast.forecast import Eviction
+from gke_ai.catalog.fabric.rdma import claim_template
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.forecast.rehearse.manifests import inert
+from gke_ai.forecast.result.forecast import Eviction
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.alone import PREFIX, renamed
+from gke_ai.forecast.when.answer import (
+    Answer,
+    Run,
+    answer,
+    holders,
+    in_order,
+    roots,
+    sharing,
+    waiting,
+)
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop
-from tests import timelines
-from tests.mistakes import PROJECT, base
-from tests.repository import ENVIRONMENTS
-from tests.snapshots import TAKEN
+from gke_ai.workspace.stack import Stack
+from tests.support import timelines
+from tests.support.mistakes import PROJECT, base
+from tests.support.repository import ENVIRONMENTS
+from tests.support.snapshots import TAKEN
 
 Object = dict[str, Any]
 PROD = ENVIRONMENTS / "Pulumi.prod.yaml"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog import credentials
+from gke_ai.catalog.project import credentials
 from gke_ai.kube.pods import requests
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.ops.submit import workdir
@@ -20,8 +20,8 @@ from gke_ai.ops.submit.member import SUBMITTED
 from gke_ai.ops.submit.request import Options, Request
 from gke_ai.ops.submit.workdir import LABEL, MAX_BYTES, PATH, Code, pack
 from gke_ai.settings.published import place
-from tests.repository import ROOT
-from tests.unpacked import names, unpack
+from tests.support.repository import ROOT
+from tests.support.unpacked import names, unpack
 
 Files = dict[str, str | bytes]
 PROGRAM: Files = {"train.py": "import own.model\n", "own/model.py": "print('step 0')\n", "own/__init__.py": ""}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.rehearsal.fates import Fate, fates
-from tests.rehearsal.scenario import Scenario, queue_objects
-from tests.rehearsal.worked_cases import Case, cases
+from tests.support.rehearsal.fates import Fate, fates
+from tests.support.rehearsal.scenario import Scenario, queue_objects
+from tests.support.rehearsal.worked_cases import Case, cases
 
 Object = dict[str, Any]
 T0, T1, T2 = (f"2026-01-01T00:00:0{second}Z" for second in range(3))

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emulator.kubernetes_plugin import kinds, objects, releases
-from emulator.kubernetes_plugin.omitted import without_omitted
+from emulator.pulumi.kubernetes import kinds, objects, releases
+from emulator.pulumi.kubernetes.omitted import without_omitted
 
 FOLDER = Path(__file__).resolve().parent
 Resource = dict[str, Any]

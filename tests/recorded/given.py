@@ -16,13 +16,14 @@ from typing import Any
 
 import yaml
 
-from emulator import paths
+from emulator.cloud.store import Store
 from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
-from emulator.gcp_plugin.containers import Cluster
-from emulator.gcp_plugin.resource import Cloud
-from emulator.gcp_plugin.store import Store
-from gke_ai.catalog.workload_identity import pool_name
-from gke_ai.ops import deploy, emulated
+from emulator.google.containers import Cluster
+from emulator.google.resource import Cloud
+from emulator.machine import paths
+from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.ops.lifecycle import deploy
+from gke_ai.workspace import emulated
 from tests.recorded import CERTIFICATE, NOWHERE, read
 
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse import reduced
 from gke_ai.forecast.rehearse.manifests import Change, Manifest, named
 from gke_ai.forecast.snapshot.values import SHOWN
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import APPLY, Answer, send
 from gke_ai.terminal import Stop
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gke_ai.catalog.fabric.topology import TOPOLOGY
 from gke_ai.catalog.section_files import folder_of
-from gke_ai.catalog.topology import TOPOLOGY
 from gke_ai.forecast.rehearse import plain
 from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
@@ -15,10 +15,10 @@ from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of, request
 from gke_ai.kube.objects import Object
-from gke_ai.ops.configuration_file import read_keys, resolve
 from gke_ai.settings import BadConfiguration, ResolvedStack
-from gke_ai.settings.stack import needs
+from gke_ai.settings.resolved import needs
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_keys, resolve
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

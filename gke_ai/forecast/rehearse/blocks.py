@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gke_ai.forecast.forecast import Forecast
-from gke_ai.forecast.names import join_names, plural
+from gke_ai.forecast.outcome.timeline import Histories
+from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.forecast.timeline import Histories
+from gke_ai.formats import blocks_picture
+from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.blocks import BlockNode, block_nodes, block_rows, moves
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object
 from gke_ai.kube.workloads import uncounted_by_topology
-from gke_ai.ops import blocks_picture
 
 MAX_MOVES = 2
 

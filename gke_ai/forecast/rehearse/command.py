@@ -12,10 +12,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from gke_ai.console import new_console
-from gke_ai.forecast.forecast import Duration, Forecast, Nodes
-from gke_ai.forecast.names import join_names
-from gke_ai.forecast.outcome import outcome
+from gke_ai.forecast.outcome.outcome import outcome
+from gke_ai.forecast.outcome.timeline import histories
 from gke_ai.forecast.rehearse import blocks, configurations, delays, plain, prepared, timers, upgrades
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.differences import Difference
@@ -27,17 +25,19 @@ from gke_ai.forecast.rehearse.scratch import Scratch, scratch
 from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render import rehearsal_picture, table
+from gke_ai.forecast.render.markdown import rehearsal_page
+from gke_ai.forecast.result.forecast import Duration, Forecast, Nodes
 from gke_ai.forecast.snapshot import kueue
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.forecast.timeline import histories
+from gke_ai.formats.console import new_console
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import client_of, request
-from gke_ai.ops.configuration_file import read_calibration, read_prices
-from gke_ai.ops.emulated import state
-from gke_ai.registered.prices import with_google
-from gke_ai.registered.report import page
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop, echo, write
+from gke_ai.workspace.configuration_file import read_calibration, read_prices
+from gke_ai.workspace.emulated import state
+from gke_ai.workspace.prices import with_google
 
 # The two sides of a change, and the change while it is applied. Both kinds of each have the same methods.
 Source = Configurations | plain.Manifests
@@ -103,7 +103,7 @@ def show(options: Options) -> None:
     if forecast.placed_before or forecast.placed_after:
         written[options.blocks or state("reports", f"{options.stack}-blocks.svg")] = blocks.picture(forecast)
     if options.markdown:
-        written[options.markdown] = page.rehearsal_page(forecast, prices)
+        written[options.markdown] = rehearsal_page(forecast, prices)
     console = new_console()
     for part in table.shown(forecast, prices):
         console.print()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from gke_ai.catalog.section_files import names
 from gke_ai.forecast.rehearse.git import checkout
-from gke_ai.ops.configuration_file import no_configuration, read_keys, read_sections
-from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import no_configuration, read_keys, read_sections
+from gke_ai.workspace.stack import ROOT
 
 
 def changed(stack: str, config: Path | None) -> Path:

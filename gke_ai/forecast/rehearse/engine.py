@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from gke_ai.forecast.rehearse.scratch import Scratch
-from gke_ai.settings.cold_start import COLD_START
+from gke_ai.settings.estimates.cold_start import COLD_START
 from gke_ai.terminal import Stop
 
 # The scratch emulator is discarded afterwards, so nothing must be finished.

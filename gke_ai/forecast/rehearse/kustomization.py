@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.documents import Reader
-from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_configuration
 
 NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 SECONDS = 60

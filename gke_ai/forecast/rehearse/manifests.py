@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from gke_ai.catalog.documents import InvalidDocument, Reader
 from gke_ai.catalog.documents import read as documents_of
-from gke_ai.catalog.namespaces import is_system
-from gke_ai.catalog.rdma import DEVICE_API
+from gke_ai.catalog.fabric.rdma import DEVICE_API
+from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.kustomization import kustomization, render
 from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, invalid_values
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.objects import ApiObject
 from gke_ai.kube.pods import wanted_pods
 from gke_ai.terminal import Stop

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 
-from gke_ai.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
 from gke_ai.kube.creation import CREATORS, Present, children, missing, replicas, wanted_by_job
 from gke_ai.kube.names import REVISION_HASH, WorkloadName
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
+from gke_ai.workspace.emulation import (
+    LEAVING,
+    PASSES_TIME,
+    READY_AFTER,
+    UPGRADED,
+)
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.versions import (
     JOBSET_CHART,
     JOBSET_IMAGE,
@@ -25,7 +25,6 @@ from gke_ai.catalog.versions import (
     KUEUE_CHART,
     KUEUE_IMAGE,
 )
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse import prepared, reduced, release
 from gke_ai.forecast.rehearse.applied import Applied, apply
 from gke_ai.forecast.rehearse.evicted import Evictions, absent_owners
@@ -39,6 +38,7 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.fields import kinds, trim_kueue
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import client_of, request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gke_ai.catalog.capacity import mode_of
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import GKE_NODEPOOL
-from gke_ai.forecast.names import join_names
+from gke_ai.catalog.machines.capacity import mode_of
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.pools import NodePool
+from gke_ai.formats.sentences import join_names
 
 _DRIVER = "latest"  # of no effect on what is scheduled
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai.emulation import PACKAGES
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.watching import Recorder
-from gke_ai.ops.configuration_file import read_calibration, read_sections
-from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_calibration, read_sections
+from gke_ai.workspace.emulation import PACKAGES
+from gke_ai.workspace.stack import ROOT
 
 # Patience in seconds of the emulator, for the base to settle.
 BASE_SETTLES = 90.0
@@ -28,9 +28,12 @@ SOURCES = (
         "gke_ai/catalog",
         "gke_ai/kube",
         "gke_ai/manifests",
+        "gke_ai/pods",
+        "gke_ai/program",
         "gke_ai/settings",
-        "gke_ai/console.py",
+        "gke_ai/formats/console.py",
         "gke_ai/terminal.py",
+        "gke_ai/workspace",
         "gke_ai/components",
         "gke_ai_outputs",
     ),

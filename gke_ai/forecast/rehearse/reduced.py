@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.manifests import KINDS, Manifest
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.client import request, send
 from gke_ai.terminal import Stop
 

@@ -6,15 +6,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.kueue import RELEASES, minor, nearest, numbers, tool
-from gke_ai.catalog.kueue_releases import changes, gates
+from gke_ai.catalog.kueue.configuration import (
+    RELEASES,
+    minor,
+    nearest,
+    numbers,
+    tool,
+)
+from gke_ai.catalog.kueue.releases import changes, gates
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.forecast.names import join_names
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.configuration_file import read_sections
+from gke_ai.formats.sentences import join_names
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_sections
 
 GATES, QUEUES, VERSION = "featureGates", "gke-ai:queues", "kueueVersion"
 

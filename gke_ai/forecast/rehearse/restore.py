@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.catalog.namespaces import JOBSET, KUEUE
+from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.forecast.rehearse.differences import Difference, differences
 from gke_ai.forecast.rehearse.graft import complete, graft
 from gke_ai.forecast.rehearse.ownership import managed_fields

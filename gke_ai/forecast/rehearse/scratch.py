@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gke_ai.emulation import RUN
-from gke_ai.ops.configuration_file import read_keys, write_keys
-from gke_ai.ops.emulated import is_secret
-from gke_ai.ops.stack import ROOT
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_keys, write_keys
+from gke_ai.workspace.emulated import is_secret
+from gke_ai.workspace.emulation import RUN
+from gke_ai.workspace.stack import ROOT
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from gke_ai.forecast.rehearse.upgrades import Upgrade
 from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.client import client_of
-from gke_ai.ops.configuration_file import read_calibration
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_calibration
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gke_ai.catalog.namespaces import KUEUE
+from gke_ai.catalog.kueue.namespaces import KUEUE
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
-from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.rehearse.restore import SERVER_ERROR, probe
+from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.client import client_of, request
 from gke_ai.terminal import Stop
 

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gke_ai.catalog.kueue import NO_LIMIT, limits_by_default
-from gke_ai.forecast.interruptions import is_suspended
-from gke_ai.forecast.names import join_names
-from gke_ai.forecast.timeline import Histories, History
+from gke_ai.catalog.kueue.configuration import NO_LIMIT, limits_by_default
+from gke_ai.forecast.outcome.interruptions import is_suspended
+from gke_ai.forecast.outcome.timeline import Histories, History
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import holds
 from gke_ai.kube.workloads import time_limit

@@ -6,15 +6,15 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gke_ai.catalog.kueue import nearest
-from gke_ai.catalog.upgrades import BadUpgradeSettings, read_settings, settings
+from gke_ai.catalog.kueue.configuration import nearest
+from gke_ai.catalog.nodes.upgrades import BadUpgradeSettings, read_settings, settings
 from gke_ai.forecast.rehearse.engine import Update
 from gke_ai.forecast.rehearse.release import QUEUES, queues_of
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.standstill import RELEASES, Standstill
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.ops.configuration_file import read_keys, read_sections, write_keys
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_keys, read_sections, write_keys
 
 FORMS = "Use kueue, jobset, kueue,jobset or pool/NAME, with settings pool/NAME,maxSurge=2"
 

@@ -10,12 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
+from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.rehearse.owed import owed
-from gke_ai.forecast.timeline import Observation, Timeline
 from gke_ai.kube.client import client_of, follow
 from gke_ai.kube.creation import EVENT, creator
 from gke_ai.kube.objects import Object, holds
-from gke_ai.ops.status import AUTOSCALER_EVENTS
+from gke_ai.ops.status.command import AUTOSCALER_EVENTS
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:

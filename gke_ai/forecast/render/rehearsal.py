@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
-from gke_ai.catalog.capacity import title_of
-from gke_ai.forecast.forecast import Accelerators, Forecast, Wait
-from gke_ai.forecast.names import plural
-from gke_ai.forecast.reasons import why_evicted
+from gke_ai.catalog.machines.capacity import title_of
+from gke_ai.forecast.outcome.reasons import why_evicted
+from gke_ai.forecast.result.forecast import Accelerators, Forecast, Wait
+from gke_ai.formats.sentences import plural
 from gke_ai.kube.blocks import block_rows
-from gke_ai.registered.prices import Prices
+from gke_ai.workspace.prices import Prices
 
 Row = tuple[str, ...]
 TableParts = tuple[str, Row, list[Row]]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from gke_ai.catalog.capacity import title_of
-from gke_ai.forecast.forecast import (
+from gke_ai.catalog.machines.capacity import title_of
+from gke_ai.forecast.outcome.interruptions import CHANGED
+from gke_ai.forecast.outcome.reasons import NO_NODE
+from gke_ai.forecast.render.rehearsal import minutes
+from gke_ai.forecast.result.forecast import (
     Accelerators,
     End,
     Eviction,
@@ -18,10 +21,7 @@ from gke_ai.forecast.forecast import (
     Start,
     Wait,
 )
-from gke_ai.forecast.interruptions import CHANGED
-from gke_ai.forecast.names import join_names, plural
-from gke_ai.forecast.reasons import NO_NODE
-from gke_ai.forecast.render.rehearsal import minutes
+from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.names import WorkloadName
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from statistics import fmean
 
-from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.render.measures import (
     NODES,
     WAITING,
@@ -20,8 +19,14 @@ from gke_ai.forecast.render.measures import (
     written,
 )
 from gke_ai.forecast.render.rehearsal import Row, TableParts
-from gke_ai.forecast.simulation import POOL, QUEUE, Figure, Simulation
-from gke_ai.forecast.spread import Difference
+from gke_ai.forecast.result.simulation import (
+    POOL,
+    QUEUE,
+    Figure,
+    Simulation,
+)
+from gke_ai.forecast.result.spread import Difference
+from gke_ai.formats.sentences import join_names, plural
 
 # Marks in a table of several configurations.
 MORE, LESS, WITHIN = "▲", "▼", "≈"

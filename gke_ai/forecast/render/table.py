@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai.console import new_table
-from gke_ai.forecast.forecast import Forecast
 from gke_ai.forecast.render import rehearsal, rehearsal_headline, simulation
-from gke_ai.forecast.simulation import Simulation
-from gke_ai.registered.prices import Prices
+from gke_ai.forecast.result.forecast import Forecast
+from gke_ai.forecast.result.simulation import Simulation
+from gke_ai.formats.console import new_table
+from gke_ai.workspace.prices import Prices
 
 
 def shown(forecast: Forecast, prices: Prices | None = None) -> Iterator[Table | Text]:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gke_ai.catalog.capacity import reserved_part
-from gke_ai.catalog.topology import LEVELS, TOPOLOGY_KINDS
-from gke_ai.forecast.names import join_names
+from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY_KINDS
+from gke_ai.catalog.machines.capacity import reserved_part
 from gke_ai.forecast.simulate.run import Run
+from gke_ai.formats import blocks_picture
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.blocks import BlockNode, Use
-from gke_ai.ops import blocks_picture
 from gke_ai.settings.model import GpuPool
-from gke_ai.settings.stack import NodePool, ResolvedStack
+from gke_ai.settings.resolved import NodePool, ResolvedStack
 
 Object = dict[str, Any]
 

@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gke_ai import settings
-from gke_ai.catalog.capacity import capacity_until, moment
+from gke_ai.catalog.machines.capacity import capacity_until, moment
 from gke_ai.catalog.section_files import PREFIX, folder_of
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.console import new_console
 from gke_ai.forecast.rehearse.command import stop_at_signals
 from gke_ai.forecast.rehearse.progress import phase
 from gke_ai.forecast.rehearse.scratch import scratch
 from gke_ai.forecast.render import simulation_picture
 from gke_ai.forecast.render.table import simulated
+from gke_ai.forecast.result.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.simulate import blocks, imports
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.compared import Side, simulation, written_days
@@ -30,15 +30,15 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.result import HOUR, Day, day, end_of, pool_day
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission, read, written
-from gke_ai.forecast.simulation import MAX_CONFIGURATIONS, Simulation
 from gke_ai.forecast.snapshot.command import read_file
+from gke_ai.formats.console import new_console
 from gke_ai.kube.blocks import BlockNode, block_nodes
-from gke_ai.ops.configuration_file import no_configuration, read_keys, read_prices
-from gke_ai.ops.emulated import state
-from gke_ai.ops.stack import Stack
-from gke_ai.registered.prices import Prices, with_google
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop, echo, write
+from gke_ai.workspace.configuration_file import no_configuration, read_keys, read_prices
+from gke_ai.workspace.emulated import state
+from gke_ai.workspace.prices import Prices, with_google
+from gke_ai.workspace.stack import Stack
 
 SHOW_EVERY = 2.0
 NOTES = ("Kueue is real. Nodes, waits for capacity, stock-outs and Spot reclaims are a model: docs/simulation.md.",)

@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from gke_ai.catalog.capacity import title_of
+from gke_ai.catalog.machines.capacity import title_of
+from gke_ai.forecast.result.simulation import (
+    POOL,
+    QUEUE,
+    VERSION,
+    Configuration,
+    Figure,
+    Simulation,
+    Track,
+)
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import HOUR, Day, PoolDay, QueueDay, written_run
 from gke_ai.forecast.simulate.run import Run, add_means, closed
 from gke_ai.forecast.simulate.unhappiest import unhappiest, unit_of
-from gke_ai.forecast.simulation import POOL, QUEUE, VERSION, Configuration, Figure, Simulation, Track
 
 # Lengths of a bin of the tracks, in minutes. The first one that needs at most MOST_BINS is used.
 BIN_MINUTES = (1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 480, 1440)

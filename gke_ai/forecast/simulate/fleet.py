@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from gke_ai.catalog.durations import NODE_IDLE
+from gke_ai.catalog.nodes.durations import NODE_IDLE
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.nodes import Amounts, NodeKind, Nodes, pod_of
 from gke_ai.forecast.simulate.run import Run

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gke_ai.catalog.nodes import ACCELERATORS
+from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.forecast.simulate.blocks import requested
 from gke_ai.forecast.simulate.trace import (
     MAX_PODS,

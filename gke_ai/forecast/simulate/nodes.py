@@ -9,16 +9,27 @@ from fractions import Fraction
 from functools import cached_property
 from math import inf
 
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MODES, capacity_until
-from gke_ai.catalog.durations import CONTAINER_START, CONTAINER_START_PRELOADED, CONTAINER_START_STREAMED, NODE_READY
-from gke_ai.catalog.machines import MACHINES, Machine
-from gke_ai.catalog.nodes import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MODES, capacity_until
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
+from gke_ai.catalog.machines.types import MACHINES, Machine
+from gke_ai.catalog.machines.zones import node_zones
+from gke_ai.catalog.nodes.durations import (
+    CONTAINER_START,
+    CONTAINER_START_PRELOADED,
+    CONTAINER_START_STREAMED,
+    NODE_READY,
+)
+from gke_ai.catalog.nodes.shape import (
+    MAX_PODS,
+    NVIDIA_GPU,
+    NodeShape,
+    autopilot_machine,
+    smallest_machine,
+)
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.tpus import GOOGLE_TPU, Slice
-from gke_ai.catalog.zones import node_zones
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.settings.model.compute_classes import ClassFlexStart, ComputeClass
-from gke_ai.settings.stack import NodePool, ResolvedStack, ResourceFlavor
+from gke_ai.settings.resolved import NodePool, ResolvedStack, ResourceFlavor
 
 # The name of nodes that GKE creates for pods, as on Autopilot, in results.
 AUTOPILOT = "autopilot"

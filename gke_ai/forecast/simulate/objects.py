@@ -9,20 +9,20 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
 
-from gke_ai.catalog.nodes import ACCELERATORS, NVIDIA_GPU
-from gke_ai.catalog.topology import TOPOLOGY, TOPOLOGY_LEVELS
-from gke_ai.catalog.tpus import GOOGLE_TPU
+from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import ACCELERATORS, NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.components.program.queues import with_quotas
-from gke_ai.components.queues.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.forecast.simulate import blocks
 from gke_ai.forecast.simulate.generate import Source
 from gke_ai.forecast.simulate.nodes import Nodes
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.blocks import assigned
 from gke_ai.kube.workloads import released_conditions
-from gke_ai.settings.stack import ResolvedStack
-from gke_ai.settings.stack.queues import Queue
+from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
+from gke_ai.program.queues import with_quotas
+from gke_ai.settings.resolved import ResolvedStack
+from gke_ai.settings.resolved.queues import Queue
 from gke_ai.terminal import Stop
 
 Object = dict[str, Any]

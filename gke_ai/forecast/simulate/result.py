@@ -10,7 +10,7 @@ from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import EXPIRED, RECLAIMED, Group
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.run import Run, Span, add_means, closed
-from gke_ai.registered.prices import Prices
+from gke_ai.workspace.prices import Prices
 
 HOUR = 3600.0
 PERCENTILES = (50, 90, 99)

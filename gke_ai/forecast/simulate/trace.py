@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from gke_ai.catalog.topology import LEVELS, TOPOLOGY_KINDS
+from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY_KINDS
 from gke_ai.terminal import Stop
 
 MAX_BYTES, MAX_ROWS = 32 * 2**20, 100_000

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
-from gke_ai.forecast.names import join_names, plural
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.forecast.render.measures import duration, times
+from gke_ai.forecast.result.simulation import Unhappy
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import end_of
 from gke_ai.forecast.simulate.run import Run, closed
-from gke_ai.forecast.simulation import Unhappy
+from gke_ai.formats.sentences import join_names, plural
 
 SHOWN = 10
 # A run with so large a share of the quota that others held is named.

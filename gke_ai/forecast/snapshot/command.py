@@ -18,8 +18,8 @@ from gke_ai.forecast.snapshot.pools import NodePool
 from gke_ai.kube.client import objects_of, request
 from gke_ai.kube.kueue import CONFIG_MAP, manager, place
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop, echo
+from gke_ai.workspace.stack import Stack
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.namespaces import PUBLIC
-from gke_ai.catalog.nvlink import CHANNEL_CLASS, DAEMON_CLASS
-from gke_ai.catalog.rdma import DEVICE_CLASS, PLAIN_CLASS
+from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, DAEMON_CLASS
+from gke_ai.catalog.fabric.rdma import DEVICE_CLASS, PLAIN_CLASS
+from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.forecast.snapshot.fields import SELECTED, kinds
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.snapshot.pools import NodePool

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.forecast.answer import is_decided, roots, sharing
-from gke_ai.forecast.reasons import why_it_waits
+from gke_ai.forecast.outcome.reasons import why_it_waits
 from gke_ai.forecast.simulate.objects import new_object
+from gke_ai.forecast.when.answer import is_decided, roots, sharing
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.queues import Cell, flavors_of

@@ -17,26 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from gke_ai.catalog.kueue import WITHOUT_VISIBILITY, minor
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.kueue.configuration import WITHOUT_VISIBILITY, minor
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import readable
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.catalog.versions import VISIBILITY_API
-from gke_ai.console import new_console, new_table
-from gke_ai.forecast.answer import (
-    Answer,
-    Run,
-    answer,
-    holders,
-    in_order,
-    is_decided,
-    own_workload,
-    roots,
-    sharing,
-    waiting,
-)
-from gke_ai.forecast.durations import records
-from gke_ai.forecast.names import join_names, plural
 from gke_ai.forecast.rehearse import delays
 from gke_ai.forecast.rehearse.applied import Applied
 from gke_ai.forecast.rehearse.command import REFUSED, compare_state, restore_state, stop_at_signals
@@ -51,12 +36,27 @@ from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.when import ending
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
+from gke_ai.forecast.when.answer import (
+    Answer,
+    Run,
+    answer,
+    holders,
+    in_order,
+    is_decided,
+    own_workload,
+    roots,
+    sharing,
+    waiting,
+)
+from gke_ai.forecast.when.durations import records
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
+from gke_ai.formats.console import new_console, new_table
+from gke_ai.formats.sentences import join_names, plural
 from gke_ai.kube.client import client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
-from gke_ai.ops.stack import Stack
 from gke_ai.terminal import Stop, echo, write
+from gke_ai.workspace.stack import Stack
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from math import inf
 
-from gke_ai.catalog.capacity import capacity_until, moment
-from gke_ai.catalog.nodes import NodeShape, node_labels
-from gke_ai.forecast.answer import Answer
-from gke_ai.forecast.names import join_names
+from gke_ai.catalog.machines.capacity import capacity_until, moment
+from gke_ai.catalog.nodes.shape import NodeShape, node_labels
 from gke_ai.forecast.rehearse.pools import records
 from gke_ai.forecast.render.measures import duration
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.when.answer import Answer
+from gke_ai.formats.sentences import join_names
 from gke_ai.kube.pods import requests
 from gke_ai.kube.queues import flavors_of
 from gke_ai.kube.values import items, list_at, mapping

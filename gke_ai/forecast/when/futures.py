@@ -15,8 +15,6 @@ from math import inf
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.forecast.answer import roots, sharing
-from gke_ai.forecast.durations import Arrivals, Durations, Record, records
 from gke_ai.forecast.rehearse.graft import complete
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.kueue import started
@@ -26,6 +24,13 @@ from gke_ai.forecast.simulate.replay import LONGEST_WAIT, Decider, Replay
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.when.answer import roots, sharing
+from gke_ai.forecast.when.durations import (
+    Arrivals,
+    Durations,
+    Record,
+    records,
+)
 from gke_ai.kube.objects import holds
 from gke_ai.kube.queues import flavors_of
 from gke_ai.settings import ResolvedStack, Settings

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai import settings
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.quantities import format_quantity
-from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.rehearse.manifests import MAX_BYTES, Manifest, parse
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.kube.objects import label
-from gke_ai.ops.configuration_file import read_configuration, read_sections
-from gke_ai.ops.run_file import SECTIONS, run_of
-from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_configuration, read_sections
+from gke_ai.workspace.run_file import SECTIONS, run_of
+from gke_ai.workspace.stack import Stack
 
 KINDS = ("Job", "JobSet", "Workload")
 

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gke_ai.catalog import advisories, features
-from gke_ai.catalog.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
-from gke_ai.catalog.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
-from gke_ai.catalog.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
-from gke_ai.catalog.rdma import AGENT_ROLE, DATAPATH, agent
+from gke_ai.catalog.engines import advisories
+from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL, PROXY_PURPOSE, PROXY_ROLE
+from gke_ai.catalog.fabric.rdma import AGENT_ROLE, DATAPATH, agent
+from gke_ai.catalog.machines import features
+from gke_ai.catalog.project.cluster_updates import enable_bucket_volumes, enable_gateway_api, enable_workload_identity
+from gke_ai.catalog.project.identities import ENOUGH_FOR_NODES, NODE_ROLE, REGISTRY_ROLE
 from gke_ai.kube.existing import refusals
 from gke_ai.kube.kubeconfig import kubeconfig
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, Finding, NotCheckedError, Visit
-from gke_ai.settings.stack.needs import of_cluster, reads_registry, uses_workload_identity
+from gke_ai.settings.resolved.needs import of_cluster, reads_registry, uses_workload_identity
 from gke_ai.terminal import Stop
 
 DEFAULT_NETWORK = "default"

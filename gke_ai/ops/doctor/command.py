@@ -15,8 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gke_ai.catalog.section_files import folder_of
-from gke_ai.console import new_console
-from gke_ai.ops.configuration_file import no_configuration, read_keys, resolve
+from gke_ai.formats.console import new_console
 from gke_ai.ops.doctor.cluster import ClusterChecks
 from gke_ai.ops.doctor.data import DataChecks
 from gke_ai.ops.doctor.images import ImageChecks
@@ -24,10 +23,11 @@ from gke_ai.ops.doctor.machine import MachineChecks
 from gke_ai.ops.doctor.project import ProjectChecks
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Call, Finding, NotCheckedError
-from gke_ai.ops.stack import Stack
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.secrets import SECRETS
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import no_configuration, read_keys, resolve
+from gke_ai.workspace.stack import Stack
 
 PREFIX = "gke-ai:"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.catalog import advisories
-from gke_ai.catalog import nodes as labels
-from gke_ai.catalog.nodes import ACCELERATORS
-from gke_ai.catalog.quota import TENANT_QUOTA
+from gke_ai.catalog.engines import advisories
+from gke_ai.catalog.nodes import shape as labels
+from gke_ai.catalog.nodes.quota import TENANT_QUOTA
+from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.kube.client import list_objects, request
 from gke_ai.kube.kueue import installed
@@ -20,7 +20,7 @@ from gke_ai.kube.values import items, mapping
 from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
-from gke_ai.ops.stack import Context
+from gke_ai.workspace.stack import Context
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gke_ai.catalog.registries import registry_of
+from gke_ai.catalog.project.registries import registry_of
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, Visit
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from gke_ai.catalog import advisories, features
+from gke_ai.catalog.engines import advisories
+from gke_ai.catalog.machines import features
 from gke_ai.ops.doctor.requests import NOT_FOUND
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit
-from gke_ai.settings import model_memory, tight_models
+from gke_ai.settings.estimates import model_memory, tight_models
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gke_ai.catalog import features, project_quotas
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.machines import machine
-from gke_ai.catalog.zones import node_zones
+from gke_ai.catalog.machines import features
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.types import machine
+from gke_ai.catalog.machines.zones import node_zones
+from gke_ai.catalog.nodes import project_quotas
 from gke_ai.settings import ResolvedStack
 from gke_ai.settings.model import TpuSlice
-from gke_ai.settings.stack.needs import has_rdma, makes_accounts
+from gke_ai.settings.resolved.needs import has_rdma, makes_accounts
 
 # A few permissions of each role, enough to tell whether the role is granted.
 # https://cloud.google.com/iam/docs/roles-permissions

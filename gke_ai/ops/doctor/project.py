@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from gke_ai.catalog import apis, project_quotas
+from gke_ai.catalog.nodes import project_quotas
+from gke_ai.catalog.project import apis
 from gke_ai.ops.doctor import needs
 from gke_ai.ops.doctor.visit import ADVICE, MISSING, UNCHECKED, Finding, NotCheckedError, Visit, refusal, switched_off
-from gke_ai.settings.stack.needs import apis as apis_of
+from gke_ai.settings.resolved.needs import apis as apis_of
 
 
 @dataclass

@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from email.message import Message
 
-from gke_ai.catalog.registries import DOCKER_HUB, registry_of
+from gke_ai.catalog.project.registries import DOCKER_HUB, registry_of
 from gke_ai.kube.client import Answer
 
 SECONDS = 20

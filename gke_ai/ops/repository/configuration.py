@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import yaml
 
-from gke_ai.catalog.capacity import MODES
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.zones import region_of
-from gke_ai.ops.configuration_file import resolve
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.machines.zones import region_of
 from gke_ai.ops.repository.answers import NEW, Answers, Place
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import resolve
 
 NEW_CLUSTER = "ai-dev"
 _BESIDE = """\

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gke_ai.emulation import INSTALLED, PACKAGES, RUN
-from gke_ai.ops.from_cluster import describe
 from gke_ai.ops.repository import configuration, template
 from gke_ai.ops.repository.answers import Answers, Place
+from gke_ai.ops.repository.from_cluster import describe
 from gke_ai.terminal import Stop
+from gke_ai.workspace.emulation import INSTALLED, PACKAGES, RUN
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from gke_ai.catalog.versions import JOBSET_VERSION, KUEUE_VERSION, PROJECT_VERSION
-from gke_ai.ops.configuration_file import read_configuration
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_configuration
 
 FOLDER = Path(__file__).with_name("template")
 SUFFIX = ".template"

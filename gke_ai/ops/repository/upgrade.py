@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from gke_ai.ops.configuration_file import read_keys, resolve
 from gke_ai.ops.repository.template import RECORD, Record, copy_wheels, digest, files, stacks_of
 from gke_ai.settings import BadConfiguration
 from gke_ai.terminal import Stop, printable
+from gke_ai.workspace.configuration_file import read_keys, resolve
 
 
 class Kind(Enum):

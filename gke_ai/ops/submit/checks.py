@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from gke_ai.catalog.kueue import POD_GATE
-from gke_ai.catalog.operators import BY_KIND
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.kueue.configuration import POD_GATE
+from gke_ai.catalog.kueue.operators import BY_KIND
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.pods import templates
 from gke_ai.kube.references import references

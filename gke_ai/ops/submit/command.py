@@ -10,13 +10,12 @@ from typing import Any
 
 import yaml
 
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.kube.objects import Object, annotation, label
 from gke_ai.kube.values import items, mapping
-from gke_ai.ops import runs
-from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Context
+from gke_ai.ops.runs import command as runs
+from gke_ai.ops.runs.command import Run
 from gke_ai.ops.submit import follow
 from gke_ai.ops.submit.checks import Checked, check
 from gke_ai.ops.submit.manifest import Manifest
@@ -25,6 +24,7 @@ from gke_ai.ops.submit.opening import Opening
 from gke_ai.ops.submit.request import Request
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop, printable
+from gke_ai.workspace.stack import Context
 
 REFUSED = 3  # exit code of a run that is refused
 OF_STACK = "fit on the machine, quota, pool, priority class, bucket"

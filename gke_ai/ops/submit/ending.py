@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from gke_ai.catalog.capacity import capacity_until, moment
-from gke_ai.ops.workloads import span
+from gke_ai.catalog.machines.capacity import capacity_until, moment
+from gke_ai.ops.status.workloads import span
+from gke_ai.settings.resolved import NodePool
 from gke_ai.settings.rules.common import join_names
-from gke_ai.settings.stack import NodePool
 
 
 def ending(pools: Iterable[NodePool], now: datetime) -> tuple[str, list[str]]:

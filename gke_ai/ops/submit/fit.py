@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.nodes import (
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.fabric.topology import ANNOTATIONS
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.nodes.quota import MIN_PARALLELISM
+from gke_ai.catalog.nodes.shape import (
     ACCELERATORS,
     GKE_ACCELERATOR,
     GKE_TPU_ACCELERATOR,
@@ -22,16 +24,19 @@ from gke_ai.catalog.nodes import (
     smallest_machine,
 )
 from gke_ai.catalog.quantities import readable
-from gke_ai.catalog.quota import MIN_PARALLELISM
 from gke_ai.catalog.selectors import matches
-from gke_ai.catalog.topology import ANNOTATIONS
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.kube.pods import amounts, pod_sets, requests
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.settings.published import Published, resolved
+from gke_ai.settings.resolved import (
+    NodePool,
+    Queue,
+    ResolvedStack,
+    ResourceFlavor,
+)
 from gke_ai.settings.rules.fit import missing
-from gke_ai.settings.stack import NodePool, Queue, ResolvedStack, ResourceFlavor
 
 Amounts = Mapping[str, Fraction]
 NONE = Fraction(0)

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API, VISIBILITY_API
 from gke_ai.kube.client import list_objects, request, send
 from gke_ai.kube.creation import refusals
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ended, waiting_containers
 from gke_ai.kube.values import items, value
-from gke_ai.ops import logs
-from gke_ai.ops.runs import JOB_LABEL, Run
-from gke_ai.ops.workloads import EVICTED, WAITING, state_of
+from gke_ai.ops.runs import logs
+from gke_ai.ops.runs.command import JOB_LABEL, Run
+from gke_ai.ops.status.workloads import EVICTED, WAITING, state_of
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

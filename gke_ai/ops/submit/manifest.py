@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from gke_ai.catalog.documents import Reader
-from gke_ai.catalog.operators import BY_KIND, OPERATORS
-from gke_ai.catalog.topology import ANNOTATIONS
+from gke_ai.catalog.fabric.topology import ANNOTATIONS
+from gke_ai.catalog.kueue.operators import BY_KIND, OPERATORS
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import limited_only, templates
 from gke_ai.kube.values import items, mapping, value
-from gke_ai.ops.configuration_file import read_documents
 from gke_ai.ops.submit.fit import Fit
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_documents
 
 # Kinds that submit creates, with their API version: a run, and what may stand beside it and is deleted with it.
 KINDS = {"Job": "batch/v1", "JobSet": JOBSET_API, **{kind: operator.api for kind, operator in BY_KIND.items()}}

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.documents import InvalidDocument
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.quantities import readable
-from gke_ai.catalog.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import Answer, parsed, request, send
 from gke_ai.kube.creation import Exceeded
@@ -22,7 +22,7 @@ from gke_ai.kube.pods import amounts, counted, pod_sets
 from gke_ai.kube.references import Reference
 from gke_ai.kube.values import items, mapping, quantity, value
 from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
-from gke_ai.ops.runs import PARTS
+from gke_ai.ops.runs.command import PARTS
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.kube.client import Answer, request
-from gke_ai.ops.stack import Context
+from gke_ai.workspace.stack import Context
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.topology import TOPOLOGY_KINDS
-from gke_ai.ops.configuration_file import read_configuration
-from gke_ai.ops.run_file import run_of
+from gke_ai.catalog.fabric.topology import TOPOLOGY_KINDS
 from gke_ai.ops.submit.workdir import LABEL, Code
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
+from gke_ai.workspace.configuration_file import read_configuration
+from gke_ai.workspace.run_file import run_of
 
 _SLICE = re.compile(r"\d+(x\d+)*")  # the topology of a TPU slice
 # The option that sets a key of a training job, for messages.

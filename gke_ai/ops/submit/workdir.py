@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog import credentials
+from gke_ai.catalog.project import credentials
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import templates
 from gke_ai.ops.submit.ignored import file_of, is_hidden, read_rules

@@ -16,19 +16,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gke_ai.catalog.bandwidth import FLOORS
 from gke_ai.catalog.documents import InvalidDocument
-from gke_ai.catalog.operators import TORCH_IMAGE
+from gke_ai.catalog.fabric.bandwidth import FLOORS
+from gke_ai.catalog.fabric.rdma import SETTINGS
+from gke_ai.catalog.kueue.operators import TORCH_IMAGE
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
-from gke_ai.catalog.rdma import SETTINGS
-from gke_ai.console import new_console, new_table
-from gke_ai.emulation import on_emulator
+from gke_ai.formats.console import new_console, new_table
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.manifests.training_job import CONTAINER
-from gke_ai.ops import logs
-from gke_ai.ops.runs import Run
-from gke_ai.ops.stack import Stack
+from gke_ai.ops.runs import logs
+from gke_ai.ops.runs.command import Run
 from gke_ai.ops.submit.checks import Checked, check
 from gke_ai.ops.submit.command import REFUSED, How, create, name_problems, run_of
 from gke_ai.ops.submit.follow import follow
@@ -39,11 +37,13 @@ from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED
 from gke_ai.settings.model import Pool
 from gke_ai.settings.published import Published, resolved
 from gke_ai.terminal import Stop, printable, write
+from gke_ai.workspace.emulation import on_emulator
+from gke_ai.workspace.stack import Stack
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
-PROGRAM = Path(str(files("gke_ai"))) / "components" / "pods" / "bandwidth"
+PROGRAM = Path(str(files("gke_ai"))) / "pods" / "bandwidth"
 # The plug-in of NCCL is not installed on every machine.
 COMMAND = ("bash", "-c", f"[ ! -f {SETTINGS} ] || source {SETTINGS}; exec torchrun all_reduce.py")
 # With them NCCL prints the network that it uses, and the program refuses to measure CPUs.

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gke_ai.catalog import features
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.nodes import ACCELERATORS, GKE_NODEPOOL
+from gke_ai.catalog.machines import features
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.nodes.shape import ACCELERATORS, GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import holds, label
 from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import items, mapping, value
-from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both, judged
 from gke_ai.ops.verify.live import Grant, bucket_command, releases, secrets
 from gke_ai.ops.verify.node_claims import NodeClaims
@@ -25,6 +24,7 @@ from gke_ai.registered.pools import flavor_pools, node_shape
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, CLUSTER, NODE_POOL
 from gke_ai.registered.workloads import class_choice
+from gke_ai.workspace.stack import kubectl
 
 
 @dataclass

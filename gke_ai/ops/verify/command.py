@@ -14,14 +14,14 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from gke_ai.console import new_console, new_table
-from gke_ai.ops.configuration_file import CALIBRATION, calibration_file, read_figures
-from gke_ai.ops.stack import ROOT, Stack
+from gke_ai.formats.console import new_console, new_table
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check
 from gke_ai.ops.verify.claims import Verification
 from gke_ai.ops.verify.durations import measure
 from gke_ai.ops.verify.live import Call, caller, recorded, take
 from gke_ai.settings.calibration import Calibration
+from gke_ai.workspace.configuration_file import CALIBRATION, calibration_file, read_figures
+from gke_ai.workspace.stack import ROOT, Stack
 
 LOG_WIDTH = 220  # columns, without a terminal; the table of claims is wide
 STYLES = {PASS: "green", FAIL: "bold red", UNSEEN: "yellow", UNCHECKED: "yellow"}

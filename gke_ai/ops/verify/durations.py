@@ -11,8 +11,8 @@ from math import ceil
 from statistics import median
 from typing import Any
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import INSTANCE_TYPE
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import INSTANCE_TYPE
 from gke_ai.catalog.quantities import format_quantity, round_up
 from gke_ai.kube.objects import Object, condition, label
 from gke_ai.kube.pods import amounts

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
-from gke_ai.catalog.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
 from gke_ai.kube.client import Answer, objects_of, request
 from gke_ai.kube.objects import Object

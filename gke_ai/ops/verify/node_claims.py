@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import (
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import (
     ACCELERATORS,
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
@@ -45,7 +45,7 @@ class NodeClaims(Comparison):
         for group in groups(self.stack, self.live.nodes):
             shaped = list(group.shaped())
             if unknown := group.unknown():
-                step = "add the machine type to gke_ai/catalog/machines.yaml"
+                step = "add the machine type to gke_ai/catalog/machines/machines.yaml"
                 yield Check(FAIL, "machine", group.title, "a machine of the catalog", ", ".join(unknown), step)
             elif not shaped:
                 yield Check(UNSEEN, "nodes", group.title, "labels, taints and sizes of the catalog", "–", group.shows)

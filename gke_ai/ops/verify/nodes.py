@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from gke_ai.catalog.capacity import MODES, Taint
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.nodes import (
+from gke_ai.catalog.machines.capacity import MODES, Taint
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes.shape import (
     COMPUTE_CLASS,
     GKE_ACCELERATOR,
     GKE_NODEPOOL,

@@ -8,10 +8,10 @@ from typing import Any
 
 from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.values import items, mapping, value
-from gke_ai.ops.stack import kubectl
 from gke_ai.ops.verify.checks import FAIL, PASS, UNSEEN, Check, Comparison, judged
 from gke_ai.ops.verify.live import images, seconds_between
 from gke_ai.registered.registration import Resource, selects
+from gke_ai.workspace.stack import kubectl
 
 PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 

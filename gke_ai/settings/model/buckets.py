@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog import fuse
+from gke_ai.catalog.engines import fuse
 from gke_ai.settings.model.base import DnsLabel, Request, Section
 
 

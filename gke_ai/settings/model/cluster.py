@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.zones import region_of
+from gke_ai.catalog.machines.zones import region_of
 from gke_ai.settings.model.base import Cidr, DnsLabel, GkeName, Labels, Moment, Section
 
 

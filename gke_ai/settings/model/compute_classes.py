@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
-from gke_ai.catalog.rdma import NICS
+from gke_ai.catalog.fabric.rdma import NICS
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.settings.model.base import DnsLabel, Section
 from gke_ai.settings.model.capacity import CapacityMode, OnDemand, Reservation, Spot
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gke_ai.catalog.gateways import MAX_WEIGHT
+from gke_ai.catalog.engines.gateways import MAX_WEIGHT
 from gke_ai.settings.model.base import DnsLabel, GkeName, Section
 
 

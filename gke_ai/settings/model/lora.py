@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gke_ai.catalog.vllm import LORA_RANKS
+from gke_ai.catalog.engines.vllm import LORA_RANKS
 from gke_ai.settings.model.base import Section
 from gke_ai.settings.model.model_cache import ModelCache
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gke_ai.catalog.tpus import Slice
+from gke_ai.catalog.machines.tpus import Slice
 from gke_ai.settings.model.compute_classes import ComputeClass
 from gke_ai.settings.model.pools import Pool
 

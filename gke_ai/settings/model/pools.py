@@ -9,21 +9,21 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
-from gke_ai.catalog.machines import is_bare_metal, machine
-from gke_ai.catalog.metal import LABELS
-from gke_ai.catalog.nodes import (
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
+from gke_ai.catalog.fabric.nvlink import has_domain
+from gke_ai.catalog.fabric.rdma import DRIVER_LABEL, NICS
+from gke_ai.catalog.fabric.topology import has_labels
+from gke_ai.catalog.machines.metal import LABELS
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice, slice_of
+from gke_ai.catalog.machines.types import is_bare_metal, machine
+from gke_ai.catalog.machines.zones import node_zones
+from gke_ai.catalog.nodes.shape import (
     GKE_ACCELERATOR,
     GKE_NODEPOOL,
     NVIDIA_GPU,
     POOL,
     NodeShape,
 )
-from gke_ai.catalog.nvlink import has_domain
-from gke_ai.catalog.rdma import DRIVER_LABEL, NICS
-from gke_ai.catalog.topology import has_labels
-from gke_ai.catalog.tpus import GOOGLE_TPU, Slice, slice_of
-from gke_ai.catalog.zones import node_zones
 from gke_ai.settings.model.base import GkeName, Labels, Section
 from gke_ai.settings.model.capacity import Autoscaling, Capacity, OnDemand
 from gke_ai.settings.model.cluster import Cluster
@@ -109,7 +109,7 @@ class Pool(Section):
 
     @property
     def has_topology(self) -> bool:
-        """Whether all nodes exist and have the labels of `gke_ai.catalog.topology.LEVELS`."""
+        """Whether all nodes exist and have the labels of `gke_ai.catalog.fabric.topology.LEVELS`."""
         return False
 
     @property

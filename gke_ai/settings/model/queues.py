@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from gke_ai.catalog.operators import OPERATORS
+from gke_ai.catalog.kueue.operators import OPERATORS
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.settings.model.base import DnsLabel, Quantity, Section, Version
 from gke_ai.settings.model.slices import TpuSlice

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from gke_ai.catalog import versions
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.settings.model.base import DnsLabel, Request, Section
 from gke_ai.settings.model.buckets import FuseVolume
 from gke_ai.settings.model.nodes import Nodes

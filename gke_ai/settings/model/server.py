@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from gke_ai.catalog import fuse
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.model_cache import MOUNT_PATH, access_of, release_of
-from gke_ai.catalog.models import find_model
+from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.model_cache import MOUNT_PATH, access_of, release_of
+from gke_ai.catalog.engines.models import find_model
+from gke_ai.catalog.engines.vllm import LORA_FLAGS
 from gke_ai.catalog.quantities import GI, MI, format_quantity, parse_quantity
-from gke_ai.catalog.vllm import LORA_FLAGS
 from gke_ai.settings.model.base import DnsLabel, Request, Section
 from gke_ai.settings.model.buckets import BucketMount
 from gke_ai.settings.model.lora import LoraAdapter

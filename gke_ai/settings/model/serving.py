@@ -7,10 +7,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.engines import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
-from gke_ai.catalog.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
+from gke_ai.catalog.engines.engine import (
+    CURRENT,
+    ENGINES,
+    JETSTREAM_HTTP_REQUEST,
+    JETSTREAM_METRICS_PORT,
+)
+from gke_ai.catalog.engines.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
+from gke_ai.catalog.engines.vllm import LORA_RANKS
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE
-from gke_ai.catalog.vllm import LORA_RANKS
 from gke_ai.settings.flags import Reading, read
 from gke_ai.settings.model.base import DnsLabel
 from gke_ai.settings.model.lora import LoraAdapter

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from gke_ai.catalog.nodes import GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY
-from gke_ai.catalog.tpus import Slice, slice_of
+from gke_ai.catalog.machines.tpus import Slice, slice_of
+from gke_ai.catalog.nodes.shape import GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY
 from gke_ai.settings.model.base import Section
 
 

@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog import checkpoints, fuse
+from gke_ai.catalog import checkpoints
+from gke_ai.catalog.engines import fuse
 from gke_ai.settings.model.base import Request, Section
 from gke_ai.settings.model.buckets import BucketMount
 from gke_ai.settings.model.nodes import Nodes

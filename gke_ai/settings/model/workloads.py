@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.machines import MACHINES, machines_with
-from gke_ai.catalog.nodes import COMPUTE_CLASS, GKE_ACCELERATOR, NVIDIA_GPU
-from gke_ai.catalog.quota import QUEUE_LABEL
-from gke_ai.catalog.tpus import GOOGLE_TPU, Slice
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
+from gke_ai.catalog.machines.types import MACHINES, machines_with
+from gke_ai.catalog.nodes.quota import QUEUE_LABEL
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_ACCELERATOR, NVIDIA_GPU
 from gke_ai.settings.model.base import DnsLabel, Labels, Request, Section
 from gke_ai.settings.model.buckets import BucketMount, FuseVolume
 from gke_ai.settings.model.compute_classes import ComputeClass

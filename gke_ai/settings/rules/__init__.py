@@ -12,6 +12,7 @@ from typing import Any
 
 from gke_ai.settings.model import Cluster, GpuPool, Pool, Settings, TpuPool, Unresolved
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import (
     api_key,
     autoscaling,
@@ -46,7 +47,6 @@ from gke_ai.settings.rules import (
     workloads,
 )
 from gke_ai.settings.rules.common import Rule
-from gke_ai.settings.stack import ResolvedStack
 
 # In the order in which their problems are found. `check` sorts them by section.
 MODULES = (

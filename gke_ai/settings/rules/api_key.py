@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.settings.model import Gateway, Server
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_server

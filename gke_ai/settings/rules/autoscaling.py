@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import chain
 
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.metrics import (
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.metrics import (
     PROMETHEUS,
     SYSTEM_SCRAPE_SECONDS,
     TOLERANCE,
@@ -17,12 +17,12 @@ from gke_ai.catalog.metrics import (
     in_bytes,
     replicas,
 )
-from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.settings.model import Autoscaler, ScaledMetric
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import ResolvedStack, ScaledServer
 from gke_ai.settings.rules.common import SERVERS, each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import ResolvedStack, ScaledServer
 
 # A larger target means bytes; a smaller one means a fraction or a percentage.
 _MAX_PERCENTAGE = 100

@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
+from gke_ai.catalog.machines.zones import (
+    BUCKET_MULTI_REGIONS,
+    ZONES,
+    is_zone,
+    region_of,
+)
 from gke_ai.settings.model import Bucket
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import BUCKETS, each, needs, repeated, rule
-from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/storage/docs/buckets#naming
 _NAME = re.compile(r"[a-z0-9][-_.a-z0-9]{1,61}[a-z0-9]")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.zones import ZONES, is_zone, region_of
+from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.machines.zones import ZONES, is_zone, region_of
 from gke_ai.settings.model import Cluster, Unresolved
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import empty_labels, join_names, needs, of_the_cluster
 from gke_ai.settings.rules.pools import unknown_machine
-from gke_ai.settings.stack import ResolvedStack
 
 # https://cloud.google.com/kubernetes-engine/docs/how-to/creating-managing-labels#requirements
 _LABEL_KEY = re.compile(r"[a-z][-_a-z0-9]{0,62}")

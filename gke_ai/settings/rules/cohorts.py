@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.model import AnyServer, Queues, Workload
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import (
+    BUILT_IN_PRIORITIES,
+    Placed,
+    Queue,
+    Quota,
+    ResolvedStack,
+)
 from gke_ai.settings.rules.common import each, needs
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, Placed, Queue, Quota, ResolvedStack
 
 
 @needs("gke-ai:cluster.mode", "gke-ai:gpuPools", "gke-ai:tpuPools", "gke-ai:queues.clusterQueues")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from gke_ai.catalog.engines import CURRENT, ENGINES
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.engines.engine import CURRENT, ENGINES
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.settings.model import Pool, Section, Server, Workload
 from gke_ai.settings.problems import Problem, nearest, sentence
-from gke_ai.settings.stack import ResolvedStack, Routed
+from gke_ai.settings.resolved import ResolvedStack, Routed
 
 # Names of Services and JobSets: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
 BEGINS_WITH_A_LETTER = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.capacity import MAX_RUN_SECONDS
-from gke_ai.catalog.machines import MACHINES, ONLY_IN_POOLS
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS
+from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS
 from gke_ai.settings.model import ClassFlexStart, ComputeClass
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import CLASSES, each, needs, repeated, rule
 from gke_ai.settings.rules.pools import is_a_reservation, offered, only_in_pools, unknown_machine
-from gke_ai.settings.stack import ResolvedStack
 
 # Prefixes that GKE reserves for its own classes:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/about-built-in-compute-classes

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from gke_ai.catalog.kueue import minor
-from gke_ai.catalog.namespaces import is_system
-from gke_ai.catalog.operators import OPERATORS, TRAINER
+from gke_ai.catalog.kueue.configuration import minor
+from gke_ai.catalog.kueue.namespaces import is_system
+from gke_ai.catalog.kueue.operators import OPERATORS, TRAINER
 from gke_ai.settings.model import Flavor, LocalQueue
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import needs, rule
-from gke_ai.settings.stack import ResolvedStack
 
 # The keys that configure each controller, where the stack installs it.
 _KEYS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from gke_ai.catalog.machines import Machine
+from gke_ai.catalog.machines.types import Machine
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import NodePool, Placed, ResolvedStack
 from gke_ai.settings.rules.common import join_names
-from gke_ai.settings.stack import NodePool, Placed, ResolvedStack
 
 SLOW = "acceptSlowNetwork: true"
 

@@ -9,17 +9,28 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import ceil
 
-from gke_ai.catalog.machines import GPUS, MACHINES, ONLY_IN_POOLS, Machine
-from gke_ai.catalog.nodes import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
-from gke_ai.catalog.nvlink import NODES, has_domain
+from gke_ai.catalog.fabric.nvlink import NODES, has_domain
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.machines.types import (
+    GPUS,
+    MACHINES,
+    ONLY_IN_POOLS,
+    Machine,
+)
+from gke_ai.catalog.nodes.shape import (
+    NVIDIA_GPU,
+    NotOffered,
+    autopilot_machine,
+    bare_shape,
+    smallest_machine,
+)
 from gke_ai.catalog.quantities import parse_quantity, readable
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed, Queue, ResolvedStack
 from gke_ai.settings.rules.common import each, join_names, needs
 from gke_ai.settings.rules.flavors import usable_flavors
-from gke_ai.settings.stack import Placed, Queue, ResolvedStack
 
 Amounts = Mapping[str, Fraction]
 
@@ -127,7 +138,7 @@ def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
 def choices_hold_a_pod(stack: ResolvedStack) -> Iterator[Problem]:
     """Each pod fits some machine of its compute class, and each machine fits some pod.
 
-    On Autopilot, GKE chooses a boot disk that is large enough (`gke_ai.catalog.boot_disks`).
+    On Autopilot, GKE chooses a boot disk that is large enough (`gke_ai.catalog.nodes.boot_disks`).
     """
     for compute_class in stack.settings.compute_classes:
         yield from _misfits(compute_class, stack)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
-from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.gateways import LONGEST_PROXY_PREFIX, MAX_MATCHES
+from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.settings.model import Gateway
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack, Routed
+from gke_ai.settings.resolved.gateway import are_by_model, picker_name
 from gke_ai.settings.rules.common import (
     BEGINS_WITH_A_LETTER,
     SERVERS,
@@ -22,8 +24,6 @@ from gke_ai.settings.rules.common import (
     rule,
 )
 from gke_ai.settings.rules.network import of_new_clusters
-from gke_ai.settings.stack import ResolvedStack, Routed
-from gke_ai.settings.stack.gateway import are_by_model, picker_name
 
 # Hostname of the Gateway API: https://gateway-api.sigs.k8s.io/reference/api-types/httproute/#hostnames
 _HOST = re.compile(r"(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

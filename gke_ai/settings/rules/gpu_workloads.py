@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import GPUS, machine
+from gke_ai.catalog.machines.types import GPUS, machine
 from gke_ai.catalog.versions import FINE_TUNE_IMAGE
 from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed, ResolvedStack
 from gke_ai.settings.rules.common import GPU_POOLS, each, join_names, needs, of_another_engine, rule
 from gke_ai.settings.rules.pools import gpu_type_is_supported
-from gke_ai.settings.stack import Placed, ResolvedStack
 
 
 @rule

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from gke_ai.catalog.gpudirect import GPUDIRECT, GPUS_PER_POD, cidr
-from gke_ai.catalog.rdma import NICS
+from gke_ai.catalog.fabric.gpudirect import GPUDIRECT, GPUS_PER_POD, cidr
+from gke_ai.catalog.fabric.rdma import NICS
 from gke_ai.settings.model import Cluster, GpuPool
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, of_the_cluster, rule
 from gke_ai.settings.rules.fabric import SLOW, outside_pools, runs_over_several_nodes
-from gke_ai.settings.stack import ResolvedStack
 
 
 @each_gpu_pool

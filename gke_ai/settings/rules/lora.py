@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
+from gke_ai.catalog.engines import vllm
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.settings.estimates.model_memory import model_of
 from gke_ai.settings.model import LoraAdapter, ModelCache, Server, Vllm
-from gke_ai.settings.model_memory import model_of
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.rules.common import each_server
 from gke_ai.settings.rules.model_cache import is_a_revision

@@ -7,13 +7,18 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import PurePosixPath
 
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.model_cache import (
+    MOUNT_PATH,
+    STREAMER_SINCE,
+    access_of,
+    release_of,
+)
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.model import AnyServer, ModelCache, Server
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import BUCKETS, join_names, needs, rule
-from gke_ai.settings.stack import ResolvedStack
 
 # https://git-scm.com/docs/git-check-ref-format, without characters that a path or a URL would need to escape
 _REVISION = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*(/[A-Za-z0-9][-A-Za-z0-9_.]*)*")

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.engines import ENGINES
-from gke_ai.catalog.gpus import GPU_TYPES, Gpu
-from gke_ai.catalog.machines import machines_with
+from gke_ai.catalog.engines import vllm
+from gke_ai.catalog.engines.engine import ENGINES
+from gke_ai.catalog.engines.vllm_architectures import LATER
+from gke_ai.catalog.machines.gpus import GPU_TYPES, Gpu
+from gke_ai.catalog.machines.tpus import slices
+from gke_ai.catalog.machines.types import machines_with
 from gke_ai.catalog.quantities import GI
-from gke_ai.catalog.tpus import slices
-from gke_ai.catalog.vllm_architectures import LATER
+from gke_ai.settings.estimates.model_memory import (
+    Load,
+    Place,
+    Unchecked,
+    load_of,
+    model_of,
+    places,
+)
+from gke_ai.settings.estimates.tight_models import table
 from gke_ai.settings.model import AnyServer, Server, TpuServer, TpuWorkload, Vllm
 from gke_ai.settings.model.serving import FlagArguments
-from gke_ai.settings.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed
 from gke_ai.settings.rules.common import each, each_server
-from gke_ai.settings.stack import Placed
-from gke_ai.settings.tight_models import table
 
 # Shorter sequences are not useful; the remedy is then another one.
 _MIN_USEFUL_TOKENS = 1024

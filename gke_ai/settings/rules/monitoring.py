@@ -9,8 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from gke_ai.settings.model import Monitoring
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import each, needs
-from gke_ai.settings.stack import ResolvedStack
 
 # https://docs.cloud.google.com/monitoring/api/ref_v3/rest/v3/projects.notificationChannels#NotificationChannel
 _CHANNEL = re.compile(r"projects/[a-z0-9][-a-z0-9.:]*/notificationChannels/\d+")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from gke_ai.catalog.addresses import (
+from gke_ai.catalog.machines.zones import region_of
+from gke_ai.catalog.project.addresses import (
     LONGEST_PREFIX,
     MAX_AUTHORIZED_NETWORKS,
     SERVICES_PREFIXES,
@@ -16,12 +17,11 @@ from gke_ai.catalog.addresses import (
     nodes_by_addresses,
     nodes_by_pods,
 )
-from gke_ai.catalog.identities import is_account_email, is_account_id
-from gke_ai.catalog.zones import region_of
+from gke_ai.catalog.project.identities import is_account_email, is_account_id
 from gke_ai.settings.model import Cluster, Gateway
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import OfStack, Rule, join_names, needs, of_the_cluster
-from gke_ai.settings.stack import ResolvedStack
 
 # Names in Compute Engine: https://cloud.google.com/compute/docs/naming-resources
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"

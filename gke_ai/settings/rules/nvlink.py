@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import is_bare_metal
-from gke_ai.catalog.nvlink import NODES, has_domain
+from gke_ai.catalog.fabric.nvlink import NODES, has_domain
+from gke_ai.catalog.machines.types import is_bare_metal
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import needs, rule
 from gke_ai.settings.rules.fabric import in_several_zones
-from gke_ai.settings.stack import ResolvedStack
 
 
 @needs("gke-ai:cluster")

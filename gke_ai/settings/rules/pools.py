@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gke_ai.catalog.capacity import MODES, UNTIL
-from gke_ai.catalog.disks import BOOT_TYPES, boot_disks
-from gke_ai.catalog.machines import ATTACHABLE, GPUS, MACHINES, ONLY_IN_POOLS, Machine, machines_with
-from gke_ai.catalog.nodes import POOL
-from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
+from gke_ai.catalog.machines.capacity import MODES, UNTIL
+from gke_ai.catalog.machines.disks import BOOT_TYPES, boot_disks
+from gke_ai.catalog.machines.types import (
+    ATTACHABLE,
+    GPUS,
+    MACHINES,
+    ONLY_IN_POOLS,
+    Machine,
+    machines_with,
+)
+from gke_ai.catalog.machines.zones import ZONES, is_ai_zone, region_of
+from gke_ai.catalog.nodes.shape import POOL
 from gke_ai.settings.model import Cluster, GpuPool, Pool, PoolReservation, Unresolved
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import (
     each_gpu_pool,
     each_pool,
@@ -21,7 +29,6 @@ from gke_ai.settings.rules.common import (
     needs,
     repeated,
 )
-from gke_ai.settings.stack import ResolvedStack
 
 DISK_IMAGE = re.compile(r"(projects/[a-z][-a-z0-9:.]{4,}/)?global/images/[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.zones import ZONES, is_zone, region_of
+from gke_ai.catalog.machines.zones import ZONES, is_zone, region_of
 from gke_ai.settings.problems import Problem, nearest
 
 # 6 to 30 lowercase letters, digits and hyphens, from a letter to a letter or digit:

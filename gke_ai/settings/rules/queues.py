@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.catalog.tpus import GOOGLE_TPU
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import Queue, ResolvedStack
 from gke_ai.settings.rules.common import CLUSTER_QUEUES, FLAVORS, each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import Queue, ResolvedStack
 
 # Resources with quota, besides extended resources of other vendors.
 _KNOWN = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")

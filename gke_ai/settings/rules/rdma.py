@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.rdma import NICS, RESOURCE
-from gke_ai.catalog.topology import SINCE, is_supported
-from gke_ai.catalog.zones import ZONES, is_ai_zone, region_of
+from gke_ai.catalog.fabric.rdma import NICS, RESOURCE
+from gke_ai.catalog.fabric.topology import SINCE, is_supported
+from gke_ai.catalog.machines.zones import ZONES, is_ai_zone, region_of
 from gke_ai.settings.model import FineTune, GpuPool, TrainingRun
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
 from gke_ai.settings.rules.fabric import SLOW, in_several_zones, outside_pools, runs_over_several_nodes
-from gke_ai.settings.stack import ResolvedStack
 
 
 @each_gpu_pool

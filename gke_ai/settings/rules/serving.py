@@ -7,15 +7,20 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import PurePosixPath
 
-from gke_ai.catalog import vllm
-from gke_ai.catalog.disks import attached_disks
-from gke_ai.catalog.engines import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
-from gke_ai.catalog.models import find_model
+from gke_ai.catalog.engines import vllm
+from gke_ai.catalog.engines.engine import (
+    ENGINES,
+    JETSTREAM_GRPC_PORT,
+    JETSTREAM_HTTP_PORT,
+    JETSTREAM_METRICS_PORT,
+)
+from gke_ai.catalog.engines.models import find_model
+from gke_ai.catalog.machines.disks import attached_disks
 from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu
 from gke_ai.settings.model.serving import FlagArguments
 from gke_ai.settings.problems import SHOWN, TOKEN, Problem, nearest
+from gke_ai.settings.resolved import Placed, ResolvedStack
 from gke_ai.settings.rules.common import each, each_server, join_names, needs, rule
-from gke_ai.settings.stack import Placed, ResolvedStack
 
 _MAXTEXT_NAME = re.compile(r"[a-z0-9][-a-z0-9_.]*")
 _BUCKET_ADDRESS = re.compile(r"gs://[a-z0-9][-a-z0-9_.]+[a-z0-9]/\S+")

@@ -6,14 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import Tenant, Workload
 from gke_ai.settings.problems import Problem, nearest
+from gke_ai.settings.resolved import (
+    BUILT_IN_PRIORITIES,
+    DEFAULT_NAMESPACE,
+    ResolvedStack,
+    Space,
+)
+from gke_ai.settings.resolved.buckets import grant_of
+from gke_ai.settings.resolved.tenants import group_domains
 from gke_ai.settings.rules.common import BUCKETS, PRIORITIES, each, join_names, needs, repeated, rule
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack, Space
-from gke_ai.settings.stack.buckets import grant_of
-from gke_ai.settings.stack.tenants import group_domains
 
 _MEMBER_TYPES = ("user", "group", "serviceAccount")
 _ADDRESS = re.compile(r"[^@\s:]+@[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+")

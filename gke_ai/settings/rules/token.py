@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from gke_ai.settings.problems import TOKEN, Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import rule
-from gke_ai.settings.stack import ResolvedStack
 
 _SET_TOKEN = "Copy only the token, and run pulumi config set --secret gke-ai:hfToken"
 # https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines import MACHINES
-from gke_ai.catalog.topology import COMPACT_FAMILIES, COMPACT_FLEX_START, LEVELS, SINCE, can_be_compact, is_supported
+from gke_ai.catalog.fabric.topology import (
+    COMPACT_FAMILIES,
+    COMPACT_FLEX_START,
+    LEVELS,
+    SINCE,
+    can_be_compact,
+    is_supported,
+)
+from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.settings.model import GpuPool, Pool, Queues, Workload
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed, ResolvedStack, ResourceFlavor
+from gke_ai.settings.resolved.queues import labels_all
 from gke_ai.settings.rules.common import each, join_names, needs, rule
 from gke_ai.settings.rules.flavors import usable_flavors
-from gke_ai.settings.stack import Placed, ResolvedStack, ResourceFlavor
-from gke_ai.settings.stack.queues import labels_all
 
 _OFF_QUEUE = "Kueue would never admit it"
 

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 
-from gke_ai.catalog.capacity import MODES
-from gke_ai.catalog.tpus import VERSIONS, NoSuchSlice, slice_of
-from gke_ai.catalog.zones import region_of
+from gke_ai.catalog.machines.capacity import MODES
+from gke_ai.catalog.machines.tpus import VERSIONS, NoSuchSlice, slice_of
+from gke_ai.catalog.machines.zones import region_of
 from gke_ai.settings.model import Flavor, Multislice, Section, TpuBatch, TpuPool, TpuSlice, TpuWorkload
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import Placed, ResolvedStack
 from gke_ai.settings.rules.common import TPU_POOLS, each, each_tpu_pool, join_names, needs, of_another_engine
-from gke_ai.settings.stack import Placed, ResolvedStack
 
 # TPU versions of GKE that this program does not support, by name and by node label.
 _OLD_VERSION = re.compile(r"(tpu-)?v[234](-\w+)?")

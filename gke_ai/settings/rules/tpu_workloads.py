@@ -12,8 +12,13 @@ from collections.abc import Iterator
 
 from gke_ai.settings.model import Multislice, Run, TpuBatch, TpuPool, TpuRun, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import (
+    DEFAULT_NAMESPACE,
+    Placed,
+    ResolvedStack,
+    ResourceFlavor,
+)
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
-from gke_ai.settings.stack import DEFAULT_NAMESPACE, Placed, ResolvedStack, ResourceFlavor
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.
 _POD_SUFFIX = 6

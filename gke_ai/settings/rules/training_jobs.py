@@ -10,9 +10,9 @@ from pathlib import PurePosixPath
 
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import DEFAULT_NAMESPACE, ResolvedStack
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, rule
 from gke_ai.settings.runs import checkpoint_folder, pod_host
-from gke_ai.settings.stack import DEFAULT_NAMESPACE, ResolvedStack
 
 # Kubernetes adds -xxxxx to the name of a Job's pod.
 _POD_SUFFIX = 6

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.settings.problems import Problem
+from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import rule
-from gke_ai.settings.stack import ResolvedStack
 
 # First version of Kueue that stores the API version of this program's objects: https://github.com/kubernetes-sigs/kueue/releases
 OLDEST_KUEUE = (0, 16)

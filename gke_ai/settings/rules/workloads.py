@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gke_ai.catalog.namespaces import is_system
+from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import FineTune, LocalQueue, Multislice, Run, Tgi, TpuBatch, TrainingRun, Workload
 from gke_ai.settings.problems import TOKEN, Problem
+from gke_ai.settings.resolved import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack
 from gke_ai.settings.rules.common import (
     BEGINS_WITH_A_LETTER,
     PRIORITIES,
@@ -21,7 +22,6 @@ from gke_ai.settings.rules.common import (
     rule,
 )
 from gke_ai.settings.runs import checkpoint_folder, model_path
-from gke_ai.settings.stack import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack
 
 _TOKEN_VARIABLES = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HF_API_TOKEN"}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -1,16 +1,16 @@
-"""Writes the pictures: a recorded run, rehearsal and simulation, the architecture, and the graph of each example."""
+"""Writes the pictures: a recorded run, rehearsal and simulation, and the graph of each example."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 
-from gke_ai.forecast import simulation
-from gke_ai.forecast.forecast import read
 from gke_ai.forecast.rehearse import blocks
 from gke_ai.forecast.render import rehearsal_picture, simulation_picture
+from gke_ai.forecast.result import simulation
+from gke_ai.forecast.result.forecast import read
 from maintain.pages import write
-from maintain.pages.pictures import architecture, examples, loss, record_loss, record_simulation, timeline
+from maintain.pages.pictures import examples, loss, record_loss, record_simulation, timeline
 from maintain.pages.pictures.record import RECORDING
 
 FOLDER = RECORDING.parent
@@ -19,7 +19,6 @@ FOLDER = RECORDING.parent
 def pictures() -> dict[str, Callable[[], str]]:
     """The function that draws each picture, by file name."""
     return {
-        "architecture.svg": architecture.drawn,
         "blocks.svg": lambda: blocks.picture(read(FOLDER / "blocks.json")),
         "mixed-preemption.svg": lambda: timeline.drawn(json.loads(RECORDING.read_text())),
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),

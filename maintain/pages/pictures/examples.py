@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from gke_ai.registered.report.changes import Resource
-from gke_ai.registered.report.drawing import svg
-from gke_ai.registered.report.graph import graph
-from tests import repository
-from tests.recorder import Registration, configuration, run_program
+from gke_ai.review.report.changes import Resource
+from gke_ai.review.report.drawing import svg
+from gke_ai.review.report.graph import graph
+from tests.support import repository
+from tests.support.recorder import Registration, configuration, run_program
 
 
 def names() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from typing import Any
 
-from gke_ai.svg import Canvas, width
+from gke_ai.formats.svg import Canvas, width
 
 Recording = Mapping[str, Any]
 

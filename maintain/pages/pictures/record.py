@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gke_ai.catalog.nodes import NVIDIA_GPU
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
-from gke_ai.ops.stack import Stack
-from tests.repository import ROOT
+from gke_ai.workspace.stack import Stack
+from tests.support.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"
 SERVER, NAMESPACE, QUEUE = "gemma", "llm", "gpus"

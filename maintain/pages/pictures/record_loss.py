@@ -28,7 +28,7 @@ from typing import Any
 
 import yaml
 
-from tests.repository import ROOT
+from tests.support.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "training_resumes.json"
 EXAMPLE, RUN, SERVER, NAMESPACE = "examples/training-job.yaml", "pretrain", "gemma", "llm"

@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gke_ai.forecast.simulation import read
-from tests.repository import ROOT
+from gke_ai.forecast.result.simulation import read
+from tests.support.repository import ROOT
 
 RECORDING = ROOT / "docs" / "pictures" / "simulation.json"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from gke_ai.svg import Canvas, width
+from gke_ai.formats.svg import Canvas, width
 
 Recording = Mapping[str, Any]
 

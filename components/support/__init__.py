@@ -1,0 +1,1 @@
+"""Waits, retries and connections that components share; no components."""

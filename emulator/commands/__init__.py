@@ -1,0 +1,1 @@
+"""Commands of `emulator/run` for one thing in the emulated cloud."""

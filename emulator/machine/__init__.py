@@ -1,0 +1,1 @@
+"""What the emulator uses of this machine: paths, processes, progress, certificates."""

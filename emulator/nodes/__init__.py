@@ -1,0 +1,1 @@
+"""Simulates nodes: GKE's autoscaler, Autopilot, node pools, devices and upgrades."""

@@ -1,0 +1,1 @@
+"""Pulumi's side: the language host for Python, and what the resource plugins share."""

@@ -1,0 +1,1 @@
+"""Sets up the Python environment and builds the tools. Standard library only."""

@@ -1,0 +1,1 @@
+"""Engines that serve models: images, arguments, metrics, gateways, and the memory of models."""

@@ -1,0 +1,1 @@
+"""Networks between nodes: RDMA, GPUDirect, NVLink, and the levels of a topology."""

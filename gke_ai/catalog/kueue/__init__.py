@@ -1,0 +1,1 @@
+"""Kueue's configuration and releases, and the controllers of further kinds of runs."""

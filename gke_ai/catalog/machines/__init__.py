@@ -1,0 +1,1 @@
+"""Machine types with their GPUs, TPUs, disks, zones and capacity modes."""

@@ -1,0 +1,1 @@
+"""A project of Google Cloud: APIs, identities, registries, addresses."""

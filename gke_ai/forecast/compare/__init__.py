@@ -1,0 +1,1 @@
+"""Compares a forecast with what happened after the merge."""

@@ -1,0 +1,1 @@
+"""Forms of output: the console, Markdown, SVG, and counts in sentences."""

@@ -1,0 +1,1 @@
+"""Asks Google and Hugging Face for figures that a configuration needs."""

@@ -1,0 +1,1 @@
+"""Deploys, recovers and deletes stacks."""

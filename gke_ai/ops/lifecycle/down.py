@@ -1,0 +1,136 @@
+"""`make down STACK=…`: deletes a stack, waits for each step, and lists what it keeps."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from gke_ai.catalog.versions import JOBSET_API
+from gke_ai.formats.console import PlainConsole
+from gke_ai.kube.client import list_objects, request
+from gke_ai.ops.lifecycle.network_pools import network_pools, scale_to_zero
+from gke_ai.ops.runs.command import PARTS
+from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
+from gke_ai.terminal import Stop
+from gke_ai.workspace.stack import Stack, kubectl
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+# Name and namespace of JobSet's release, and its CRD in the chart's `crds/`, which Helm never deletes:
+# https://helm.sh/docs/chart_best_practices/custom_resource_definitions/
+JOBSET = ("jobset", "jobset-system")
+JOBSET_CRD = "jobsets.jobset.x-k8s.io"
+GONE_SECONDS = 60
+console = PlainConsole(highlight=False, soft_wrap=True)
+
+
+def down(stack: Stack) -> None:
+    """Destroys `stack`. Refuses before it deletes anything if a resource is protected."""
+    if guarded := protected(stack.resources):
+        names = "\n".join(f"  {line}" for line in guarded)
+        raise Stop(
+            f"{stack.name} is protected, and nothing was deleted:\n{names}\n"
+            "To delete it, set `protect: false` there in the configuration, run up, then down again. If "
+            "`gke-ai:policies` is mandatory, set it to advisory first, because a policy requires the protection."
+        )
+    release, api = jobset_release(stack.resources), stack.api()
+    outlives = not any(stack.of_type(CLUSTER))
+    kept = [bucket["outputs"]["url"] for bucket in stack.of_type(BUCKET) if bucket.get("retainOnDelete")]
+    scale_to_zero(network_pools(stack.resources), api)
+    if api is not None:
+        end_runs(stack, api)
+    done = stack.pulumi("destroy", "--yes", "--skip-preview", configured=True)
+    if done.returncode:
+        kept_pods = "".join(f"  {line}\n" for line in ending(api)) if api is not None else ""
+        raise Stop(
+            f"{stack.name} is not completely deleted. The state still has the remaining resources.\n"
+            f"{kept_pods and f'Namespaces wait for:{chr(10)}{kept_pods}'}"
+            f"Fix the error above and run down again. If down was killed, run {stack.next('recover')} first."
+        )
+    if release and outlives and api is not None:
+        delete_crd(api)
+    for url in kept:
+        console.print(f"Kept with its data (onDestroy: keep): {url}")
+
+
+def end_runs(stack: Stack, api: ApiClient) -> None:
+    """Deletes runs that would outlive the stack: Pulumi keeps them, and their namespace is not of the stack."""
+    for resource in stack.of_type(JOB, JOB_SET, SERVICE):
+        metadata = resource["inputs"]["metadata"]
+        if not resource.get("retainOnDelete") or metadata["namespace"] in stack.own_namespaces:
+            continue
+        base, plural = PARTS[resource["type"].rpartition(":")[2]]
+        path = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+        answer = request(api, "DELETE", path, {"propagationPolicy": "Background"})
+        if answer.code not in (200, 202, 404):
+            raise Stop(f"The cluster refuses to delete {path}, and nothing else was deleted: {answer.reason}")
+
+
+def ending(api: ApiClient) -> list[str]:
+    """What namespaces that are being deleted wait for: pods, and what else their status says."""
+    lines = []
+    try:
+        for namespace in list_objects(api, "/api/v1/namespaces"):
+            name = namespace["metadata"]["name"]
+            if "deletionTimestamp" not in namespace["metadata"]:
+                continue
+            for pod in list_objects(api, f"/api/v1/namespaces/{name}/pods"):
+                finalizers, until = pod["metadata"].get("finalizers"), pod["metadata"].get("deletionTimestamp")
+                cause = f"finalizers {', '.join(finalizers)}" if finalizers else f"has until {until} to end"
+                lines.append(f"pod {name}/{pod['metadata']['name']}: {cause}")
+            conditions = namespace.get("status", {}).get("conditions", [])
+            lines += [f"namespace {name}: {each['message']}" for each in conditions if each["status"] == "True"]
+    except Stop:
+        return []  # the cluster may be deleted already
+    return lines
+
+
+def jobset_release(resources: list[dict[str, Any]]) -> bool:
+    """Whether the `KueueStack` of the stack has installed JobSet with Helm."""
+    kueue = {resource["urn"] for resource in resources if resource["type"] == KUEUE_STACK}
+    return any(
+        resource["type"] == RELEASE
+        and resource.get("parent") in kueue
+        and (resource["inputs"].get("name"), resource["inputs"].get("namespace")) == JOBSET
+        for resource in resources
+    )
+
+
+def delete_crd(api: ApiClient) -> None:
+    """Deletes JobSet's CRD, which Helm leaves in an existing cluster, unless others use it."""
+    from kubernetes.client import ApiextensionsV1Api
+    from kubernetes.client.exceptions import ApiException
+    from urllib3.exceptions import HTTPError
+
+    crds, by_hand = ApiextensionsV1Api(api), f"{kubectl()} delete crd {JOBSET_CRD}"
+    try:
+        if list_objects(api, f"/apis/{JOBSET_API}/jobsets"):
+            console.print(f"Kept the CRD {JOBSET_CRD}: the cluster has JobSets that are not of this stack.")
+            return
+        crds.delete_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
+        for _ in range(GONE_SECONDS):  # otherwise the next install could find it during its deletion
+            time.sleep(1)
+            crds.read_custom_resource_definition(JOBSET_CRD, _request_timeout=60)
+        raise Stop(f"The CRD {JOBSET_CRD} is marked for deletion, but still exists. Everything else is deleted.")
+    except ApiException as error:
+        if error.status != 404:
+            raise Stop(f"Everything is deleted except the CRD {JOBSET_CRD} ({error.reason}). Next: {by_hand}") from None
+        console.print(f"The CRD {JOBSET_CRD}, which Helm keeps, is deleted too.")
+    except HTTPError as error:
+        raise Stop(
+            f"Everything is deleted except the CRD {JOBSET_CRD} ({type(error).__name__}). Next: {by_hand}"
+        ) from None
+
+
+def protected(resources: list[dict[str, Any]]) -> list[str]:
+    """Returns the protected resources, each with the key that protects it."""
+    lines = []
+    for resource in resources:
+        name = resource.get("inputs", {}).get("name") or resource["urn"].rpartition("::")[2]
+        if resource["type"] == CLUSTER and (resource.get("protect") or resource["inputs"].get("deletionProtection")):
+            lines.append(f"cluster {name}: gke-ai:cluster.protect")
+        elif resource.get("protect"):
+            section = "gke-ai:buckets[].protect" if resource["type"] == BUCKET else "its `protect`"
+            lines.append(f"{resource['type'].rpartition(':')[2].lower()} {name}: {section}")
+    return lines

@@ -1,0 +1,1 @@
+"""Lists, follows and removes runs."""

@@ -1,0 +1,1 @@
+"""Sends requests to servers, as their users do."""

@@ -1,0 +1,1 @@
+"""Shows what runs, what waits and why."""

@@ -1,0 +1,172 @@
+"""Kueue with its queues, namespaces and tenants."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi import ResourceOptions
+
+from gke_ai.catalog.engines.gateways import tenant_api_key
+from gke_ai.catalog.fabric.nvlink import DOMAIN
+from gke_ai.catalog.project.apis import SECRET_MANAGER
+from gke_ai.components import (
+    GkeCluster,
+    KueueStack,
+    ModelBucket,
+    NamespaceQueue,
+    NodeFlavor,
+    NvlinkDriver,
+    SecretManager,
+    Tenant,
+    WorkloadNamespace,
+)
+from gke_ai.components.queues.tenant_policy import GRACE_SECONDS
+from gke_ai.program.cluster import Apis, in_cluster
+from gke_ai.program.configuration import Secrets
+from gke_ai.settings import ResolvedStack, model
+from gke_ai.settings.published import publish
+from gke_ai.settings.resolved import Queue, needs
+
+
+def create_kueue(stack: ResolvedStack, cluster: GkeCluster) -> KueueStack | None:
+    """Kueue and JobSet with all queues, derived quotas and node labels of flavors, if the stack needs them."""
+    if not stack.settings.queues and not stack.jobsets:
+        return None
+    queues = stack.queues
+    return KueueStack(
+        "kueue",
+        # The managers of Kueue and JobSet run on the system pool, which is part of the cluster.
+        in_cluster(cluster, cluster),
+        namespaces=stack.namespaces,
+        flavors=[
+            NodeFlavor(flavor.section.name, flavor.labels, flavor.queued_resource, flavor.has_topology)
+            for flavor in stack.flavors
+            if flavor.section.mode == "create"
+        ],
+        cluster_queues=[with_quotas(queue) for queue in stack.cluster_queues],
+        priority_classes=[priority for priority in queues.priority_classes if priority.mode == "create"],
+        install=queues.kueue == "install",
+        jobset=needs.jobset(stack),
+        trainer=queues.trainer,
+        ray=queues.ray,
+        kueue_version=queues.kueue_version,
+        jobset_version=queues.jobset_version,
+        manager_replicas=queues.manager_replicas,
+        pods_ready_timeout_seconds=stack.pods_ready_timeout,
+        quota_metrics=stack.settings.monitoring is not None,
+        reclaim_ended_pods=not stack.spaces,
+        kubeconfig=cluster.kubeconfig,
+    )
+
+
+def with_quotas(queue: Queue) -> model.ClusterQueue:
+    """The section of the cluster queue with the amounts of its derived quotas."""
+    flavors = [quota.section.model_copy(update={"quota": quota.texts}) for quota in queue.quotas]
+    return queue.section.model_copy(update={"flavors": flavors})
+
+
+def create_namespaces(
+    stack: ResolvedStack,
+    project: str,
+    secrets: Secrets,
+    cluster: GkeCluster,
+    apis: Apis,
+    kueue: KueueStack | None,
+    buckets: dict[str, ModelBucket],
+    driver: NvlinkDriver | None,
+) -> dict[str, WorkloadNamespace]:
+    """The namespaces by name. Pulumi deletes them before Kueue, which releases their workloads, and before buckets."""
+    token_from = secret_manager(stack.settings.hf_token_secret, project, cluster)
+
+    def options(namespace: str) -> ResourceOptions:
+        granted = [
+            buckets[bucket.section.name]
+            for bucket in stack.granted_buckets
+            if any(grant.namespace == namespace for grant in bucket.grants)
+        ]
+        drivers = [driver] if driver and DOMAIN in stack.claims[namespace] else []
+        return in_cluster(cluster, *([kueue] if kueue else []), *drivers, *apis.enabled(SECRET_MANAGER), *granted)
+
+    return {name: create_namespace(name, stack, secrets, token_from, options(name)) for name in stack.namespaces}
+
+
+def secret_manager(secret: str | None, project: str, cluster: GkeCluster) -> SecretManager | None:
+    """The secret from which GKE copies the token. Without one, this program provides the token."""
+    if secret is None:
+        return None
+    path = secret if "/" in secret else f"projects/{project}/secrets/{secret}"
+    return SecretManager(path, project, cluster.workload_pool)
+
+
+def create_namespace(
+    name: str,
+    stack: ResolvedStack,
+    secrets: Secrets,
+    token_from: SecretManager | None,
+    opts: ResourceOptions,
+) -> WorkloadNamespace:
+    """A namespace with what its workloads need."""
+    workloads = [workload for workload in stack.workloads if workload.namespace == name]
+    tenant = next((tenant for tenant in stack.settings.tenants if tenant.name == name), None)
+    # A tenant creates its own.
+    existing = {"default", *((tenant.service_account, tenant.deployer) if tenant else ())}
+    return WorkloadNamespace(
+        name,
+        opts,
+        namespace=name,
+        existing=name not in stack.own_namespaces,
+        labels=pod_security(tenant) if tenant else None,
+        token=None if token_from else secrets.token,
+        token_from=token_from,
+        api_key=api_key(name, stack, secrets),
+        token_secrets=[workload.token for workload in workloads if workload.token],
+        service_accounts=sorted({workload.service_account for workload in workloads} - existing),
+        local_queues=[
+            NamespaceQueue(queue.name, queue.cluster_queue)
+            for queue in stack.queues.local_queues
+            if queue.namespace == name and queue.mode == "create"
+        ],
+        claims=list(stack.claims[name]),
+    )
+
+
+def api_key(namespace: str, stack: ResolvedStack, secrets: Secrets) -> pulumi.Output[str] | None:
+    """The API key of the namespace's servers, if they require one. A tenant, who can read it, has one of its own."""
+    if secrets.api_key is None or not any(server.namespace == namespace for server in stack.keyed_servers):
+        return None
+    if all(tenant.name != namespace for tenant in stack.settings.tenants):
+        return secrets.api_key
+    return secrets.api_key.apply(lambda key: tenant_api_key(key, namespace))
+
+
+def pod_security(tenant: model.Tenant) -> dict[str, str]:
+    """Labels that make the API server refuse pods below the level, and warn about their Jobs and Deployments.
+
+    https://kubernetes.io/docs/concepts/security/pod-security-admission/
+    """
+    return {f"pod-security.kubernetes.io/{mode}": tenant.pod_security for mode in ("enforce", "warn", "audit")}
+
+
+def create_tenants(
+    stack: ResolvedStack, project: str, cluster: GkeCluster, namespaces: dict[str, WorkloadNamespace]
+) -> dict[str, Tenant]:
+    """The tenants by name, which is also the name of their namespace, with all that they may use."""
+    return {
+        space.section.name: Tenant(
+            space.section.name,
+            space.section.model_copy(
+                update={"priority_classes": list(space.priority_classes), "buckets": list(space.buckets)}
+            ),
+            in_cluster(cluster, namespaces[space.section.name]),
+            local_queues=list(space.queues),
+            service_accounts=list(space.service_accounts),
+            accelerators=space.accelerators,
+            claims=list(stack.claims[space.section.name]),
+            pickers=space.pickers,
+            guarded=space.guarded,
+            grace_seconds=max(GRACE_SECONDS, space.grace_seconds),
+            runs_jobsets=any(run.namespace == space.section.name for run in stack.jobsets),
+            further_kinds=stack.queues.further_kinds,
+            published=publish(stack, space, project),
+        )
+        for space in stack.spaces
+    }

@@ -1,0 +1,312 @@
+"""The interruptions that a plan causes, worst first.
+
+Each rule looks at one change. Its text follows from how Kubernetes, Kueue, GKE and the components handle that change.
+The rules do not read the running cluster.
+
+Sources: https://kubernetes.io/docs/concepts/workloads/controllers/deployment/#strategy,
+https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies,
+https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
+from gke_ai.catalog.nodes.shape import RECORDED_NODES
+from gke_ai.formats.sentences import join_names
+from gke_ai.kube.pods import accelerators
+from gke_ai.kube.values import mapping
+from gke_ai.kube.workloads import is_server
+from gke_ai.registered.pools import lost_network, node_bounds, without_network
+from gke_ai.registered.types import (
+    BUCKET,
+    CLUSTER,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JOB,
+    NAMESPACE,
+    NODE_POOL,
+    RELEASE,
+    SECRET,
+    SERVICE_ACCOUNT,
+)
+from gke_ai.review.report.accelerators import pod_of, pools_of
+from gke_ai.review.report.changes import (
+    CREATE,
+    DELETE,
+    LEAVE,
+    REPLACE,
+    UPDATE,
+    Change,
+    PlannedUpdate,
+    Resource,
+)
+
+# Severities, worst first.
+OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)
+
+
+@dataclass(frozen=True, order=True)
+class Interruption:
+    """An interruption, or a note that there is none; ordered worst first."""
+
+    severity: int
+    text: str
+
+
+def interruptions(plan: PlannedUpdate) -> list[Interruption]:
+    """Returns the interruptions of a plan, worst first, without duplicates."""
+    return sorted({interruption for change in plan.changes for interruption in of_change(change, plan)})
+
+
+def of_change(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruptions of one change."""
+    if change.operation == CREATE or change.before is None:
+        return
+    kind = change.resource.type
+    if rule := RULES.get(kind) or RULES_BY_KIND.get(kind.rpartition(":")[2]):
+        yield from rule(change, plan)
+
+
+def of_cluster(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruptions of a cluster, which include everything in it."""
+    inside = workload_names(workloads(plan.before)) or "nothing of this stack"
+    if change.operation == REPLACE:
+        text = f"Cluster {change.resource.name} is replaced{because(change)}. Everything in it stops and is recreated"
+        yield Interruption(OUTAGE, f"{text} ({inside}). The address of its control plane changes.")
+    elif change.operation == DELETE:
+        yield Interruption(OUTAGE, f"Cluster {change.resource.name} is deleted with everything in it ({inside}).")
+
+
+def of_pool(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruptions of a pool and of the workloads on its nodes."""
+    name = change.resource.name
+    on_it = [
+        workload
+        for workload in workloads(plan.before)
+        if change.resource.urn in {pool.urn for pool in pools_of(workload, plan.before)}
+    ]
+    running = f" Workloads on it: {workload_names(on_it)}." if on_it else " No server or run of this stack uses it."
+    sides = (side.inputs if side else {} for side in (change.before, change.after))
+    if change.operation == REPLACE and (key := lost_network(*sides)):
+        running += f" It loses its network: {without_network(key)}"
+    if change.operation == REPLACE and change.create_before_delete:
+        text = f"Node pool {name} is replaced{because(change)}: Pulumi creates the new pool first. Pods move to it as "
+        text += "their disruption budgets allow. Runs and servers with one replica restart there. You pay for both "
+        text += "pools meanwhile."
+        yield Interruption(WORK if on_it else NOTE, f"{text}{running}")
+    elif change.operation == REPLACE:
+        text = (
+            f"Node pool {name} is replaced{because(change)}: Pulumi deletes the old pool first. Its pods stop and wait"
+        )
+        yield Interruption(OUTAGE if on_it else NOTE, f"{text} until the new pool has nodes.{running}")
+    elif change.operation == DELETE:
+        yield Interruption(OUTAGE if on_it else NOTE, f"Node pool {name} is deleted with its nodes.{running}")
+    elif change.operation == UPDATE and change.before and change.after:
+        was, now = (node_bounds(side.inputs).maximum for side in (change.before, change.after))
+        if now < was:
+            text = f"The maximum size of node pool {name} shrinks from {was} to {now} nodes. Pods move."
+            yield Interruption(WORK, f"{text}{running}")
+        zones = (side.inputs.get("nodeLocations") for side in (change.before, change.after))
+        before, after = (set(names) if isinstance(names, list) else None for names in zones)
+        if before and after and (lost := sorted(before - after)):
+            yield Interruption(
+                WORK, f"Node pool {name} leaves {', '.join(lost)}. GKE deletes its nodes there, and pods move.{running}"
+            )
+        nodes = [difference.path for difference in change.differences if difference.path.startswith("nodeConfig.")]
+        if nodes:
+            text = f"Node pool {name} changes its nodes ({', '.join(nodes)}). GKE may recreate them one by one."
+            yield Interruption(WORK, f"{text}{running}")
+
+
+def of_account(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruption of nodes that GKE created itself and that outlive their account."""
+    of_nodes = ":NodeAccount::" in change.resource.parent
+    cluster_stays = any(resource.type == CLUSTER for resource in plan.after.values())
+    by_gke = any(
+        resource.type.endswith(":ComputeClass") or (resource.type == CLUSTER and resource.inputs.get("enableAutopilot"))
+        for resource in plan.before.values()
+    )
+    if change.operation in (DELETE, REPLACE) and of_nodes and cluster_stays and by_gke:
+        yield Interruption(
+            OUTAGE,
+            f"Service account {change.resource.logical_name} is deleted. Nodes that GKE created itself keep running as "
+            "it, and lose logs, metrics and image pulls. Drain and delete them right after the update.",
+        )
+
+
+def of_bucket(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the loss of data when a bucket is deleted."""
+    name = change.resource.name
+    if change.operation == LEAVE or change.resource.retained:
+        yield Interruption(NOTE, f"Bucket {name} leaves the stack and keeps its data (onDestroy: keep).")
+    elif change.operation in (DELETE, REPLACE):
+        event = (
+            "is deleted with its data"
+            if change.operation == DELETE
+            else f"is replaced{because(change)} by an empty bucket"
+        )
+        kept = change.resource.inputs.get("softDeletePolicy") or {}
+        days = int(kept.get("retentionDurationSeconds") or 0) // 86400
+        rescue = f" Deleted objects can be restored for {days} days." if days else " Its objects cannot be restored."
+        yield Interruption(DATA, f"Bucket {name} {event} (onDestroy: delete).{rescue}")
+
+
+def of_deployment(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruptions of a server, which rolls out when its pods change."""
+    name = change.resource.name
+    if change.operation == DELETE:
+        yield Interruption(OUTAGE, f"Server {name} is deleted.")
+        return
+    if change.operation == REPLACE or change.before is None or change.after is None:
+        yield Interruption(
+            OUTAGE, f"Server {name} is replaced{because(change)}. It does not answer until a replica is ready."
+        )
+        return
+    old, new = change.before.inputs.get("spec") or {}, change.after.inputs.get("spec") or {}
+    was, now = old.get("replicas"), new.get("replicas")
+    if was != now and was is not None and now is not None:
+        if now == 0:
+            yield Interruption(OUTAGE, f"Server {name} is scaled from {was} to 0 replicas.")
+        else:
+            yield Interruption(SLOWER if now < was else NOTE, f"Server {name} is scaled from {was} to {now} replicas.")
+    if not any(difference.path.startswith("spec.template.") for difference in change.differences):
+        return
+    surge = ((new.get("strategy") or {}).get("rollingUpdate") or {}).get("maxSurge")
+    counts = ", ".join(f"{count} {resource}" for resource, count in accelerators(pod_of(new)).items())
+    replicas = 1 if now is None else int(now)
+    if surge not in (0, "0", "0%"):
+        text = f"Server {name} rolls out with one extra pod, which needs {counts or 'room'} free in its queue and on a "
+        yield Interruption(NOTE, f"{text}node. No replica stops before the new one is ready.")
+    elif replicas > 1 or now is None:
+        yield Interruption(SLOWER, f"Server {name} rolls out with one replica fewer meanwhile.")
+    else:
+        text = (
+            f"Server {name} has one replica, and the rollout stops it first. The server does not answer until the new"
+        )
+        yield Interruption(OUTAGE, f"{text} replica has loaded its model.")
+
+
+def of_run(change: Change, plan: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruption of a run. Only in the default namespace does a newer run delete it."""
+    name = change.resource.name
+    if mapping(change.resource.inputs, "metadata").get("namespace") == MODEL_CACHE:
+        if change.operation in (DELETE, REPLACE):
+            yield Interruption(NOTE, f"Download {name} ends. What it has stored in its bucket stays there.")
+        return
+    newer = [
+        created.resource.name
+        for created in plan.of(CREATE)
+        if (created.resource.parent, created.resource.type) == (change.resource.parent, change.resource.type)
+    ]
+    if change.operation == LEAVE or change.resource.retained:
+        if newer:
+            text = (
+                f"Run {name} changed. {join_names(newer)} is a new run beside it, and the old run continues to its end."
+            )
+        else:
+            text = f"Run {name} leaves the stack and continues to its end in the cluster."
+        yield Interruption(NOTE, text)
+    elif change.operation in (DELETE, REPLACE):
+        yield Interruption(WORK, f"Run {name} is deleted. Its work since the last checkpoint is lost.")
+
+
+def of_record(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the move of a training job, whose nodes are in its record."""
+    before, after = (
+        mapping(side.inputs if side else {}, "metadata", "annotations") for side in (change.before, change.after)
+    )
+    if change.operation == UPDATE and RECORDED_NODES in before and before != after:
+        text = f"Run {change.resource.name} moves to other nodes. Its pods end, and it resumes there from its newest "
+        yield Interruption(WORK, f"{text}checkpoint. A run that has ended stays as it is.")
+
+
+def of_namespace(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the deletion of a namespace, which includes objects of other users."""
+    if change.operation in (DELETE, REPLACE):
+        text = f"Namespace {change.resource.name} is deleted with all its objects, including those of other users."
+        yield Interruption(OUTAGE, text)
+
+
+def of_release(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the interruptions of Kueue and JobSet, which Helm installs."""
+    name = change.resource.name.rpartition("/")[2]
+    if change.operation in (DELETE, REPLACE):
+        yield Interruption(OUTAGE, f"{name} is uninstalled. It no longer queues or starts workloads.")
+    elif change.operation == UPDATE:
+        text = (
+            f"{name} restarts. Running workloads continue, and queued workloads stay queued. It admits nothing for "
+            "some seconds."
+        )
+        yield Interruption(NOTE, text)
+
+
+def of_queue(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields the changes of a queue. Kueue never stops an admitted workload because a quota shrinks."""
+    subject = f"{change.resource.kind} {change.resource.name}"
+    if change.operation in (DELETE, REPLACE):
+        yield Interruption(
+            WORK, f"{subject} is deleted. Waiting workloads are not admitted. Admitted workloads end first."
+        )
+    elif any("nominalQuota" in difference.path or "Limit" in difference.path for difference in change.differences):
+        yield Interruption(
+            NOTE, f"The quota of {subject} changes. It applies to new workloads; running workloads continue."
+        )
+
+
+def of_secret(change: Change, _: PlannedUpdate) -> Iterator[Interruption]:
+    """Yields a note that running pods keep the old value of a Secret."""
+    if change.operation in (UPDATE, REPLACE):
+        text = f"Pods read Secret {change.resource.name} when they start. Running pods keep the old value."
+        yield Interruption(NOTE, text)
+
+
+Rule = Callable[[Change, PlannedUpdate], Iterator[Interruption]]
+RULES: Mapping[str, Rule] = {
+    CLUSTER: of_cluster,
+    NODE_POOL: of_pool,
+    SERVICE_ACCOUNT: of_account,
+    BUCKET: of_bucket,
+    DEPLOYMENT: of_deployment,
+    JOB: of_run,
+    CONFIG_MAP: of_record,
+    NAMESPACE: of_namespace,
+    RELEASE: of_release,
+    SECRET: of_secret,
+}
+# Of objects of any version.
+RULES_BY_KIND: Mapping[str, Rule] = {"JobSet": of_run, "ClusterQueue": of_queue, "LocalQueue": of_queue}
+
+
+def because(change: Change) -> str:
+    """Names the properties that replace a resource."""
+    paths = [difference.path for difference in change.differences if difference.replaces]
+    return f" (because of {', '.join(paths)})" if paths else ""
+
+
+def workloads(resources: Mapping[str, Resource]) -> list[Resource]:
+    """Returns the servers and runs among resources."""
+    workload_types: tuple[Any, ...] = (DEPLOYMENT, JOB)
+    candidates = (
+        resource
+        for resource in resources.values()
+        if resource.type in workload_types or resource.type.endswith(":JobSet")
+    )
+    return sorted(
+        (workload for workload in candidates if not is_controller(workload)), key=lambda workload: workload.name
+    )
+
+
+def is_controller(workload: Resource) -> bool:
+    """Whether a Deployment is no server, as adapters and frontends."""
+    return workload.type == DEPLOYMENT and not is_server(workload.inputs)
+
+
+def workload_names(resources: list[Resource]) -> str:
+    """Lists workloads by type and name."""
+    return join_names(
+        [f"{'server' if resource.type == DEPLOYMENT else 'run'} {resource.name}" for resource in resources]
+    )

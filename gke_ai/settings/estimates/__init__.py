@@ -1,0 +1,1 @@
+"""Estimates of the memory and the start of model servers."""

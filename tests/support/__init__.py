@@ -1,0 +1,1 @@
+"""What tests share: good configurations, recorders, local servers, snapshots."""

@@ -1,0 +1,172 @@
+"""Topology in Kueue's tables: names of nodes in a shared cluster, and cases of placement as cases of scheduling."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gke_ai.catalog.fabric.topology import HOSTNAME
+from gke_ai.kube.blocks import assigned
+
+Object = dict[str, Any]
+# Of the nodes, pods and flavors of a case, so that no flavor has the nodes of another case.
+CASE_LABEL = "example.com/table-case"
+# The table of the algorithm alone: nodes, levels and pods, and the domains that they get.
+PLACEMENT = "TestFindTopologyAssignments"
+# Quota of cases that have none, above any request.
+MUCH = "1000000000000"
+QUEUE, FLAVOR, TOPOLOGY, WORKLOAD = "main", "tas", "levels", "workload"
+
+
+# --------------------------------------------------------------------------------------------------------- assignments
+def assignment(levels: list[str], domains: Iterable[tuple[Iterable[str], int]]) -> Object:
+    """A topology assignment of domains with their pods, as Kueue's API has it."""
+    values, counts = zip(*domains, strict=True)
+    per_level = [{"individual": {"roots": [*names]}} for names in zip(*values, strict=True)]
+    part = {"domainCount": len(counts), "valuesPerLevel": per_level, "podCounts": {"individual": [*counts]}}
+    return {"levels": levels, "slices": [part]}
+
+
+# -------------------------------------------------------------------------------------------------- in a shared cluster
+def in_cluster(value: Any, host: Callable[[str], str]) -> Any:
+    """A part of an object with other names of hosts, wherever it selects them or has pods on them."""
+    if isinstance(value, list):
+        return [in_cluster(item, host) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "slices" in value and "levels" in value:
+        last = value["levels"][-1] == HOSTNAME
+        return assignment(
+            value["levels"],
+            [((*names[:-1], host(names[-1])) if last else names, count) for names, count in assigned(value)],
+        )
+    changed = {key: in_cluster(item, host) for key, item in value.items()}
+    if HOSTNAME in changed:
+        changed[HOSTNAME] = host(changed[HOSTNAME])
+    if changed.get("key") == HOSTNAME:
+        changed["values"] = [host(name) for name in changed["values"]]
+    if "unhealthyNodes" in changed:
+        changed["unhealthyNodes"] = [{**node, "name": host(node["name"])} for node in changed["unhealthyNodes"]]
+    return changed
+
+
+def nodes(case: Mapping[str, Any], case_id: str, host: Callable[[str], str]) -> dict[str, Object]:
+    """The nodes of a case, by their names in its table. A node has the name of its host, as in a cluster."""
+    return {node["metadata"]["name"]: _node(node, case_id, host) for node in case.get("nodes") or ()}
+
+
+def _node(node: Mapping[str, Any], case_id: str, host: Callable[[str], str]) -> Object:
+    labels = node["metadata"]["labels"]
+    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in node["status"].get("conditions", []))
+    # KWOK makes each node ready. Kueue leaves out a cordoned one as it does one that is not ready.
+    spec = {**node.get("spec", {}), **({} if ready else {"unschedulable": True})}
+    allocatable = node["status"].get("allocatable", {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": host(labels.get(HOSTNAME) or node["metadata"]["name"]),
+            "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {node['metadata']['name']}")),
+            "labels": {**in_cluster(labels, host), CASE_LABEL: case_id},
+        },
+        "spec": spec,
+        "status": {
+            "allocatable": allocatable,
+            "capacity": allocatable,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        },
+    }
+
+
+def pods(case: Mapping[str, Any], case_id: str, namespace: str, named: Mapping[str, Object]) -> Iterator[Object]:
+    """Yields the pods of a case. Those without a node stay so by a gate, because a cluster has a scheduler."""
+    for number, pod in enumerate(case.get("pods") or ()):
+        spec, node = {**pod["spec"]}, pod["spec"].get("nodeName")
+        if node:
+            spec["nodeName"] = named[node]["metadata"]["name"]
+        else:
+            spec["schedulingGates"] = [{"name": "example.com/gate"}]
+        metadata = {"name": f"{case_id}-{pod['metadata']['name']}", "namespace": namespace}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                **metadata,
+                "uid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{case_id} {number}")),
+                "labels": {CASE_LABEL: case_id},
+            },
+            "spec": spec,
+            "status": pod["status"],
+        }
+
+
+# -------------------------------------------------------------------------------------------------- tables of placement
+def scheduled(case: Mapping[str, Any]) -> Object:
+    """A case of placement as one of scheduling: a workload in a queue with a flavor of these nodes and levels."""
+    sets = case["podSets"]
+    resources = sorted({name for item in sets for name in item["requests"]})
+    quotas = [{"name": name, "nominalQuota": MUCH} for name in resources]
+    group = {"coveredResources": resources, "flavors": [{"name": FLAVOR, "resources": quotas}]}
+    place = {"name": QUEUE, "namespace": "default"}
+    workload = {
+        "metadata": {"name": WORKLOAD, "namespace": "default"},
+        "spec": {"queueName": QUEUE, "podSets": [_pod_set(item) for item in sets]},
+        "status": {},
+    }
+    admitted = {
+        "clusterQueue": QUEUE,
+        "podSetAssignments": [
+            {
+                "name": item["podSetName"] or QUEUE,
+                "count": item["count"],
+                "flavors": dict.fromkeys(item["requests"], FLAVOR),
+                "topologyAssignment": _expected(item["wantAssignment"]),
+            }
+            for item in sets
+            if item["wantAssignment"]
+        ],
+    }
+    fits = len(admitted["podSetAssignments"]) == len(sets)
+    return {
+        **{key: case[key] for key in ("featureGates", "nodes", "pods")},
+        "topologies": [
+            {"metadata": {"name": TOPOLOGY}, "spec": {"levels": [{"nodeLabel": it} for it in case["levels"]]}}
+        ],
+        "resourceFlavors": [
+            {"metadata": {"name": FLAVOR}, "spec": {"nodeLabels": case["nodeLabels"], "topologyName": TOPOLOGY}}
+        ],
+        "clusterQueues": [{"metadata": {"name": QUEUE}, "spec": {"namespaceSelector": {}, "resourceGroups": [group]}}],
+        "additionalLocalQueues": [{"metadata": place, "spec": {"clusterQueue": QUEUE}}],
+        "workloads": [workload],
+        "wantNewAssignments": {f"default/{WORKLOAD}": admitted} if fits else {},
+        "reason": _reason(case),
+    }
+
+
+def _reason(case: Mapping[str, Any]) -> str:
+    if case["workload"]:
+        return "owners that are not in the table"
+    if any(item["previousAssignment"] for item in case["podSets"]):
+        return "a placement before the workload grew"
+    # Absent from the tables of earlier releases.
+    used = any(case.get(key) for key in ("priorFlavorUsage", "priorOwnUsage", "aggregatedDomainUsages"))
+    return "usage that only Kueue's memory has" if used else ""
+
+
+def _expected(found: Mapping[str, Any]) -> Object:
+    return assignment(found["Levels"], [(domain["Values"], domain["Count"]) for domain in found["Domains"]])
+
+
+def _pod_set(item: Mapping[str, Any]) -> Object:
+    requests = {name: f"{number}m" if name == "cpu" else str(number) for name, number in item["requests"].items()}
+    spec = {
+        "containers": [{"name": "c", "image": "example.com/pause", "resources": {"requests": requests}}],
+        "restartPolicy": "Never",
+        "nodeSelector": item["nodeSelector"],
+        "tolerations": item["tolerations"],
+        "affinity": {"nodeAffinity": item["nodeAffinity"]} if item["nodeAffinity"] else {},
+    }
+    together = {"podSetGroupName": item["podSetGroupName"]} if item["podSetGroupName"] else {}
+    request = {"topologyRequest": {**item["topologyRequest"], **together}} if item["topologyRequest"] else {}
+    return {"name": item["podSetName"] or QUEUE, "count": item["count"], "template": {"spec": spec}, **request}

@@ -1,0 +1,66 @@
+"""A cluster queue of 8 GPUs with its runs, from which replays of a run that waits begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU
+from gke_ai.catalog.versions import KUEUE_API
+from gke_ai.forecast.snapshot.format import Snapshot, build
+from tests.support.snapshots import TAKEN
+
+Object = dict[str, Any]
+QUEUE = {
+    "metadata": {"name": "training"},
+    "spec": {
+        "resourceGroups": [
+            {
+                "coveredResources": [NVIDIA_GPU],
+                "flavors": [{"name": "l4", "resources": [{"name": NVIDIA_GPU, "nominalQuota": "8"}]}],
+            }
+        ]
+    },
+}
+
+
+def workload(
+    name: str, created: float, started: float | None = None, ended: float | None = None, pods: int = 8
+) -> Object:
+    """A Workload of training, with times in seconds before the snapshot."""
+
+    def at(seconds: float) -> str:
+        return (TAKEN - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    times = {"QuotaReserved": started, "Admitted": started, "Finished": ended}
+    status: Object = {
+        "conditions": [
+            {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": at(seconds)}
+            for kind, seconds in times.items()
+            if seconds is not None
+        ]
+    }
+    if started is not None:
+        assignment = {"name": "main", "flavors": {NVIDIA_GPU: "l4"}, "resourceUsage": {NVIDIA_GPU: str(pods)}}
+        status["admission"] = {"clusterQueue": "training", "podSetAssignments": [{**assignment, "count": pods}]}
+    container = {"name": "main", "resources": {"requests": {NVIDIA_GPU: "1"}}}
+    sets = [{"name": "main", "count": pods, "template": {"spec": {"containers": [container]}}}]
+    metadata = {"name": name, "namespace": "team", "creationTimestamp": at(created)}
+    spec = {"queueName": "gpus", "priority": 0, "podSets": sets}
+    return {"apiVersion": KUEUE_API, "kind": "Workload", "metadata": metadata, "spec": spec, "status": status}
+
+
+def state(*workloads: Object, stop: str = "None", owners: Mapping[str, list[Object]] | None = None) -> Snapshot:
+    """The queue and its runs, with their owners by kind."""
+    spec = {"clusterQueue": "training", "stopPolicy": stop}
+    local = {"metadata": {"name": "gpus", "namespace": "team"}, "spec": spec}
+    flavor: Object = {"metadata": {"name": "l4"}, "spec": {}}
+    queues: dict[str, list[Object]] = {"ResourceFlavor": [flavor], "ClusterQueue": [QUEUE], "LocalQueue": [local]}
+    return build("prod", {**queues, **(owners or {}), "Workload": [*workloads]}, TAKEN)
+
+
+def past(seconds: float, count: int = 200) -> list[Object]:
+    """Runs that ended long ago, before the week from which arrivals are drawn."""
+    long_ago = 30 * 86_400.0
+    return [workload(f"old-{number}", long_ago, long_ago, long_ago - seconds) for number in range(count)]
