@@ -15,12 +15,7 @@ from gke_ai.program.configuration import Secrets, load
 from gke_ai.program.gateway import create_gateway
 from gke_ai.program.model_cache import create_downloads
 from gke_ai.program.outputs import export
-from gke_ai.program.pools import (
-    create_buckets,
-    create_compute_classes,
-    create_nvlink_driver,
-    create_pools,
-)
+from gke_ai.program.pools import create_buckets, create_compute_classes, create_nvlink_driver, create_pools
 from gke_ai.program.prerequisites import Prerequisites
 from gke_ai.program.queues import create_kueue, create_namespaces, create_tenants
 from gke_ai.program.runs import create_runs

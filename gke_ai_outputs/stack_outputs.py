@@ -18,19 +18,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import TypeAdapter, ValidationError
 
-from gke_ai_outputs.model import (
-    Bucket,
-    Contract,
-    Identity,
-    Item,
-    Key,
-    Producer,
-    Queue,
-    Server,
-    Tenant,
-    V,
-    parsed,
-)
+from gke_ai_outputs.model import Bucket, Contract, Identity, Item, Key, Producer, Queue, Server, Tenant, V, parsed
 from gke_ai_outputs.version import VERSION
 
 I = TypeVar("I", bound=Item)  # noqa: E741

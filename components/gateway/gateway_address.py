@@ -8,12 +8,7 @@ import pulumi
 
 from gke_ai.catalog.versions import GATEWAY_API
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
-from gke_ai.components.support.polling import (
-    Pauses,
-    log_waits,
-    no_answer,
-    poll_until,
-)
+from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
 
 # GKE creates the load balancer within a few minutes. A failed one is reported long before.
 PATIENCE_SECONDS = 900.0

@@ -5,14 +5,7 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.fabric.nvlink import (
-    CHART,
-    DRIVER_ROOT,
-    GPUS,
-    IMAGE,
-    REPOSITORY,
-    VERSION,
-)
+from gke_ai.catalog.fabric.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
 from gke_ai.catalog.machines.metal import (
     AGENT,
@@ -26,12 +19,7 @@ from gke_ai.catalog.machines.metal import (
     HUGE_PAGES_RESOURCE,
 )
 from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.nodes.shape import (
-    ARM_TAINT,
-    GKE_ACCELERATOR,
-    GPU_TAINT,
-    INSTANCE_TYPE,
-)
+from gke_ai.catalog.nodes.shape import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
 from gke_ai.components.base import Component
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 

@@ -10,14 +10,7 @@ from gke_ai.catalog.fabric.topology import TOPOLOGY, TOPOLOGY_LEVELS
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
-from gke_ai.catalog.versions import (
-    JOBSET_CHART,
-    JOBSET_IMAGE,
-    JOBSET_VERSION,
-    KUEUE_API,
-    KUEUE_CHART,
-    KUEUE_VERSION,
-)
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.base import Component
 from gke_ai.components.queues.operators import install_kuberay, install_trainer
 from gke_ai.components.support.retry import kueue_hook

@@ -8,12 +8,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.fabric.nvlink import CHANNELS, NODE_NICS
 from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
-from gke_ai.catalog.fabric.rdma import (
-    CLAIMS,
-    NICS_PER_POD,
-    OF_CLASS,
-    RESOURCE,
-)
+from gke_ai.catalog.fabric.rdma import CLAIMS, NICS_PER_POD, OF_CLASS, RESOURCE
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS

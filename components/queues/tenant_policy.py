@@ -22,20 +22,10 @@ from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
 from gke_ai.catalog.fabric import nvlink, topology
 from gke_ai.catalog.kueue.configuration import POD_GATE, PRIORITY_LABEL
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
-from gke_ai.catalog.kueue.operators import (
-    BY_KIND,
-    KUBERAY,
-    OPERATORS,
-    RUNTIME_KIND,
-)
+from gke_ai.catalog.kueue.operators import BY_KIND, KUBERAY, OPERATORS, RUNTIME_KIND
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.quota import MIN_PARALLELISM, QUEUE_LABEL
-from gke_ai.catalog.nodes.shape import (
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    GKE_TPU_ACCELERATOR,
-    NVIDIA_GPU,
-)
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.catalog.published import CONFIG_MAP
 from gke_ai.catalog.tables import read_table
 from gke_ai.catalog.versions import POD_MONITORING_API

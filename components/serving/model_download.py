@@ -23,12 +23,7 @@ from gke_ai.catalog.engines.model_cache import (
 from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
-from gke_ai.components.support.polling import (
-    Pauses,
-    log_waits,
-    no_answer,
-    poll_until,
-)
+from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.manifests.workload import variables
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.resolved import Download

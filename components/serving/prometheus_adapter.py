@@ -9,12 +9,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 import yaml
 
-from gke_ai.catalog.engines.metrics import (
-    POD_NAMESPACE,
-    TPU_MEMORY,
-    metrics_of,
-    query,
-)
+from gke_ai.catalog.engines.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
 from gke_ai.catalog.nodes.shape import ARCH, OS
 from gke_ai.catalog.project.workload_identity import pool_name
 from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE

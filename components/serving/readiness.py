@@ -12,18 +12,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.components.support.cluster_client import (
-    connection,
-    in_thread,
-    load_client,
-    workloads,
-)
-from gke_ai.components.support.polling import (
-    Pauses,
-    log_waits,
-    no_answer,
-    poll_until,
-)
+from gke_ai.components.support.cluster_client import connection, in_thread, load_client, workloads
+from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
 from gke_ai.kube.objects import condition
 from gke_ai.settings.model import Server
 

@@ -2,12 +2,7 @@
 
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.kueue.namespaces import (
-    KONNECTIVITY,
-    KONNECTIVITY_NAMESPACE,
-    METRICS_COLLECTORS,
-    NAMESPACE_NAME,
-)
+from gke_ai.catalog.kueue.namespaces import KONNECTIVITY, KONNECTIVITY_NAMESPACE, METRICS_COLLECTORS, NAMESPACE_NAME
 
 
 def namespaces(*names: str) -> "k8s.networking.v1.NetworkPolicyPeerArgsDict":

@@ -27,12 +27,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emulator.cloud.api import (
-    APPLY_PATCH,
-    GKE,
-    answer,
-    client,
-)
+from emulator.cloud.api import APPLY_PATCH, GKE, answer, client
 from emulator.cloud.folder import Folder, names
 from emulator.cloud.records import Damaged, read, write
 from emulator.machine import paths

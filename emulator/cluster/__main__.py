@@ -20,13 +20,7 @@ import sys
 
 from emulator.cloud import etcd
 from emulator.cloud.api import Refused
-from emulator.cluster import (
-    ClusterFailed,
-    NoSuchCluster,
-    PoolRecord,
-    names,
-    paused,
-)
+from emulator.cluster import ClusterFailed, NoSuchCluster, PoolRecord, names, paused
 
 
 def main(arguments: list[str]) -> int:

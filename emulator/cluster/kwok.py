@@ -24,22 +24,10 @@ import httpx
 import yaml
 
 from emulator.cloud import control_plane
-from emulator.cloud.api import (
-    APPLY_PATCH,
-    GKE,
-    answer,
-    client,
-    kubeconfig,
-)
+from emulator.cloud.api import APPLY_PATCH, GKE, answer, client, kubeconfig
 from emulator.cloud.control_plane import COMPONENTS, id_file, id_of
 from emulator.cloud.diagnosis import lack_for_etcd, last_words
-from emulator.cloud.folder import (
-    Folder,
-    NoSuchCluster,
-    connected,
-    locked,
-    try_lock,
-)
+from emulator.cloud.folder import Folder, NoSuchCluster, connected, locked, try_lock
 from emulator.cloud.records import ClusterRecord, Endpoint
 from emulator.cluster import spare
 from emulator.gateway.routes import CLASSES, GATEWAY_API

@@ -13,12 +13,7 @@ from emulator.cloud import etcd
 from emulator.cloud.api import Object, client
 from emulator.cloud.control_plane import KEPT, id_of
 from emulator.cloud.folder import Folder, NoSuchCluster, locked
-from emulator.cloud.records import (
-    PoolRecord,
-    pool_file,
-    read_pools,
-    write_pool,
-)
+from emulator.cloud.records import PoolRecord, pool_file, read_pools, write_pool
 from emulator.cluster import kwok
 from emulator.machine import paths, processes
 from emulator.nodes import objects as nodes

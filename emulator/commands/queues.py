@@ -39,19 +39,9 @@ import httpx
 import yaml
 
 from emulator.cloud import etcd
-from emulator.cloud.api import (
-    APPLY_PATCH,
-    Object,
-    answer,
-    client,
-)
+from emulator.cloud.api import APPLY_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
-from emulator.cluster import (
-    ClusterRecord,
-    PoolRecord,
-    create,
-    set_pool,
-)
+from emulator.cluster import ClusterRecord, PoolRecord, create, set_pool
 from emulator.machine import processes
 from emulator.machine.polling import poll_until
 from emulator.pulumi.kubernetes.helm import chart

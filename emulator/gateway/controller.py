@@ -15,14 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import httpx
 
-from emulator.cloud.api import (
-    APPLY_PATCH,
-    GKE,
-    MERGE_PATCH,
-    Refused,
-    View,
-    answer,
-)
+from emulator.cloud.api import APPLY_PATCH, GKE, MERGE_PATCH, Refused, View, answer
 from emulator.cloud.folder import Folder
 from emulator.cloud.records import write
 from emulator.gateway import envoy_config
@@ -40,12 +33,7 @@ from emulator.gateway.routes import (
     key_of,
     ours,
 )
-from emulator.gateway.status import (
-    CONTROLLER,
-    gateway_status,
-    pool_status,
-    route_status,
-)
+from emulator.gateway.status import CONTROLLER, gateway_status, pool_status, route_status
 from emulator.machine import egress, processes
 from emulator.pods.logs import log_name
 from gke_ai.catalog.selectors import matches

@@ -13,13 +13,7 @@ from typing import Any
 import grpc
 
 from emulator.gateway.envoy_config import Picker
-from emulator.gateway.routes import (
-    Key,
-    Object,
-    Objects,
-    pool_of,
-    refs_of,
-)
+from emulator.gateway.routes import Key, Object, Objects, pool_of, refs_of
 
 # A change is applied after this time in any case, as a load balancer does not wait for backends.
 MAX_SECONDS = 60.0

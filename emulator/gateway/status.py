@@ -10,17 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from emulator.gateway.envoy_config import has_certificate
-from emulator.gateway.routes import (
-    Key,
-    Object,
-    Objects,
-    attached,
-    key_of,
-    names,
-    pool_of,
-    refers_to,
-    refs_of,
-)
+from emulator.gateway.routes import Key, Object, Objects, attached, key_of, names, pool_of, refers_to, refs_of
 
 CONTROLLER = "networking.gke.io/gateway"
 # Of a local address with its port. On GKE the address has no port and the type IPAddress.

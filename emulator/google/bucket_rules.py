@@ -6,13 +6,7 @@ import re
 from collections.abc import Iterator
 
 from emulator.google.principals import member_problems
-from emulator.google.refusals import (
-    Problem,
-    Values,
-    one_of,
-    resource_labels,
-    value_at,
-)
+from emulator.google.refusals import Problem, Values, one_of, resource_labels, value_at
 from gke_ai.catalog.machines import zones
 
 # https://cloud.google.com/storage/docs/access-control/iam-roles

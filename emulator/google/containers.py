@@ -10,34 +10,13 @@ from typing import Any
 
 from emulator.cloud.store import RUNNING, Record
 from emulator.google import rest, rules
-from emulator.google.cluster_records import (
-    cluster_record,
-    is_autopilot,
-    pool_record,
-    workload_pool,
-)
+from emulator.google.cluster_records import cluster_record, is_autopilot, pool_record, workload_pool
 from emulator.google.diff import Change
 from emulator.google.iam import require_account
-from emulator.google.network import (
-    CLUSTER,
-    check_network,
-    names_same,
-    network_and_subnetwork,
-)
+from emulator.google.network import CLUSTER, check_network, names_same, network_and_subnetwork
 from emulator.google.refusals import Problem, bad_request, value_at
-from emulator.google.resource import (
-    Properties,
-    Resource,
-    match,
-    merged,
-    now,
-)
-from emulator.pulumi.plugin import (
-    UNKNOWN,
-    Refused,
-    Secret,
-    has_unknown,
-)
+from emulator.google.resource import Properties, Resource, match, merged, now
+from emulator.pulumi.plugin import UNKNOWN, Refused, Secret, has_unknown
 from gke_ai.catalog.machines import zones
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.types import is_bare_metal

@@ -17,13 +17,7 @@ from emulator.cloud.store import Record, Store
 from emulator.google import rest
 from emulator.google.diff import Change
 from emulator.google.refusals import Problem, bad_request
-from emulator.google.resource import (
-    Properties,
-    Resource,
-    match,
-    merged,
-    now,
-)
+from emulator.google.resource import Properties, Resource, match, merged, now
 from emulator.pulumi.plugin import Refused
 
 NETWORK = "gcp:compute/network:Network"

@@ -35,24 +35,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from emulator.cloud.store import (
-    PROVISIONING,
-    RUNNING,
-    Record,
-    Store,
-)
+from emulator.cloud.store import PROVISIONING, RUNNING, Record, Store
 from emulator.google import diff, rest
 from emulator.google.clusters import Clusters
 from emulator.google.refusals import Problem, bad_request
 from emulator.google.schema import schema_of
 from emulator.pulumi import sdk_types
-from emulator.pulumi.plugin import (
-    UNKNOWN,
-    Refused,
-    Secret,
-    has_unknown,
-    plain,
-)
+from emulator.pulumi.plugin import UNKNOWN, Refused, Secret, has_unknown, plain
 
 Properties = dict[str, Any]
 

@@ -15,38 +15,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Network
 
-from emulator.google.refusals import (
-    UNWRITTEN,
-    Problem,
-    Values,
-    bad_request,
-    one_of,
-    resource_labels,
-    value_at,
-)
+from emulator.google.refusals import UNWRITTEN, Problem, Values, bad_request, one_of, resource_labels, value_at
 from gke_ai.catalog.fabric.nvlink import has_domain
-from gke_ai.catalog.fabric.rdma import (
-    DATAPATH,
-    NICS,
-    PROFILE,
-    PROFILE_FAMILIES,
-)
+from gke_ai.catalog.fabric.rdma import DATAPATH, NICS, PROFILE, PROFILE_FAMILIES
 from gke_ai.catalog.fabric.topology import can_be_compact
 from gke_ai.catalog.machines import zones
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, mode_of
 from gke_ai.catalog.machines.disks import BOOT_TYPES, boot_disks
-from gke_ai.catalog.machines.tpus import (
-    VERSIONS,
-    NoSuchSlice,
-    Slice,
-    slice_on,
-)
-from gke_ai.catalog.machines.types import (
-    ATTACHABLE,
-    MACHINES,
-    UnknownMachine,
-    machine,
-)
+from gke_ai.catalog.machines.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
+from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES, UnknownMachine, machine
 from gke_ai.catalog.project.addresses import MAX_AUTHORIZED_NETWORKS
 from gke_ai.catalog.project.workload_identity import pool_name
 

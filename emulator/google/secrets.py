@@ -10,22 +10,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from emulator.cloud.store import (
-    RUNNING,
-    Record,
-    Store,
-    project_number,
-)
+from emulator.cloud.store import RUNNING, Record, Store, project_number
 from emulator.google.iam import require_identity_pool
 from emulator.google.principals import member_problems
 from emulator.google.refusals import Problem
-from emulator.google.resource import (
-    Cloud,
-    Properties,
-    Resource,
-    match,
-    now,
-)
+from emulator.google.resource import Cloud, Properties, Resource, match, now
 from emulator.pulumi.plugin import Refused
 
 SECRET = "gcp:secretmanager/secret:Secret"

@@ -10,13 +10,7 @@ from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, project_number
 from emulator.google import bucket_rules, rest
 from emulator.google.iam import require_identity_pool
 from emulator.google.refusals import Problem
-from emulator.google.resource import (
-    Properties,
-    Resource,
-    match,
-    merged,
-    now,
-)
+from emulator.google.resource import Properties, Resource, match, merged, now
 from emulator.pulumi.plugin import Refused
 
 BUCKET = "gcp:storage/bucket:Bucket"

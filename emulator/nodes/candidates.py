@@ -12,12 +12,7 @@ from emulator.cloud.records import ClusterRecord, PoolRecord
 from emulator.nodes import fit
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MODES, mode_of_priority
-from gke_ai.catalog.machines.tpus import (
-    GOOGLE_TPU,
-    VERSIONS,
-    Slice,
-    slices,
-)
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.boot_disks import DEFAULT_GB, autopilot_disk
 from gke_ai.catalog.nodes.shape import (

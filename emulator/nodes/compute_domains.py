@@ -14,19 +14,8 @@ from typing import Any
 import httpx
 
 from emulator.cloud.api import Refused, View
-from emulator.nodes.devices import (
-    create,
-    has_slice,
-    path_of,
-    slice_of,
-)
-from gke_ai.catalog.fabric.nvlink import (
-    CHANNEL_CLASS,
-    DOMAIN_API,
-    DOMAIN_KINDS,
-    DRIVER,
-    GPUS,
-)
+from emulator.nodes.devices import create, has_slice, path_of, slice_of
+from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, DOMAIN_API, DOMAIN_KINDS, DRIVER, GPUS
 from gke_ai.catalog.fabric.rdma import DEVICE_API
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
 

@@ -10,12 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from gke_ai.catalog.nodes.daemonsets import (
-    NODE_AGENTS,
-    AgentNodes,
-    NodeAgent,
-    agent_requests,
-)
+from gke_ai.catalog.nodes.daemonsets import NODE_AGENTS, AgentNodes, NodeAgent, agent_requests
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR
 
 Object = dict[str, Any]

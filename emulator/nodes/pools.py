@@ -5,20 +5,9 @@ from __future__ import annotations
 import httpx
 
 from emulator.cloud import capacity, delay
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Object,
-    Refused,
-    answer,
-    client,
-)
+from emulator.cloud.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cloud.folder import Folder
-from emulator.cloud.records import (
-    PoolRecord,
-    pool_file,
-    read_pools,
-    write_pool,
-)
+from emulator.cloud.records import PoolRecord, pool_file, read_pools, write_pool
 from emulator.machine.polling import poll_until
 from emulator.nodes import objects as nodes
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, ZONE

@@ -18,12 +18,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from emulator.cloud import capacity, delay
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Refused,
-    View,
-    answer,
-)
+from emulator.cloud.api import MERGE_PATCH, Refused, View, answer
 from emulator.cloud.folder import Folder
 from emulator.cloud.records import PoolRecord, read_pools
 from emulator.nodes import objects as nodes

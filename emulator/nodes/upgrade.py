@@ -23,13 +23,7 @@ from dataclasses import dataclass
 import httpx
 
 from emulator.cloud import capacity, delay
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Object,
-    Refused,
-    answer,
-    client,
-)
+from emulator.cloud.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cloud.folder import names as cluster_names
 from emulator.cloud.records import PoolRecord, read_pools, write_pool
@@ -49,14 +43,7 @@ from gke_ai.catalog.nodes.upgrades import (
     read_settings,
     settings,
 )
-from gke_ai.workspace.emulation import (
-    DRAINS,
-    FORCED,
-    NEW,
-    SOAKS,
-    UPGRADED,
-    WAITS,
-)
+from gke_ai.workspace.emulation import DRAINS, FORCED, NEW, SOAKS, UPGRADED, WAITS
 
 _NODES = "/api/v1/nodes"
 # How many times as fast Google's durations run, unless a command says otherwise.

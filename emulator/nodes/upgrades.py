@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from emulator.nodes.objects import (
-    FOREIGN,
-    MACHINE,
-    SUFFIX,
-    address,
-    label,
-    slice_size,
-)
+from emulator.nodes.objects import FOREIGN, MACHINE, SUFFIX, address, label, slice_size
 from gke_ai.catalog.fabric.topology import HOSTNAME
 from gke_ai.catalog.nodes.shape import ZONE
 from gke_ai.catalog.nodes.upgrades import MAX_AT_ONCE, MAX_SOAK_SECONDS, UpgradeSettings

@@ -23,13 +23,7 @@ from typing import Any
 
 import httpx
 
-from emulator.cloud.api import (
-    Refused,
-    View,
-    answer,
-    files_of,
-    kubeconfig,
-)
+from emulator.cloud.api import Refused, View, answer, files_of, kubeconfig
 from emulator.cloud.folder import Folder
 from emulator.cloud.program import program_for
 from emulator.cloud.records import write

@@ -21,12 +21,7 @@ from typing import Any
 
 import httpx
 
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Refused,
-    View,
-    answer,
-)
+from emulator.cloud.api import MERGE_PATCH, Refused, View, answer
 from emulator.cloud.folder import Folder
 from emulator.cloud.program import program_for
 from emulator.cloud.store import Store
@@ -36,15 +31,7 @@ from emulator.pods import logs as pod_logs
 from emulator.pods import model_cache
 from emulator.pods.local_launch import Launch, Launcher
 from emulator.pods.local_spec import NotStarted
-from emulator.pods.local_status import (
-    CANNOT_START,
-    KILLED,
-    ContainerState,
-    backoff,
-    exit_status,
-    pod_status,
-    restarts,
-)
+from emulator.pods.local_status import CANNOT_START, KILLED, ContainerState, backoff, exit_status, pod_status, restarts
 from emulator.pods.rendezvous import Rendezvous
 from emulator.pods.termination import ANNOTATION, ENDED
 

@@ -11,12 +11,7 @@ from typing import Any
 
 from emulator.machine.folders import inside
 from emulator.pods.local_spec import NotStarted, Paths
-from gke_ai.catalog.engines.model_cache import (
-    ACCOUNT,
-    FILL_IMAGE,
-    MOUNT_PATH,
-    folder_of,
-)
+from gke_ai.catalog.engines.model_cache import ACCOUNT, FILL_IMAGE, MOUNT_PATH, folder_of
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 
 Object = dict[str, Any]

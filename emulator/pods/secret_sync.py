@@ -18,12 +18,7 @@ from typing import Any
 import httpx
 import yaml
 
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Refused,
-    View,
-    answer,
-)
+from emulator.cloud.api import MERGE_PATCH, Refused, View, answer
 from emulator.cloud.folder import Folder
 from emulator.cloud.store import Store, project_number
 from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal

@@ -20,14 +20,7 @@ from pathlib import Path
 
 from emulator.machine.paths import CACHE, ROOT
 from emulator.machine.progress import CommandFailed, Step, Stop
-from emulator.setup.toolchain import (
-    GO_FLAGS,
-    TOOLS,
-    Edit,
-    Module,
-    Shipped,
-    Tool,
-)
+from emulator.setup.toolchain import GO_FLAGS, TOOLS, Edit, Module, Shipped, Tool
 
 MIN_GO = (1, 26)
 # The compiler collects garbage less often, which saves a quarter of the build time. The limit is per process.

@@ -27,26 +27,10 @@ from functools import partial
 from pathlib import Path
 
 from emulator.machine.paths import CACHE, LOCK
-from emulator.machine.progress import (
-    Canceled,
-    CommandFailed,
-    Progress,
-    Step,
-    Stop,
-    duration,
-    roughly,
-)
+from emulator.machine.progress import Canceled, CommandFailed, Progress, Step, Stop, duration, roughly
 from emulator.setup import archive
 from emulator.setup.go_build import exclusive, go_version, install
-from emulator.setup.toolchain import (
-    BY_NAME,
-    KUBERNETES,
-    NIGHTLY,
-    TOOLS,
-    WITH_CHARTS,
-    Module,
-    Tool,
-)
+from emulator.setup.toolchain import BY_NAME, KUBERNETES, NIGHTLY, TOOLS, WITH_CHARTS, Module, Tool
 from gke_ai.workspace.emulation import INSTALLED
 
 # Plugins in emulator/bin, each with the Python package whose version it reports.

@@ -24,13 +24,7 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import auth_plugin, capacity, delay
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Object,
-    Refused,
-    answer,
-    client,
-)
+from emulator.cloud.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cloud.control_plane import COMPONENTS, id_of
 from emulator.cloud.folder import Folder, try_lock
 from emulator.cluster import ClusterRecord, PoolRecord
@@ -38,13 +32,7 @@ from emulator.gateway import routes as gateway_routes
 from emulator.machine import paths, processes
 from emulator.nodes.requests import PROVISIONING_REQUEST
 from emulator.pods import controllers
-from gke_ai.catalog.fabric.rdma import (
-    DEVICE_API,
-    NICS_PER_POD,
-    PROFILE,
-    TEMPLATE,
-    claim_template,
-)
+from gke_ai.catalog.fabric.rdma import DEVICE_API, NICS_PER_POD, PROFILE, TEMPLATE, claim_template
 from gke_ai.catalog.nodes.shape import free
 from gke_ai.catalog.versions import KUEUE_VERSION
 

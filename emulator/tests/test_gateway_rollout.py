@@ -9,12 +9,7 @@ import pytest
 
 from emulator.gateway import rollout as gateway_rollout
 from emulator.gateway.envoy_config import Picker
-from emulator.gateway.rollout import (
-    MAX_SECONDS,
-    SETTLED_SECONDS,
-    Rollout,
-    weighted_pools,
-)
+from emulator.gateway.rollout import MAX_SECONDS, SETTLED_SECONDS, Rollout, weighted_pools
 from emulator.gateway.routes import Object, Objects
 
 OLD, NEW = ("llm", "old"), ("llm", "new")

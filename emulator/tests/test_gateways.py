@@ -18,13 +18,7 @@ import pytest
 import yaml
 
 from emulator import cluster
-from emulator.cloud.api import (
-    APPLY_PATCH,
-    MERGE_PATCH,
-    Object,
-    answer,
-    client,
-)
+from emulator.cloud.api import APPLY_PATCH, MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.machine import paths, processes

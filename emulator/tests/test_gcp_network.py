@@ -14,12 +14,7 @@ from pulumi.runtime.proto import provider_pb2 as proto
 from emulator.commands import existing
 from emulator.google import rest
 from emulator.google.iam import PROJECT_IAM_MEMBER, SERVICE_ACCOUNT
-from emulator.google.network import (
-    NETWORK,
-    ROUTER,
-    ROUTER_NAT,
-    SUBNETWORK,
-)
+from emulator.google.network import NETWORK, ROUTER, ROUTER_NAT, SUBNETWORK
 from emulator.google.services import PROJECT_SERVICE
 from emulator.pulumi.plugin import Refused
 from emulator.tests.test_gcp_plugin import (

@@ -18,21 +18,10 @@ from google.protobuf import struct_pb2
 from pulumi.runtime.proto import provider_pb2 as proto
 
 from emulator.cloud.records import ClusterRecord, Endpoint, PoolRecord
-from emulator.cloud.store import (
-    PROVISIONING,
-    RUNNING,
-    Store,
-    project_number,
-)
+from emulator.cloud.store import PROVISIONING, RUNNING, Store, project_number
 from emulator.commands import bucket, existing
 from emulator.google.plugin import RESOURCES, Gcp
-from emulator.pulumi.plugin import (
-    UNKNOWN,
-    Refused,
-    Secret,
-    decode,
-    encode,
-)
+from emulator.pulumi.plugin import UNKNOWN, Refused, Secret, decode, encode
 
 CLUSTER, NODE_POOL, BUCKET, MEMBER, ACCOUNT, ACCOUNT_MEMBER, PROJECT_MEMBER, *_ = RESOURCES
 NO_CONTEXT: Any = None  # the plugin raises; only its server turns that into an answer

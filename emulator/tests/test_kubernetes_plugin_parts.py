@@ -13,16 +13,7 @@ from pulumi_kubernetes.apps.v1.Deployment import DeploymentInitArgs
 from pulumi_kubernetes.core.v1.Service import ServiceInitArgs
 
 from emulator.pulumi import sdk_types
-from emulator.pulumi.kubernetes import (
-    checks,
-    configuration,
-    helm,
-    kinds,
-    kubeconfig,
-    objects,
-    readiness,
-    releases,
-)
+from emulator.pulumi.kubernetes import checks, configuration, helm, kinds, kubeconfig, objects, readiness, releases
 from emulator.pulumi.kubernetes.waits import kept_by
 from emulator.pulumi.plugin import (
     UNKNOWN,

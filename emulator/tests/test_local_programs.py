@@ -18,13 +18,7 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import program
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Object,
-    Refused,
-    answer,
-    client,
-)
+from emulator.cloud.api import MERGE_PATCH, Object, Refused, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cloud.store import BUCKET_IAM_MEMBER, Record, Store, project_number
 from emulator.cluster import ClusterRecord, PoolRecord

@@ -7,22 +7,8 @@ from typing import Any
 
 import pytest
 
-from emulator.pods.local_spec import (
-    Names,
-    NotStarted,
-    Paths,
-    bucket_of,
-    expand,
-    sources,
-    variables,
-)
-from emulator.pods.local_status import (
-    ContainerState,
-    backoff,
-    exit_status,
-    pod_status,
-    restarts,
-)
+from emulator.pods.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
+from emulator.pods.local_status import ContainerState, backoff, exit_status, pod_status, restarts
 
 Object = dict[str, Any]
 INDEX = "batch.kubernetes.io/job-completion-index"

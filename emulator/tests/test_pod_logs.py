@@ -20,13 +20,7 @@ from emulator.cloud.folder import Folder
 from emulator.commands import logs
 from emulator.machine import paths
 from emulator.pods import logs as pod_logs
-from emulator.pods.logs import (
-    Line,
-    file_of,
-    read,
-    record,
-    selected,
-)
+from emulator.pods.logs import Line, file_of, read, record, selected
 
 LINES = [Line(f"2025-11-22T10:00:0{second}.000000Z", f"{second}".encode()) for second in range(4)]
 

@@ -13,15 +13,8 @@ import httpx
 import pytest
 
 from emulator.cloud.records import ClusterRecord, PoolRecord
-from emulator.nodes import (
-    blocks,
-    devices,
-    fit,
-    planner,
-)
-from emulator.nodes import (
-    objects as nodes,
-)
+from emulator.nodes import blocks, devices, fit, planner
+from emulator.nodes import objects as nodes
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU

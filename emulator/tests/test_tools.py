@@ -22,25 +22,11 @@ from typing import Any
 import pytest
 
 from emulator.machine.paths import CACHE, ROOT
-from emulator.machine.progress import (
-    Canceled,
-    Progress,
-    Stop,
-    duration,
-    roughly,
-)
+from emulator.machine.progress import Canceled, Progress, Stop, duration, roughly
 from emulator.setup import go_build, toolchain
 from emulator.setup.go_build import go_version
 from emulator.setup.installation import GROUPS, selected
-from emulator.setup.toolchain import (
-    BY_NAME,
-    NIGHTLY,
-    TOOLS,
-    Edit,
-    Module,
-    Shipped,
-    Tool,
-)
+from emulator.setup.toolchain import BY_NAME, NIGHTLY, TOOLS, Edit, Module, Shipped, Tool
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER, Operator
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS
 

@@ -13,12 +13,7 @@ import pytest
 
 from emulator import cluster
 from emulator.cloud import capacity, delay
-from emulator.cloud.api import (
-    MERGE_PATCH,
-    Object,
-    answer,
-    client,
-)
+from emulator.cloud.api import MERGE_PATCH, Object, answer, client
 from emulator.cloud.folder import Folder
 from emulator.cluster import ClusterRecord, PoolRecord
 from emulator.machine import paths

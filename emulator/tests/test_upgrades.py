@@ -6,21 +6,9 @@ from typing import Any
 
 import pytest
 
-from emulator.nodes.upgrades import (
-    Window,
-    batches,
-    replacement,
-    soaks,
-    windows,
-)
+from emulator.nodes.upgrades import Window, batches, replacement, soaks, windows
 from gke_ai.catalog.nodes.shape import ZONE
-from gke_ai.catalog.nodes.upgrades import (
-    BadUpgradeSettings,
-    UpgradeSettings,
-    flat,
-    read_settings,
-    settings,
-)
+from gke_ai.catalog.nodes.upgrades import BadUpgradeSettings, UpgradeSettings, flat, read_settings, settings
 
 BLUE_GREEN = "BLUE_GREEN"
 

@@ -16,12 +16,7 @@ from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.cli import tools
 from gke_ai.kube.client import current_context
 from gke_ai.terminal import Stop
-from gke_ai.workspace.emulation import (
-    INSTALLED,
-    RUN,
-    enter,
-    on_emulator,
-)
+from gke_ai.workspace.emulation import INSTALLED, RUN, enter, on_emulator
 from gke_ai.workspace.stack import Context, Stack
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -7,12 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from string import ascii_lowercase, ascii_uppercase
 
-from gke_ai.formats.svg import (
-    Canvas,
-    fitted,
-    width,
-    wrapped,
-)
+from gke_ai.formats.svg import Canvas, fitted, width, wrapped
 from gke_ai.kube.blocks import BlockNode, pods_by_run
 from gke_ai.terminal import Stop
 

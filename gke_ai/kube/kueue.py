@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.fabric.topology import is_supported
-from gke_ai.catalog.kueue.configuration import (
-    DEFAULT_LIMIT_SECONDS,
-    FRAMEWORKS,
-    NO_LIMIT,
-    Demand,
-    limits_by_default,
-)
+from gke_ai.catalog.kueue.configuration import DEFAULT_LIMIT_SECONDS, FRAMEWORKS, NO_LIMIT, Demand, limits_by_default
 from gke_ai.catalog.kueue.namespaces import KUEUE, NAMESPACE_NAME
 from gke_ai.catalog.selectors import matches
 from gke_ai.catalog.versions import KUEUE_API

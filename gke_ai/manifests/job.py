@@ -8,13 +8,7 @@ from typing import Any
 
 from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.fabric.gpudirect import GpuDirect
-from gke_ai.catalog.fabric.topology import (
-    GROUP_SIZE,
-    GROUPS,
-    LEVELS,
-    PREFERRED,
-    REQUIRED,
-)
+from gke_ai.catalog.fabric.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL

@@ -16,13 +16,7 @@ from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support.identity import project_number
 from gke_ai.settings import ResolvedStack, model
 from gke_ai.settings.estimates import cold_start
-from gke_ai.settings.resolved import (
-    BucketGrants,
-    Quota,
-    ResourceFlavor,
-    ScaledServer,
-    Space,
-)
+from gke_ai.settings.resolved import BucketGrants, Quota, ResourceFlavor, ScaledServer, Space
 from gke_ai.settings.runs import checkpoint_folder
 from gke_ai_outputs.version import VERSION
 

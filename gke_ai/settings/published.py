@@ -21,13 +21,7 @@ from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import Cluster, ComputeClass, Flavor, Pool, PriorityClass, Run, Section, Tenant, Unresolved
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.reading import read, with_project
-from gke_ai.settings.resolved import (
-    Placed,
-    Queue,
-    ResolvedStack,
-    ResourceFlavor,
-    Space,
-)
+from gke_ai.settings.resolved import Placed, Queue, ResolvedStack, ResourceFlavor, Space
 from gke_ai.settings.resolved.queues import labels_all
 from gke_ai.settings.rules import check
 

@@ -46,12 +46,7 @@ from gke_ai.trial.outcome import (
     reasons,
 )
 from gke_ai.trial.record import Process, Record, folder, read, refusal
-from gke_ai.workspace.configuration_file import (
-    read_keys,
-    read_prices,
-    read_sections,
-    write_keys,
-)
+from gke_ai.workspace.configuration_file import read_keys, read_prices, read_sections, write_keys
 from gke_ai.workspace.emulated import prepare
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.prices import Prices

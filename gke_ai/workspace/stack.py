@@ -19,12 +19,7 @@ from gke_ai.catalog.section_files import FOLDER, folder_of
 from gke_ai.kube.client import client_of, client_of_context
 from gke_ai.registered.types import NAMESPACE, PROVIDER, STACK
 from gke_ai.terminal import Stop
-from gke_ai.workspace.emulation import (
-    COMMAND,
-    INSTALLED,
-    PACKAGES,
-    on_emulator,
-)
+from gke_ai.workspace.emulation import COMMAND, INSTALLED, PACKAGES, on_emulator
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient

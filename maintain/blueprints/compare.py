@@ -13,12 +13,7 @@ import yaml
 
 from maintain.blueprints.checkout import UNKNOWN, Item
 from maintain.blueprints.modules import GPU_MACHINE, TPU_MACHINE
-from tests.support.recorder import (
-    Record,
-    Registration,
-    configuration,
-    shared_record,
-)
+from tests.support.recorder import Record, Registration, configuration, shared_record
 
 FOLDER = Path(__file__).parent
 FACTS, REASONS = FOLDER / "facts.yaml", FOLDER / "reasons.yaml"

@@ -13,12 +13,7 @@ from emulator.pods.local_spec import variables
 from emulator.pods.programs import known
 from emulator.pods.sandbox import Container, Sandbox
 from gke_ai.ops.smoke.routes import KeyedRoute, keyed_routes
-from tests.support.recorder import (
-    GATEWAY_KEY,
-    Record,
-    configuration,
-    shared_record,
-)
+from tests.support.recorder import GATEWAY_KEY, Record, configuration, shared_record
 
 EXAMPLE = "examples/inference-gateway.yaml"
 WITH_FLAG, WITHOUT_FLAG = "gemma", "gemma-next"

@@ -16,12 +16,7 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
 from tests.cluster.conftest import fresh
-from tests.support.rehearsal.cluster import (
-    QueueCluster,
-    connect,
-    create,
-    set_pools,
-)
+from tests.support.rehearsal.cluster import QueueCluster, connect, create, set_pools
 from tests.support.rehearsal.scenario import make
 
 # A node of 8 GPUs, which holds all quota of the traces.

@@ -8,16 +8,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 
 from gke_ai.components.queues.tenant_policy import FURTHER_KINDS
-from tests.support.tenant_matrix import (
-    ATTACKS,
-    KINDS,
-    OPTIONS,
-    TABLE,
-    Place,
-    Verdict,
-    places,
-    verdicts,
-)
+from tests.support.tenant_matrix import ATTACKS, KINDS, OPTIONS, TABLE, Place, Verdict, places, verdicts
 
 Object = dict[str, Any]
 QUEUE, NO_QUEUE = "kueue.x-k8s.io/queue-name", "without a queue"

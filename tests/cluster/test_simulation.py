@@ -14,12 +14,7 @@ from gke_ai.forecast.simulate.replay import Replay
 from gke_ai.forecast.simulate.trace import written
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.simulated import replayed, replayed_as_jobs
-from tests.support.simulation.theory import (
-    configuration,
-    poisson,
-    run,
-    starts,
-)
+from tests.support.simulation.theory import configuration, poisson, run, starts
 
 
 @pytest.fixture(scope="module")

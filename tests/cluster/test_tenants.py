@@ -23,12 +23,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.inference_extension import PICKER_LABEL
-from gke_ai.catalog.fabric.topology import (
-    GROUP_SIZE,
-    GROUPS,
-    LEVELS,
-    REQUIRED,
-)
+from gke_ai.catalog.fabric.topology import GROUP_SIZE, GROUPS, LEVELS, REQUIRED
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.components.queues.tenant_policy import ANNOTATIONS, EXCLUSIVE, GRACE_SECONDS, LABELS, MAX_CHARACTERS
 from tests.cluster.conftest import deployed

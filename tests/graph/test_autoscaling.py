@@ -11,28 +11,14 @@ import pytest
 import yaml
 
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.metrics import (
-    TOLERANCE,
-    in_bytes,
-    metrics_of,
-    query,
-    range_of,
-    replicas,
-)
+from gke_ai.catalog.engines.metrics import TOLERANCE, in_bytes, metrics_of, query, range_of, replicas
 from gke_ai.catalog.quantities import GI
 from gke_ai.components import JetStreamAutoscaling, MetricsAdapter, ServerAutoscaling
 from gke_ai.components.serving.metrics_adapter import explain
 from gke_ai.settings import model
 from tests.pure.test_bad_autoscaling import good, scaler, server
 from tests.support.mistakes import problems_of
-from tests.support.recorder import (
-    PROJECT,
-    PROJECT_NUMBER,
-    Record,
-    configuration,
-    record,
-    run_program,
-)
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, Record, configuration, record, run_program
 
 ADAPTER: dict[str, Any] = {
     "adapter": "stackdriver",

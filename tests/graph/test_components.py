@@ -35,12 +35,7 @@ from gke_ai.components.serving import readiness
 from gke_ai.components.serving.server import ModelServer
 from gke_ai.components.support import cluster_client
 from gke_ai.settings import load, model
-from tests.support.recorder import (
-    PROJECT,
-    ROOT,
-    Record,
-    record,
-)
+from tests.support.recorder import PROJECT, ROOT, Record, record
 
 CLUSTER: dict[str, Any] = {"name": "c", "project": PROJECT, "mode": "standard"}
 POOL: dict[str, Any] = {

@@ -19,12 +19,7 @@ from gke_ai.kube.kueue import ExistingKueue
 from gke_ai.settings import load
 from gke_ai.settings.resolved import needs
 from tests.support.mistakes import PROJECT, good
-from tests.support.recorder import (
-    Record,
-    configuration,
-    load_stack,
-    run_program,
-)
+from tests.support.recorder import Record, configuration, load_stack, run_program
 
 EXISTING = {"name": "shared", "mode": "existing", "existingMode": "standard", "location": "us-central1"}
 EXAMPLE = "examples/mixed-training-inference.yaml"

@@ -10,22 +10,11 @@ import pulumi
 import pytest
 import yaml
 
-from gke_ai.catalog.fabric.gpudirect import (
-    DAEMON_REQUESTS,
-    GPUDIRECT_LABEL,
-    MTU,
-    cidr,
-)
+from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS, GPUDIRECT_LABEL, MTU, cidr
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.catalog.section_files import PREFIX
 from tests.support.mistakes import base
-from tests.support.recorder import (
-    Cloud,
-    Record,
-    load_stack,
-    run_program,
-    shared_record,
-)
+from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
 
 Object = dict[str, Any]
 # Base, technology and number of networks.

@@ -14,12 +14,7 @@ from gke_ai.catalog.engines.advisories import open_in
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.engines.memory_use import MARGIN
 from gke_ai.catalog.engines.model import Model
-from gke_ai.catalog.engines.model_memory import (
-    kv_cache_bytes,
-    longest_sequence,
-    shards_that_divide,
-    weights_bytes,
-)
+from gke_ai.catalog.engines.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
 from gke_ai.catalog.engines.models import find_model, models
 from gke_ai.catalog.engines.vllm import RELEASE
 from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES
@@ -35,23 +30,11 @@ from gke_ai.review.report.policies import Verdict
 from gke_ai.review.report.preview import Preview, trimmed
 from gke_ai.settings import load
 from gke_ai.settings.estimates import model_memory
-from gke_ai.settings.estimates.model_memory import (
-    Load,
-    Need,
-    Unchecked,
-    load_of,
-    unchecked,
-)
+from gke_ai.settings.estimates.model_memory import Load, Need, Unchecked, load_of, unchecked
 from gke_ai.settings.estimates.tight_models import tight
 from gke_ai.settings.model import Nodes, Vllm
 from gke_ai.settings.resolved import Placed
-from tests.support.mistakes import (
-    Configuration,
-    base,
-    drop,
-    problems_of,
-    put,
-)
+from tests.support.mistakes import Configuration, base, drop, problems_of, put
 from tests.support.recorder import PROJECT, run_program
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

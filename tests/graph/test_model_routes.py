@@ -8,12 +8,7 @@ import pytest
 
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from tests.graph.test_gateway import EXAMPLE, example, plain
-from tests.support.recorder import (
-    Record,
-    configuration,
-    load_stack,
-    shared_record,
-)
+from tests.support.recorder import Record, configuration, load_stack, shared_record
 
 LLAMA = "meta-llama/Llama-3.2-3B-Instruct"
 ADAPTERS = [{"name": name, "source": f"my-team/{name}"} for name in ("sql", "support")]

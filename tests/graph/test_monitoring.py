@@ -24,14 +24,7 @@ from gke_ai.catalog.engines.dashboards import MonitoredServer
 from gke_ai.components.monitoring import SystemMonitoring, all_charts
 from gke_ai.settings import load
 from tests.support.prometheus import Prometheus, Series, running
-from tests.support.recorder import (
-    PROJECT,
-    Record,
-    configuration,
-    construct,
-    record,
-    run_program,
-)
+from tests.support.recorder import PROJECT, Record, configuration, construct, record, run_program
 from tests.support.recorder import Cloud as Mocks
 
 CHANNEL = "projects/my-project/notificationChannels/1"

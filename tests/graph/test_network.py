@@ -22,14 +22,7 @@ from gke_ai.components import ClusterNetwork, GkeCluster, NodeAccount, ProjectAp
 from gke_ai.settings import ResolvedStack, Settings, load
 from gke_ai.settings.model import Tenant, Vpc
 from gke_ai.settings.resolved import needs
-from tests.support.recorder import (
-    PROJECT,
-    Record,
-    Registration,
-    configuration,
-    run_program,
-    shared_record,
-)
+from tests.support.recorder import PROJECT, Record, Registration, configuration, run_program, shared_record
 from tests.support.recorder import Cloud as Mocks
 
 STANDARD = "examples/mixed-training-inference.yaml"

@@ -12,22 +12,10 @@ import yaml
 
 from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
-from gke_ai.catalog.fabric.rdma import (
-    CLAIMS,
-    DEVICE_CLASS,
-    OF_CLASS,
-    PLUGIN_IMAGE_ARM,
-    PROFILE_LABEL,
-    RESOURCE,
-)
+from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
 from gke_ai.catalog.machines import metal
 from gke_ai.catalog.nodes.daemonsets import agent_requests
-from gke_ai.catalog.nodes.shape import (
-    ARM_TAINT,
-    allocatable,
-    capacity_of,
-    free,
-)
+from gke_ai.catalog.nodes.shape import ARM_TAINT, allocatable, capacity_of, free
 from gke_ai.catalog.quantities import GI, KI, parse_quantity
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.manifests.runs import objects_of, place_of
@@ -39,13 +27,7 @@ from maintain.pages.pictures import examples
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.support.mistakes import base
-from tests.support.recorder import (
-    Cloud,
-    Record,
-    load_stack,
-    run_program,
-    shared_record,
-)
+from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
 
 ARM = {"key": ARM_TAINT.key, "operator": "Equal", "value": ARM_TAINT.value, "effect": ARM_TAINT.effect}
 

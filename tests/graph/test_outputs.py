@@ -21,13 +21,7 @@ from gke_ai_outputs.model import Contract, Item, Key, MissingOutput, Producer, Q
 from gke_ai_outputs.stack_outputs import StackOutputs, value
 from gke_ai_outputs.version import VERSION
 from tests.support import repository
-from tests.support.recorder import (
-    TOKEN,
-    configuration,
-    run_program,
-    shared_record,
-    strings,
-)
+from tests.support.recorder import TOKEN, configuration, run_program, shared_record, strings
 from tests.support.repository import ROOT
 
 EXAMPLES = [str(path.relative_to(ROOT)) for path in repository.examples()]

@@ -12,12 +12,7 @@ import pytest
 
 from emulator.pulumi.plugin import decode, encode
 from emulator.tests.test_gcp_plugin import NODE_POOL, Engine
-from gke_ai.catalog.nodes.shape import (
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    POOL,
-    node_labels,
-)
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, POOL, node_labels
 from gke_ai.components import GpuNodePool
 from gke_ai.components.pools import draining
 from gke_ai.settings import load

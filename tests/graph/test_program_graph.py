@@ -8,16 +8,7 @@ import pulumi
 import pytest
 from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs
 
-from tests.support.recorder import (
-    PROJECT,
-    TOKEN,
-    Cloud,
-    Record,
-    configuration,
-    run_program,
-    shared_record,
-    strings,
-)
+from tests.support.recorder import PROJECT, TOKEN, Cloud, Record, configuration, run_program, shared_record, strings
 
 STANDARD = "examples/mixed-training-inference.yaml"
 AUTOPILOT = "examples/mixed-training-inference-autopilot.yaml"

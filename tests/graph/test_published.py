@@ -17,13 +17,7 @@ from gke_ai.ops.submit.fit import Fit
 from gke_ai.ops.submit.workdir import PATH, pack
 from gke_ai.settings.published import Published, place, publish
 from gke_ai.settings.runs import checkpoint_folder
-from tests.support.recorder import (
-    PROJECT,
-    Registration,
-    configuration,
-    load_stack,
-    shared_record,
-)
+from tests.support.recorder import PROJECT, Registration, configuration, load_stack, shared_record
 
 SECTIONS = ("training", "batch")
 # Every kind of run: on a pool, on Autopilot, on one TPU slice of one or several hosts, on several slices.

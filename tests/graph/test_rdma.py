@@ -30,13 +30,7 @@ from gke_ai.settings.published import place
 from tests.graph.test_policies_of_configurations import resources
 from tests.graph.test_published import published
 from tests.support.mistakes import base
-from tests.support.recorder import (
-    Cloud,
-    Record,
-    load_stack,
-    run_program,
-    shared_record,
-)
+from tests.support.recorder import Cloud, Record, load_stack, run_program, shared_record
 
 Object = dict[str, Any]
 

@@ -31,20 +31,9 @@ from gke_ai.review.report.changes import (
 )
 from gke_ai.review.report.interruptions import OUTAGE, interruptions
 from gke_ai.review.report.layout import WIDEST, box_height, laid_out
-from gke_ai.review.report.page import (
-    COMMENT_LIMIT,
-    SHORTENED,
-    Options,
-    page,
-)
+from gke_ai.review.report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from gke_ai.review.report.policies import Verdict, Violation, verdict
-from gke_ai.review.report.preview import (
-    SECRET,
-    SECRET_KEY,
-    Preview,
-    recorded,
-    trimmed,
-)
+from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from maintain.pages.pictures.examples import resources

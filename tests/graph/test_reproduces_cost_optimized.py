@@ -17,12 +17,7 @@ from tests.graph.test_reproduces_source import (
     token_has_both_names,
     unwrapped,
 )
-from tests.support.recorder import (
-    ROOT,
-    TOKEN,
-    configuration,
-    run_program,
-)
+from tests.support.recorder import ROOT, TOKEN, configuration, run_program
 
 EXAMPLE = "examples/cost-optimized-serving.yaml"
 EXPECTED = ROOT / "tests" / "data" / "expected" / "cost-optimized-serving.yaml"

@@ -11,14 +11,7 @@ import yaml
 from gke_ai.catalog.engines.metrics import metrics_of
 from gke_ai.components.serving.server_autoscaling import metric
 from gke_ai.settings.model import ScaledMetric
-from tests.support.recorder import (
-    PROJECT,
-    PROJECT_NUMBER,
-    ROOT,
-    Record,
-    configuration,
-    shared_record,
-)
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, Record, configuration, shared_record
 
 SOURCE: dict[str, Any] = yaml.load(
     (ROOT / "tests" / "data" / "expected" / "jetstream.yaml").read_text(), yaml.CSafeLoader

@@ -10,15 +10,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.quantities import parse_quantity
-from tests.support.recorder import (
-    PROJECT,
-    PROJECT_NUMBER,
-    ROOT,
-    TOKEN,
-    Record,
-    configuration,
-    run_program,
-)
+from tests.support.recorder import PROJECT, PROJECT_NUMBER, ROOT, TOKEN, Record, configuration, run_program
 
 REGION, BUCKET = "us-central1", f"model-bucket-{PROJECT}"
 EXPECTED = ROOT / "tests" / "data" / "expected"

@@ -18,14 +18,7 @@ from gke_ai.settings import load
 from gke_ai.settings.model import Tgi, Vllm
 from gke_ai.settings.rules.warnings import legacy_engines
 from tests.pure.test_bad_serving import good
-from tests.support.recorder import (
-    PROJECT,
-    ROOT,
-    TOKEN,
-    Record,
-    run_program,
-    strings,
-)
+from tests.support.recorder import PROJECT, ROOT, TOKEN, Record, run_program, strings
 
 GPU: dict[str, Any] = {"name": "s", "model": "google/gemma-2-9b-it"}
 JETSTREAM: dict[str, Any] = {"model": "gemma-7b", "checkpoint": "gs://b/m"}

@@ -19,14 +19,7 @@ from gke_ai.settings import load
 from tests.pure.test_bad_tenants import good
 from tests.support.mistakes import Configuration
 from tests.support.network_policies import Pod, allows
-from tests.support.recorder import (
-    PROJECT,
-    Cloud,
-    Record,
-    load_stack,
-    run_program,
-    shared_record,
-)
+from tests.support.recorder import PROJECT, Cloud, Record, load_stack, run_program, shared_record
 
 Build = Callable[..., Record]
 

@@ -12,13 +12,7 @@ from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, Worklo
 from gke_ai.settings import load, model
 from tests.support import recorder
 from tests.support.mistakes import good, problems_of
-from tests.support.recorder import (
-    PROJECT_NUMBER,
-    TOKEN,
-    record,
-    run_program,
-    strings,
-)
+from tests.support.recorder import PROJECT_NUMBER, TOKEN, record, run_program, strings
 from tests.support.recorder import Record as Recorded
 
 PROJECT = recorder.PROJECT

@@ -23,12 +23,7 @@ from gke_ai.settings.published import place
 from gke_ai.settings.resolved.queues import flavors_of
 from tests.graph.test_published import published
 from tests.support.mistakes import base
-from tests.support.recorder import (
-    PROJECT,
-    Record,
-    load_stack,
-    shared_record,
-)
+from tests.support.recorder import PROJECT, Record, load_stack, shared_record
 
 Build = Callable[..., Record]
 BLOCK = LEVELS["block"]

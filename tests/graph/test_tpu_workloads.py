@@ -17,13 +17,7 @@ from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
 from tests.graph.test_components import failed
 from tests.pure.test_bad_tpu_workloads import growing, on_autopilot, queued, slices, with_bucket
-from tests.support.recorder import (
-    PROJECT,
-    Record,
-    construct,
-    record,
-    run_program,
-)
+from tests.support.recorder import PROJECT, Record, construct, record, run_program
 
 QUEUED = {"key": "cloud.google.com/gke-queued", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"

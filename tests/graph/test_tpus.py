@@ -17,35 +17,13 @@ from emulator.cloud.store import Record as Stored
 from emulator.google import rest, rules
 from emulator.google.cluster_records import pool_record
 from emulator.pulumi.plugin import decode, encode
-from gke_ai.catalog.machines.tpus import (
-    GOOGLE_TPU,
-    VERSIONS,
-    NoSuchSlice,
-    Slice,
-    slice_of,
-    slice_on,
-    slices,
-)
+from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, NoSuchSlice, Slice, slice_of, slice_on, slices
 from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.nodes.shape import (
-    POOL,
-    TPU_TAINT,
-    NodeShape,
-    allocatable,
-    node_labels,
-    node_taints,
-)
+from gke_ai.catalog.nodes.shape import POOL, TPU_TAINT, NodeShape, allocatable, node_labels, node_taints
 from gke_ai.components import FlexStartTpuPool, TpuNodePool
 from gke_ai.settings import Problem, load
 from tests.support.mistakes import problems_of
-from tests.support.recorder import (
-    PROJECT,
-    Record,
-    Registration,
-    construct,
-    record,
-    run_program,
-)
+from tests.support.recorder import PROJECT, Record, Registration, construct, record, run_program
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden"
 LARGE_2D = ["2x4", "4x4", "4x8", "8x8", "8x16", "16x16"]

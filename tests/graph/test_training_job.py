@@ -23,14 +23,7 @@ from gke_ai.settings import load
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.rules.warnings import long_grace_periods
 from tests.pure.test_bad_training import classed, training
-from tests.support.recorder import (
-    PROJECT,
-    ROOT,
-    Record,
-    configuration,
-    record,
-    run_program,
-)
+from tests.support.recorder import PROJECT, ROOT, Record, configuration, record, run_program
 
 RUN: dict[str, Any] = {"kind": "job", "name": "pretrain", "queue": "lq", "image": "i:1", "pods": 2, "gpusPerPod": 2}
 CHECKPOINTS = {"bucket": "saved", "keep": 3}

@@ -24,12 +24,7 @@ from tests.support.rehearsal.outcomes import differences
 from tests.support.rehearsal.scenario import run_object
 from tests.support.rehearsal.seeds import SeededCase, random_case
 from tests.support.rehearsal.stack import configuration
-from tests.support.rehearsal.verdicts import (
-    Verdict,
-    in_the_end,
-    judge,
-    report,
-)
+from tests.support.rehearsal.verdicts import Verdict, in_the_end, judge, report
 
 SEEDS, TOGETHER, GOAL = 100, 25, 99
 # Changes of the configuration, in scenarios whose servers keep a replica: an `up` waits for each server's first.

@@ -16,12 +16,7 @@ from gke_ai.catalog.versions import KUEUE_VERSION
 from tests.cluster.conftest import fresh
 from tests.support.rehearsal import places
 from tests.support.rehearsal.tables import clusters
-from tests.support.rehearsal.tables.agreement import (
-    copy_differences,
-    differences,
-    exceptions,
-    report,
-)
+from tests.support.rehearsal.tables.agreement import copy_differences, differences, exceptions, report
 from tests.support.rehearsal.tables.cases import TableCase, cases, left_out
 from tests.support.rehearsal.tables.clusters import Result
 

@@ -35,14 +35,7 @@ from tests.cluster.test_tenants import (
 )
 from tests.nightly.test_trainer_and_ray import QUEUE as OWN
 from tests.nightly.test_trainer_and_ray import QUOTA, SECTIONS, UNLISTED, counted_member
-from tests.support.further_kinds import (
-    GPU,
-    patch,
-    ray_cluster,
-    ray_cluster_spec,
-    ray_job,
-    train_job,
-)
+from tests.support.further_kinds import GPU, patch, ray_cluster, ray_cluster_spec, ray_job, train_job
 
 Object = dict[str, Any]
 ADMITTED = int(QUOTA["nvidia.com/gpu"])

@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.fabric.nvlink import (
-    CHANNELS,
-    CONTROLLER,
-    DOMAIN,
-    DRIVER,
-    OF_CLASS,
-    compute_domain,
-)
+from gke_ai.catalog.fabric.nvlink import CHANNELS, CONTROLLER, DOMAIN, DRIVER, OF_CLASS, compute_domain
 from gke_ai.catalog.fabric.rdma import CLAIMS, RESOURCE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER

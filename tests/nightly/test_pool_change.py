@@ -8,13 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import Any
 
-from gke_ai.catalog.nodes.shape import (
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    INSTANCE_TYPE,
-    NVIDIA_GPU,
-    POOL,
-)
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, INSTANCE_TYPE, NVIDIA_GPU, POOL
 from tests.cluster.emulator import Emulator, settled
 from tests.cluster.test_convergence import EXAMPLE, changed
 

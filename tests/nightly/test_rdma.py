@@ -11,15 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gke_ai.catalog.fabric.rdma import (
-    CLAIMS,
-    DEVICE_API,
-    DEVICE_CLASS,
-    NICS_PER_POD,
-    OF_CLASS,
-    RESOURCE,
-    TEMPLATE,
-)
+from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_API, DEVICE_CLASS, NICS_PER_POD, OF_CLASS, RESOURCE, TEMPLATE
 from gke_ai.catalog.fabric.rdma import claim_template as template_of
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.forecast.snapshot.format import Snapshot

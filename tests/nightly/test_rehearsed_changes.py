@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.rehearsal.changes import (
-    FURTHER,
-    Change,
-    changes,
-    judged,
-    rehearsed,
-    running,
-)
+from tests.support.rehearsal.changes import FURTHER, Change, changes, judged, rehearsed, running
 
 # What was expected and is not said, with the reason.
 MISSES = {

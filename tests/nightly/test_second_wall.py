@@ -24,12 +24,7 @@ from tests.cluster.conftest import deployed
 from tests.cluster.emulator import Emulator, eventually
 from tests.cluster.test_tenants import AUTOPILOT, Credential, created, deployment, in_use, job, jobset, pod, spec
 from tests.nightly.test_trainer_and_ray import QUEUE, SECTIONS, counted_member
-from tests.support.further_kinds import (
-    ray_cluster,
-    ray_cluster_spec,
-    ray_job,
-    train_job,
-)
+from tests.support.further_kinds import ray_cluster, ray_cluster_spec, ray_job, train_job
 
 Object = dict[str, Any]
 pytestmark = pytest.mark.nightly

@@ -13,15 +13,7 @@ import yaml
 
 from gke_ai.settings import BadConfiguration, load
 from tests.support import repository
-from tests.support.mistakes import (
-    PROJECT,
-    TOKEN,
-    Configuration,
-    base,
-    good,
-    problems_of,
-    put,
-)
+from tests.support.mistakes import PROJECT, TOKEN, Configuration, base, good, problems_of, put
 from tests.support.recorder import configuration
 
 on_autopilot = partial(base, "configuration", "on_autopilot")

@@ -9,13 +9,7 @@ import pytest
 from gke_ai.settings import BadConfiguration, load
 from gke_ai.settings.model import Gateway, Route, RoutedServer
 from gke_ai.settings.rules.api_key import api_key_problems
-from tests.support.mistakes import (
-    PROJECT,
-    Configuration,
-    base,
-    of_subject,
-    problems_of,
-)
+from tests.support.mistakes import PROJECT, Configuration, base, of_subject, problems_of
 
 KEY = "0123456789abcdef"
 

@@ -15,12 +15,7 @@ from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS
 from gke_ai.settings import load
 from gke_ai.settings.estimates import model_memory
 from gke_ai.settings.rules.pools import only_in_pools
-from tests.support.mistakes import (
-    PROJECT,
-    Configuration,
-    base,
-    problems_of,
-)
+from tests.support.mistakes import PROJECT, Configuration, base, problems_of
 
 good = partial(base, "machines")
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gke_ai.settings.model import TrainingRun
-from tests.support.mistakes import (
-    base,
-    good,
-    of_subject,
-    problems_of,
-)
+from tests.support.mistakes import base, good, of_subject, problems_of
 
 training = partial(base, "training", "training")
 classed = partial(base, "training", "classed")

@@ -23,12 +23,7 @@ from gke_ai.forecast.rehearse import prepared
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.rehearse.sources import Configurations
 from gke_ai.forecast.result import forecast as forecasts
-from gke_ai.forecast.result.forecast import (
-    Accelerators,
-    Forecast,
-    Interruption,
-    Nodes,
-)
+from gke_ai.forecast.result.forecast import Accelerators, Forecast, Interruption, Nodes
 from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.facts import advice, capacity

@@ -11,22 +11,9 @@ import pytest
 from gke_ai.catalog import versions
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.machines import zones
-from gke_ai.catalog.machines.capacity import (
-    MAX_RUN_SECONDS,
-    MIN_RUN_SECONDS,
-    MODES,
-    Taint,
-)
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, Taint
 from gke_ai.catalog.machines.disks import boot_disk_type
-from gke_ai.catalog.machines.types import (
-    ATTACHABLE,
-    GPUS,
-    MACHINES,
-    UnknownMachine,
-    machine,
-    machines_with,
-    with_gpus,
-)
+from gke_ai.catalog.machines.types import ATTACHABLE, GPUS, MACHINES, UnknownMachine, machine, machines_with, with_gpus
 from gke_ai.catalog.nodes import quota
 from gke_ai.catalog.nodes.daemonsets import NODE_AGENTS, agent_requests
 from gke_ai.catalog.nodes.shape import (

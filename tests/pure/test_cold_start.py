@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.catalog.nodes.cold_start import (
-    HUB,
-    PER_STREAM,
-    STREAMS,
-    Way,
-    seconds,
-    ways,
-)
+from gke_ai.catalog.nodes.cold_start import HUB, PER_STREAM, STREAMS, Way, seconds, ways
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.ops.status import command as status
 from gke_ai.ops.status.downloads import cold_starts

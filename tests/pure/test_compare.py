@@ -10,33 +10,13 @@ from typing import Any
 import pytest
 
 from gke_ai.forecast.compare import command as compare
-from gke_ai.forecast.compare.comparison import (
-    AS_FORECAST,
-    NOT_FORECAST,
-    NOT_SEEN,
-    OTHERWISE,
-)
-from gke_ai.forecast.result.forecast import (
-    End,
-    Eviction,
-    Forecast,
-    Nodes,
-    Start,
-    Wait,
-)
+from gke_ai.forecast.compare.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE
+from gke_ai.forecast.result.forecast import End, Eviction, Forecast, Nodes, Start, Wait
 from gke_ai.forecast.snapshot.format import build
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 from tests.support.commands import gke_ai
-from tests.support.timelines import (
-    evicted,
-    node,
-    owned,
-    pod,
-    replica,
-    waiting,
-    workload,
-)
+from tests.support.timelines import evicted, node, owned, pod, replica, waiting, workload
 
 SINCE = datetime(2026, 11, 22, 10, tzinfo=UTC)
 EARLIER, LATER = "2026-11-22T09:30:00Z", "2026-11-22T10:05:00Z"

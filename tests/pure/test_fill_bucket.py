@@ -22,12 +22,7 @@ from emulator.pods import hub as stubbed
 from programs import fill_bucket, hugging_face
 from programs.fill_bucket import Filling, Output
 from programs.hugging_face import FILLING, MARKER, FillError, Hub, ModelFile, needed
-from tests.support.hub import (
-    COMMIT,
-    MODEL,
-    FakeHub,
-    Request,
-)
+from tests.support.hub import COMMIT, MODEL, FakeHub, Request
 from tests.support.repository import ROOT
 
 # The programs find each other there as in their pods.

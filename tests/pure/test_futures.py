@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.when.durations import (
-    Arrivals,
-    Durations,
-    Record,
-    records,
-)
+from gke_ai.forecast.when.durations import Arrivals, Durations, Record, records
 from gke_ai.forecast.when.futures import Futures
 from tests.support.simulation.fake import FirstComeFirstServed
 from tests.support.simulation.training import past, state, workload

@@ -13,18 +13,7 @@ from gke_ai.forecast.render.rehearsal import tables
 from gke_ai.forecast.render.rehearsal_headline import sentence
 from gke_ai.forecast.result.forecast import Eviction, Forecast, Interruption
 from gke_ai.workspace.emulation import UPGRADED
-from tests.support.timelines import (
-    Item,
-    conditions,
-    deployment,
-    job,
-    node,
-    owned,
-    pod,
-    replica,
-    timeline,
-    workload,
-)
+from tests.support.timelines import Item, conditions, deployment, job, node, owned, pod, replica, timeline, workload
 
 JOB = owned("Job", "finetune", "job-uid")
 

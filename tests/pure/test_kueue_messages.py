@@ -8,13 +8,7 @@ import pytest
 
 from gke_ai.catalog.tables import table
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.forecast.outcome.reasons import (
-    CAUSES,
-    EVICTIONS,
-    never_starts,
-    plain,
-    why_evicted,
-)
+from gke_ai.forecast.outcome.reasons import CAUSES, EVICTIONS, never_starts, plain, why_evicted
 from maintain import kueue_messages
 from tests.support.timelines import UNUSED
 

@@ -18,20 +18,8 @@ from gke_ai.forecast.snapshot.format import build
 from gke_ai.forecast.snapshot.format import read as read_snapshot
 from gke_ai.forecast.when.answer import Answer
 from gke_ai.kube.blocks import assigned
-from tests.support.rehearsal.tables.agreement import (
-    copy_differences,
-    differences,
-    exceptions,
-    listed,
-)
-from tests.support.rehearsal.tables.cases import (
-    COMPARED,
-    NOT_COMPARED,
-    TableCase,
-    at,
-    cases,
-    left_out,
-)
+from tests.support.rehearsal.tables.agreement import copy_differences, differences, exceptions, listed
+from tests.support.rehearsal.tables.cases import COMPARED, NOT_COMPARED, TableCase, at, cases, left_out
 from tests.support.rehearsal.tables.clusters import Result
 from tests.support.rehearsal.tables.configuration import Configuration
 from tests.support.rehearsal.tables.decisions import Decision, decisions, eviction

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.measured_memory import (
-    PARTS,
-    Row,
-    rows,
-    table,
-)
+from tests.support.measured_memory import PARTS, Row, rows, table
 from tests.support.repository import ROOT
 
 ROWS = rows()

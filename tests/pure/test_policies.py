@@ -12,19 +12,8 @@ from pulumi_policy import EnforcementLevel
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET, CLUSTER, FIREWALL, NODE_POOL, SECRET_VERSION
-from gke_ai.review.policy.base import (
-    Policy,
-    Violation,
-    Waiver,
-    waived,
-)
-from gke_ai.review.policy.pack import (
-    Context,
-    plain,
-    resource,
-    unused_waiver,
-    waivers,
-)
+from gke_ai.review.policy.base import Policy, Violation, Waiver, waived
+from gke_ai.review.policy.pack import Context, plain, resource, unused_waiver, waivers
 from gke_ai.review.policy.rules import POLICIES
 from gke_ai.settings import BadConfiguration, load
 

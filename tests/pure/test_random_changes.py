@@ -9,24 +9,12 @@ from typing import Any
 
 import pytest
 
-from gke_ai.forecast.result.forecast import (
-    Eviction,
-    Forecast,
-    Nodes,
-    Start,
-    Wait,
-)
+from gke_ai.forecast.result.forecast import Eviction, Forecast, Nodes, Start, Wait
 from tests.support.rehearsal.fates import Fate
 from tests.support.rehearsal.outcomes import differences as compare
 from tests.support.rehearsal.seeds import generate, random_case
 from tests.support.rehearsal.stack import configuration, problems
-from tests.support.rehearsal.verdicts import (
-    Outcome,
-    Verdict,
-    differences,
-    judge,
-    report,
-)
+from tests.support.rehearsal.verdicts import Outcome, Verdict, differences, judge, report
 
 SEEDS = 100
 CASE = random_case(0)

@@ -13,15 +13,7 @@ from gke_ai.settings import Problem
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules import MODULES
 from gke_ai.settings.rules.common import Rule
-from tests.support.mistakes import (
-    FOLDER,
-    Mistake,
-    base,
-    changed,
-    of_subject,
-    problems_of,
-    subject_of,
-)
+from tests.support.mistakes import FOLDER, Mistake, base, changed, of_subject, problems_of, subject_of
 
 SUBJECTS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 MISTAKES = {subject: of_subject(subject) for subject in SUBJECTS}

@@ -35,15 +35,7 @@ from gke_ai.forecast.result.forecast import (
     read,
 )
 from tests.support.recorder import ROOT
-from tests.support.timelines import (
-    deployment,
-    owned,
-    pod,
-    replica,
-    timeline,
-    waiting,
-    workload,
-)
+from tests.support.timelines import deployment, owned, pod, replica, timeline, waiting, workload
 
 NOTHING = "Merging this changes nothing in the queue, and no server loses a ready replica."
 QUIET = Forecast("prod", "serving", settled=True, seconds=600, horizon=1800)

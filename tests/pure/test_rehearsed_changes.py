@@ -7,21 +7,8 @@ import re
 import pytest
 import yaml
 
-from gke_ai.forecast.result.forecast import (
-    End,
-    Forecast,
-    Interruption,
-    Start,
-)
-from tests.support.rehearsal.changes import (
-    FURTHER,
-    Change,
-    changes,
-    configured,
-    judged,
-    objects,
-    with_sections,
-)
+from gke_ai.forecast.result.forecast import End, Forecast, Interruption, Start
+from tests.support.rehearsal.changes import FURTHER, Change, changes, configured, judged, objects, with_sections
 
 ALL = [*changes(), *changes(FURTHER)]
 CHANGE = Change("c", {}, {}, "", ("job/a starts",), ("job/b *",), ("\\bstarts 1 run",), ("restarts",))

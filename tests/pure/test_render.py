@@ -8,12 +8,7 @@ import pytest
 
 from gke_ai.catalog.documents import Reader, read
 from gke_ai.review.gitops.documents import document
-from gke_ai.review.gitops.folder import (
-    Outcome,
-    heading,
-    path_in_repository,
-    write,
-)
+from gke_ai.review.gitops.folder import Outcome, heading, path_in_repository, write
 from gke_ai.review.gitops.objects import in_cluster
 from gke_ai.review.report.changes import UNKNOWN, Resource
 from gke_ai.review.report.preview import SECRET

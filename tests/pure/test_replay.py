@@ -16,13 +16,7 @@ from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import condition
 from gke_ai.terminal import Stop
 from tests.support.simulation.fake import FirstComeFirstServed
-from tests.support.simulation.theory import (
-    configuration,
-    mean_wait,
-    poisson,
-    run,
-    starts,
-)
+from tests.support.simulation.theory import configuration, mean_wait, poisson, run, starts
 
 
 @pytest.fixture(autouse=True)

@@ -26,12 +26,7 @@ from gke_ai.settings.calibration import Calibration, Duration, SpotHistory
 from gke_ai.workspace.prices import Prices
 from tests.support import repository
 from tests.support.simulation.fake import FirstComeFirstServed
-from tests.support.simulation.pools import (
-    Scripted,
-    configured,
-    gpu_pool,
-    plenty,
-)
+from tests.support.simulation.pools import Scripted, configured, gpu_pool, plenty
 from tests.support.simulation.theory import run
 
 # From capacity to the first container of a new node.

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_VERSION
-from gke_ai.forecast.outcome.timeline import (
-    Histories,
-    Observation,
-    Timeline,
-    histories,
-)
+from gke_ai.forecast.outcome.timeline import Histories, Observation, Timeline, histories
 from gke_ai.forecast.rehearse.timers import pods_ready, uncounted
 from gke_ai.kube.workloads import MAX_EXEC_TIME, time_limit
 from tests.support.timelines import owned, pod, workload

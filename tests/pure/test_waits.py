@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 
 from gke_ai.forecast.outcome.outcome import outcome
-from gke_ai.forecast.outcome.reasons import (
-    OVERTAKEN,
-    UNPROCESSED,
-    never_starts,
-    plain,
-    why_refused,
-)
+from gke_ai.forecast.outcome.reasons import OVERTAKEN, UNPROCESSED, never_starts, plain, why_refused
 from gke_ai.forecast.result.forecast import Wait
 from tests.support.timelines import (
     UNUSED,

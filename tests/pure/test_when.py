@@ -22,16 +22,7 @@ from gke_ai.forecast.result.forecast import Eviction
 from gke_ai.forecast.snapshot.format import Snapshot, build
 from gke_ai.forecast.when import command as when
 from gke_ai.forecast.when.alone import PREFIX, renamed
-from gke_ai.forecast.when.answer import (
-    Answer,
-    Run,
-    answer,
-    holders,
-    in_order,
-    roots,
-    sharing,
-    waiting,
-)
+from gke_ai.forecast.when.answer import Answer, Run, answer, holders, in_order, roots, sharing, waiting
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack

@@ -11,12 +11,7 @@ from typing import Any
 
 import httpx
 
-from emulator.pulumi.kubernetes.kubeconfig import (
-    Credentials,
-    Kubeconfig,
-    Login,
-    LoginError,
-)
+from emulator.pulumi.kubernetes.kubeconfig import Credentials, Kubeconfig, Login, LoginError
 from emulator.pulumi.kubernetes.objects import Object
 
 REQUEST_TIMEOUT = httpx.Timeout(60, connect=5)  # an admission webhook may take up to 30 s

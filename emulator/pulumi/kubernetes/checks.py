@@ -8,22 +8,11 @@ from pulumi.runtime.proto import provider_pb2
 
 from emulator.pulumi import sdk_types
 from emulator.pulumi.kubernetes import kinds, objects
-from emulator.pulumi.kubernetes.objects import (
-    Object,
-    Properties,
-    is_true,
-    metadata,
-)
+from emulator.pulumi.kubernetes.objects import Object, Properties, is_true, metadata
 from emulator.pulumi.kubernetes.omitted import without_omitted
 from emulator.pulumi.kubernetes.state import without_nulls
 from emulator.pulumi.kubernetes.waits import refuse_unknown_wait
-from emulator.pulumi.plugin import (
-    Secret,
-    has_unknown,
-    name_of,
-    plain,
-    random_suffix,
-)
+from emulator.pulumi.plugin import Secret, has_unknown, name_of, plain, random_suffix
 
 
 def checked_object(

@@ -11,36 +11,12 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
 from emulator.pulumi import sdk_types
-from emulator.pulumi.kubernetes import (
-    checks,
-    configuration,
-    kinds,
-    objects,
-    refusals,
-    releases,
-)
-from emulator.pulumi.kubernetes.api import (
-    ApiError,
-    Cluster,
-    Resource,
-    UnreachableError,
-)
+from emulator.pulumi.kubernetes import checks, configuration, kinds, objects, refusals, releases
+from emulator.pulumi.kubernetes.api import ApiError, Cluster, Resource, UnreachableError
 from emulator.pulumi.kubernetes.kubeconfig import Kubeconfig
-from emulator.pulumi.kubernetes.objects import (
-    Object,
-    Properties,
-    annotation,
-    is_true,
-    metadata,
-)
+from emulator.pulumi.kubernetes.objects import Object, Properties, annotation, is_true, metadata
 from emulator.pulumi.kubernetes.readiness import Failed
-from emulator.pulumi.kubernetes.state import (
-    changes,
-    live_object,
-    state_of,
-    with_secret_data,
-    with_string_data,
-)
+from emulator.pulumi.kubernetes.state import changes, live_object, state_of, with_secret_data, with_string_data
 from emulator.pulumi.kubernetes.waits import NotReadyError, Waiter
 from emulator.pulumi.kubernetes.writes import Writer, field_manager
 from emulator.pulumi.plugin import (

@@ -18,14 +18,7 @@ from emulator.pulumi.kubernetes.helm import (
     resource_names,
 )
 from emulator.pulumi.kubernetes.kubeconfig import Kubeconfig
-from emulator.pulumi.kubernetes.objects import (
-    Change,
-    Path,
-    Properties,
-    differences,
-    parse_id,
-    redacted,
-)
+from emulator.pulumi.kubernetes.objects import Change, Path, Properties, differences, parse_id, redacted
 from emulator.pulumi.plugin import (
     UNKNOWN,
     InitFailed,

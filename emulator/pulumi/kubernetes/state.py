@@ -6,13 +6,7 @@ from typing import Any
 
 from emulator.pulumi.kubernetes import objects
 from emulator.pulumi.kubernetes.configuration import DEFAULT_NAMESPACE
-from emulator.pulumi.kubernetes.objects import (
-    Change,
-    Object,
-    Path,
-    Properties,
-    metadata,
-)
+from emulator.pulumi.kubernetes.objects import Change, Object, Path, Properties, metadata
 from emulator.pulumi.plugin import Secret, mark_secrets, plain
 
 

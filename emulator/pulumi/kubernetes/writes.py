@@ -7,20 +7,8 @@ import threading
 from collections.abc import Callable
 
 from emulator.pulumi.kubernetes import objects, refusals
-from emulator.pulumi.kubernetes.api import (
-    CREATOR,
-    ApiError,
-    Cluster,
-    Resource,
-)
-from emulator.pulumi.kubernetes.objects import (
-    Object,
-    Path,
-    Properties,
-    annotation,
-    is_true,
-    metadata,
-)
+from emulator.pulumi.kubernetes.api import CREATOR, ApiError, Cluster, Resource
+from emulator.pulumi.kubernetes.objects import Object, Path, Properties, annotation, is_true, metadata
 from emulator.pulumi.plugin import Refused, plain
 
 # Pauses while the kind or the namespace doesn't exist. The official plugin also pauses after the last try (retry.go).

@@ -16,13 +16,7 @@ from typing import Any, Literal
 
 from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.memory_use import MemoryUse
-from gke_ai.catalog.engines.request_limits import (
-    NO_LIMITS,
-    TGI_LIMITS,
-    VLLM_LIMITS,
-    VLLM_TPU_LIMITS,
-    RequestLimits,
-)
+from gke_ai.catalog.engines.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
 from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU

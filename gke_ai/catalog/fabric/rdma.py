@@ -19,12 +19,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from gke_ai.catalog.machines.features import (
-    MINIMUM,
-    NETWORK_PROFILE,
-    NETWORK_PROFILE_AUTOPILOT,
-    ordered,
-)
+from gke_ai.catalog.machines.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT, ordered
 from gke_ai.catalog.machines.types import MACHINES
 
 FABRIC = "GPUDirect-RDMA"

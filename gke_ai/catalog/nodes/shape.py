@@ -20,14 +20,7 @@ from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines.capacity import MODES, Taint
 from gke_ai.catalog.machines.metal import HUGE_PAGES_BYTES, HUGE_PAGES_RESOURCE
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
-from gke_ai.catalog.machines.types import (
-    ATTACHABLE,
-    MACHINES,
-    Machine,
-    machine,
-    machines_with,
-    size,
-)
+from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable

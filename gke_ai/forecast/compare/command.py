@@ -16,12 +16,7 @@ from pathlib import Path
 from rich.table import Table
 
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.forecast.compare.comparison import (
-    AS_FORECAST,
-    Line,
-    beside,
-    happened,
-)
+from gke_ai.forecast.compare.comparison import AS_FORECAST, Line, beside, happened
 from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.result.forecast import read as read_forecast
 from gke_ai.forecast.snapshot.command import read_file

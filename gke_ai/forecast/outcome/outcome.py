@@ -17,27 +17,12 @@ from gke_ai.forecast.outcome.cluster import (
     replicas,
     servers,
 )
-from gke_ai.forecast.outcome.interruptions import (
-    by_workload,
-    interrupted,
-    interruptions,
-    serves,
-)
+from gke_ai.forecast.outcome.interruptions import by_workload, interrupted, interruptions, serves
 from gke_ai.forecast.outcome.queue import Queue, queue
 from gke_ai.forecast.outcome.quota import over_quota
-from gke_ai.forecast.outcome.timeline import (
-    Histories,
-    History,
-    Timeline,
-    histories,
-)
+from gke_ai.forecast.outcome.timeline import Histories, History, Timeline, histories
 from gke_ai.forecast.outcome.waits import lacks_node, waits
-from gke_ai.forecast.result.forecast import (
-    Count,
-    Duration,
-    Forecast,
-    Lane,
-)
+from gke_ai.forecast.result.forecast import Count, Duration, Forecast, Lane
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import ended

@@ -12,12 +12,7 @@ from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.forecast.outcome.clock import Clock
 from gke_ai.forecast.outcome.reasons import preemptor_of
 from gke_ai.forecast.outcome.timeline import Histories, History
-from gke_ai.forecast.result.forecast import (
-    End,
-    Eviction,
-    Start,
-    Wait,
-)
+from gke_ai.forecast.result.forecast import End, Eviction, Start, Wait
 from gke_ai.kube.names import WORKLOAD, WorkloadName, owner_of
 from gke_ai.kube.objects import Object, annotation, condition, holds
 

@@ -12,14 +12,7 @@ from typing import NamedTuple
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.forecast.outcome.cluster import workload_of
-from gke_ai.forecast.outcome.queue import (
-    Queue,
-    is_queued,
-    priority_of,
-    queue_of,
-    replicas_of,
-    together,
-)
+from gke_ai.forecast.outcome.queue import Queue, is_queued, priority_of, queue_of, replicas_of, together
 from gke_ai.forecast.outcome.reasons import (
     ADMISSION_CHECKS,
     GATED,

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gke_ai.catalog.nodes.durations import (
-    CONTAINER_START,
-    MODEL_LOAD,
-    NODE_IDLE,
-    NODE_READY,
-)
+from gke_ai.catalog.nodes.durations import CONTAINER_START, MODEL_LOAD, NODE_IDLE, NODE_READY
 from gke_ai.forecast.result.forecast import Duration
 from gke_ai.settings.calibration import Calibration, Step
 

@@ -13,12 +13,7 @@ from gke_ai.kube.creation import CREATORS, Present, children, missing, replicas,
 from gke_ai.kube.names import REVISION_HASH, WorkloadName
 from gke_ai.kube.objects import Object, annotation, holds, label
 from gke_ai.kube.pods import ended
-from gke_ai.workspace.emulation import (
-    LEAVING,
-    PASSES_TIME,
-    READY_AFTER,
-    UPGRADED,
-)
+from gke_ai.workspace.emulation import LEAVING, PASSES_TIME, READY_AFTER, UPGRADED
 
 _JOB_CONTROLLER = "kubernetes.io/job-controller"
 _RESTART = "jobset.sigs.k8s.io/restart-attempt"

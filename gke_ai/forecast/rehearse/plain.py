@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
-from gke_ai.catalog.versions import (
-    JOBSET_CHART,
-    JOBSET_IMAGE,
-    JOBSET_VERSION,
-    KUEUE_CHART,
-    KUEUE_IMAGE,
-)
+from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_CHART, KUEUE_IMAGE
 from gke_ai.forecast.rehearse import prepared, reduced, release
 from gke_ai.forecast.rehearse.applied import Applied, apply
 from gke_ai.forecast.rehearse.evicted import Evictions, absent_owners

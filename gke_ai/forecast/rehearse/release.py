@@ -6,13 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.kueue.configuration import (
-    RELEASES,
-    minor,
-    nearest,
-    numbers,
-    tool,
-)
+from gke_ai.catalog.kueue.configuration import RELEASES, minor, nearest, numbers, tool
 from gke_ai.catalog.kueue.releases import changes, gates
 from gke_ai.catalog.versions import KUEUE_VERSION
 from gke_ai.forecast.rehearse.progress import phase

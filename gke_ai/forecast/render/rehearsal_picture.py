@@ -9,12 +9,7 @@ from math import fsum
 
 from gke_ai.forecast.render import rehearsal, rehearsal_headline
 from gke_ai.forecast.result.forecast import Count, Forecast, Lane
-from gke_ai.formats.svg import (
-    Canvas,
-    fitted,
-    width,
-    wrapped,
-)
+from gke_ai.formats.svg import Canvas, fitted, width, wrapped
 
 # Color of each state of a run, whether it is an outline, and its meaning.
 STATES = {

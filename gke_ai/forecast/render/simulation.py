@@ -19,12 +19,7 @@ from gke_ai.forecast.render.measures import (
     written,
 )
 from gke_ai.forecast.render.rehearsal import Row, TableParts
-from gke_ai.forecast.result.simulation import (
-    POOL,
-    QUEUE,
-    Figure,
-    Simulation,
-)
+from gke_ai.forecast.result.simulation import POOL, QUEUE, Figure, Simulation
 from gke_ai.forecast.result.spread import Difference
 from gke_ai.formats.sentences import join_names, plural
 

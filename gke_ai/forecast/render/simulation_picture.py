@@ -8,13 +8,7 @@ from dataclasses import dataclass
 from gke_ai.forecast.render import simulation
 from gke_ai.forecast.result.simulation import Configuration, Simulation, Track
 from gke_ai.formats.sentences import plural
-from gke_ai.formats.svg import (
-    Canvas,
-    fitted,
-    number,
-    width,
-    wrapped,
-)
+from gke_ai.formats.svg import Canvas, fitted, number, width, wrapped
 
 QUOTA, BORROWED, WAITING, PREEMPTED = "blue", "violet", "amber", "red"
 WIDE, EDGE, AXIS, GAP = 1120.0, 24.0, 44.0, 28.0

@@ -10,12 +10,7 @@ from typing import Any
 from pydantic import FiniteFloat
 
 from gke_ai.forecast.result.result_file import ResultFile
-from gke_ai.forecast.result.spread import (
-    MAX_SEEDS,
-    Difference,
-    difference,
-    mean,
-)
+from gke_ai.forecast.result.spread import MAX_SEEDS, Difference, difference, mean
 
 VERSION = 1
 MAX_CONFIGURATIONS = 4

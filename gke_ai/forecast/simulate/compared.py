@@ -7,15 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from gke_ai.catalog.machines.capacity import title_of
-from gke_ai.forecast.result.simulation import (
-    POOL,
-    QUEUE,
-    VERSION,
-    Configuration,
-    Figure,
-    Simulation,
-    Track,
-)
+from gke_ai.forecast.result.simulation import POOL, QUEUE, VERSION, Configuration, Figure, Simulation, Track
 from gke_ai.forecast.simulate.objects import Queues
 from gke_ai.forecast.simulate.result import HOUR, Day, PoolDay, QueueDay, written_run
 from gke_ai.forecast.simulate.run import Run, add_means, closed

@@ -19,13 +19,7 @@ from gke_ai.catalog.nodes.durations import (
     CONTAINER_START_STREAMED,
     NODE_READY,
 )
-from gke_ai.catalog.nodes.shape import (
-    MAX_PODS,
-    NVIDIA_GPU,
-    NodeShape,
-    autopilot_machine,
-    smallest_machine,
-)
+from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.settings.model.compute_classes import ClassFlexStart, ComputeClass

@@ -11,14 +11,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from gke_ai.forecast.snapshot import fields
 from gke_ai.forecast.snapshot.pools import MAX_POOLS, NodePool
-from gke_ai.forecast.snapshot.values import (
-    MAX_PODS,
-    SHOWN,
-    TIME,
-    dangling,
-    invalid_values,
-    is_valid_time,
-)
+from gke_ai.forecast.snapshot.values import MAX_PODS, SHOWN, TIME, dangling, invalid_values, is_valid_time
 from gke_ai.kube.pods import wanted_pods
 
 # What a scratch cluster holds: 14,000 objects of a busy cluster have 32 MB, and take 340 MB of memory to read.

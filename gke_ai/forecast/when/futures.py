@@ -25,12 +25,7 @@ from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.forecast.when.answer import roots, sharing
-from gke_ai.forecast.when.durations import (
-    Arrivals,
-    Durations,
-    Record,
-    records,
-)
+from gke_ai.forecast.when.durations import Arrivals, Durations, Record, records
 from gke_ai.kube.objects import holds
 from gke_ai.kube.queues import flavors_of
 from gke_ai.settings import ResolvedStack, Settings

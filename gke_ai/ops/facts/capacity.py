@@ -19,15 +19,7 @@ from gke_ai.kube.client import Answer
 from gke_ai.ops.doctor.command import Doctor, doctor_for
 from gke_ai.ops.doctor.requests import call
 from gke_ai.ops.doctor.visit import Call, refusal, switched_off
-from gke_ai.ops.facts.advice import (
-    Nodes,
-    history_request,
-    needs_of,
-    preemptions,
-    price,
-    window,
-    window_request,
-)
+from gke_ai.ops.facts.advice import Nodes, history_request, needs_of, preemptions, price, window, window_request
 from gke_ai.ops.verify.command import named_file, write
 from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory, SpotPrice
 from gke_ai.terminal import Stop, echo

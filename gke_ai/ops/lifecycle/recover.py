@@ -16,20 +16,10 @@ from typing import Any
 
 from gke_ai.formats.console import PlainConsole
 from gke_ai.ops.lifecycle.helm_releases import adopted as adopted_release
-from gke_ai.ops.lifecycle.helm_releases import (
-    carry_out,
-    plan_recorded,
-    plan_unrecorded,
-    revisions_of,
-)
+from gke_ai.ops.lifecycle.helm_releases import carry_out, plan_recorded, plan_unrecorded, revisions_of
 from gke_ai.registered.types import BUCKET, CLUSTER, NODE_POOL, RELEASE, SERVICE_ACCOUNT
 from gke_ai.terminal import Stop
-from gke_ai.workspace.stack import (
-    Stack,
-    damaged_states,
-    in_local_state,
-    is_json,
-)
+from gke_ai.workspace.stack import Stack, damaged_states, in_local_state, is_json
 
 console = PlainConsole(highlight=False, soft_wrap=True)
 

@@ -27,13 +27,7 @@ from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import waiting_containers
 from gke_ai.ops.smoke.answers import Reply, Server, send_burst
-from gke_ai.ops.smoke.routes import (
-    KeyedRoute,
-    api_key,
-    keyed_routes,
-    requires_key,
-    with_key,
-)
+from gke_ai.ops.smoke.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from gke_ai.ops.status import command as status
 from gke_ai.workspace.stack import Stack, kubectl
 

@@ -31,25 +31,12 @@ from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
 from gke_ai.kube.uncounted import QUOTAS
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
-from gke_ai.ops.runs.command import (
-    SAVED,
-    Run,
-    further,
-    known_runs,
-    pods_by_run,
-    saved,
-)
+from gke_ai.ops.runs.command import SAVED, Run, further, known_runs, pods_by_run, saved
 from gke_ai.ops.status.autoscalers import autoscaler_rows
 from gke_ai.ops.status.claims import nics_of, pending_claims
 from gke_ai.ops.status.downloads import cold_starts, download_rows
 from gke_ai.ops.status.gateways import gateway_rows
-from gke_ai.ops.status.queues import (
-    UNCOUNTED,
-    UNCOUNTED_COLUMNS,
-    queues_and_workloads,
-    quota_rows,
-    uncounted_rows,
-)
+from gke_ai.ops.status.queues import UNCOUNTED, UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
 from gke_ai.ops.status.silent_workloads import known_workloads
 from gke_ai.ops.status.workloads import (
     REQUEST_API,

@@ -30,12 +30,7 @@ from gke_ai.kube.pods import amounts, pod_sets, requests
 from gke_ai.kube.values import items, mapping
 from gke_ai.manifests.job import DURING_SCHEDULING
 from gke_ai.settings.published import Published, resolved
-from gke_ai.settings.resolved import (
-    NodePool,
-    Queue,
-    ResolvedStack,
-    ResourceFlavor,
-)
+from gke_ai.settings.resolved import NodePool, Queue, ResolvedStack, ResourceFlavor
 from gke_ai.settings.rules.fit import missing
 
 Amounts = Mapping[str, Fraction]

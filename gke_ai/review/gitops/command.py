@@ -7,12 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from gke_ai.review.gitops.documents import document
-from gke_ai.review.gitops.folder import (
-    PAGE,
-    Outcome,
-    path_in_repository,
-    write,
-)
+from gke_ai.review.gitops.folder import PAGE, Outcome, path_in_repository, write
 from gke_ai.review.gitops.objects import InCluster, KubernetesObject, in_cluster
 from gke_ai.review.gitops.tools import TOOLS, Kubectl, release_path
 from gke_ai.review.report.changes import planned

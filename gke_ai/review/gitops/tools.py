@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gke_ai.review.gitops.documents import document, values
-from gke_ai.review.gitops.objects import (
-    InCluster,
-    KubernetesObject,
-    Release,
-    Stage,
-)
+from gke_ai.review.gitops.objects import InCluster, KubernetesObject, Release, Stage
 
 WAVES = {stage: str(number) for number, stage in enumerate(Stage)}
 # Argo CD applies a wave once the one before is healthy, and a server that waits for quota is not.

@@ -32,12 +32,7 @@ from pulumi_policy import policy as sdk
 
 from gke_ai.kube.values import SECRET, UNKNOWN
 from gke_ai.registered.registration import RegisteredStack, Resource
-from gke_ai.review.policy.base import (
-    Policy,
-    Violation,
-    Waiver,
-    waived,
-)
+from gke_ai.review.policy.base import Policy, Violation, Waiver, waived
 from gke_ai.review.policy.rules import POLICIES
 
 NAME = "gke-ai"

@@ -16,12 +16,7 @@ from typing import Any
 
 from gke_ai.catalog.machines.capacity import MODES, moment
 from gke_ai.catalog.machines.types import MACHINES, Machine
-from gke_ai.catalog.nodes.shape import (
-    COMPUTE_CLASS,
-    GKE_ACCELERATOR,
-    GKE_TPU_ACCELERATOR,
-    NVIDIA_GPU,
-)
+from gke_ai.catalog.nodes.shape import COMPUTE_CLASS, GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, NVIDIA_GPU
 from gke_ai.kube.pods import accelerators as requested_accelerators
 from gke_ai.kube.values import value
 from gke_ai.registered.pools import accelerators, capacity_mode, node_bounds, until

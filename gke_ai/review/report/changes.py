@@ -9,12 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gke_ai.registered.types import STACK
-from gke_ai.review.report.preview import (
-    SECRET,
-    Preview,
-    State,
-    take,
-)
+from gke_ai.review.report.preview import SECRET, Preview, State, take
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack
 

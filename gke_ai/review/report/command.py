@@ -11,12 +11,7 @@ from gke_ai.forecast.result import forecast as forecasts
 from gke_ai.forecast.result import simulation as simulations
 from gke_ai.review.report import drawing, graph
 from gke_ai.review.report.changes import PlannedUpdate, plan
-from gke_ai.review.report.page import (
-    COMMENT_LIMIT,
-    Options,
-    page,
-    summary,
-)
+from gke_ai.review.report.page import COMMENT_LIMIT, Options, page, summary
 from gke_ai.review.report.policies import Verdict, verdict
 from gke_ai.review.report.preview import Preview, recorded, take
 from gke_ai.settings.calibration import Calibration

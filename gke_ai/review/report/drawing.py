@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from gke_ai.formats.svg import (
-    Canvas,
-    fits,
-    fitted,
-    width,
-)
-from gke_ai.review.report.changes import (
-    CREATE,
-    DELETE,
-    LEAVE,
-    REPLACE,
-    UPDATE,
-)
+from gke_ai.formats.svg import Canvas, fits, fitted, width
+from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE
 from gke_ai.review.report.graph import MARKS, Box, Graph
 from gke_ai.review.report.layout import (
     LINE,

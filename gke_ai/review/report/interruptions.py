@@ -34,16 +34,7 @@ from gke_ai.registered.types import (
     SERVICE_ACCOUNT,
 )
 from gke_ai.review.report.accelerators import pod_of, pools_of
-from gke_ai.review.report.changes import (
-    CREATE,
-    DELETE,
-    LEAVE,
-    REPLACE,
-    UPDATE,
-    Change,
-    PlannedUpdate,
-    Resource,
-)
+from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate, Resource
 
 # Severities, worst first.
 OUTAGE, DATA, WORK, SLOWER, NOTE = range(5)

@@ -13,34 +13,11 @@ from gke_ai.forecast.render import rehearsal_headline
 from gke_ai.forecast.render.markdown import rehearsed, simulated
 from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.forecast.result.simulation import Simulation
-from gke_ai.formats.markdown import (
-    LONG,
-    block,
-    code,
-    folded,
-    long,
-    table,
-    text,
-)
+from gke_ai.formats.markdown import LONG, block, code, folded, long, table, text
 from gke_ai.formats.sentences import plural
 from gke_ai.review.report import graph
-from gke_ai.review.report.accelerators import (
-    Supply,
-    Total,
-    before_and_after,
-    ends,
-    remarks,
-    total,
-)
-from gke_ai.review.report.changes import (
-    CREATE,
-    DELETE,
-    LEAVE,
-    REPLACE,
-    UPDATE,
-    Change,
-    PlannedUpdate,
-)
+from gke_ai.review.report.accelerators import Supply, Total, before_and_after, ends, remarks, total
+from gke_ai.review.report.changes import CREATE, DELETE, LEAVE, REPLACE, UPDATE, Change, PlannedUpdate
 from gke_ai.review.report.graph import MARKS
 from gke_ai.review.report.interruptions import NOTE, interruptions
 from gke_ai.review.report.policies import MANDATORY, Verdict, Violation

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 
 from gke_ai.catalog.engines.model_cache import access_of
 from gke_ai.catalog.machines.zones import region_of
-from gke_ai.catalog.nodes.cold_start import (
-    Way,
-    node_disk,
-    seconds,
-    ways,
-)
+from gke_ai.catalog.nodes.cold_start import Way, node_disk, seconds, ways
 from gke_ai.catalog.nodes.durations import CONTAINER_START, CONTAINER_START_PRELOADED, CONTAINER_START_STREAMED
 from gke_ai.catalog.project.registries import streams_to
 from gke_ai.settings.calibration import Calibration

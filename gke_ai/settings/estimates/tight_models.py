@@ -10,13 +10,7 @@ from dataclasses import dataclass
 
 from gke_ai.catalog.engines.vllm_memory import Part
 from gke_ai.catalog.quantities import GI
-from gke_ai.settings.estimates.model_memory import (
-    Load,
-    Place,
-    Unchecked,
-    load_of,
-    places,
-)
+from gke_ai.settings.estimates.model_memory import Load, Place, Unchecked, load_of, places
 from gke_ai.settings.model import AnyServer, Server
 from gke_ai.settings.resolved import Placed
 

@@ -28,14 +28,7 @@ from gke_ai.settings.model.capacity import (
     Reservation,
     Spot,
 )
-from gke_ai.settings.model.cluster import (
-    Cluster,
-    Maintenance,
-    MaintenanceExclusion,
-    MaintenanceWindow,
-    SystemPool,
-    Vpc,
-)
+from gke_ai.settings.model.cluster import Cluster, Maintenance, MaintenanceExclusion, MaintenanceWindow, SystemPool, Vpc
 from gke_ai.settings.model.compute_classes import ClassCapacity, ClassFlexStart, ComputeClass, Priority
 from gke_ai.settings.model.gateway import Gateway, Route, RoutedServer
 from gke_ai.settings.model.lora import LoraAdapter

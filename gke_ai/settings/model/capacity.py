@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.machines.capacity import (
-    MAX_RUN_SECONDS,
-    MIN_RUN_SECONDS,
-    MODES,
-    until_label,
-)
+from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS, MODES, until_label
 from gke_ai.settings.model.base import Moment, Section
 
 

@@ -6,12 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.engines.model_cache import (
-    MOUNT_PATH,
-    READERS,
-    Reader,
-    folder_of,
-)
+from gke_ai.catalog.engines.model_cache import MOUNT_PATH, READERS, Reader, folder_of
 from gke_ai.settings.model.base import Request, Section
 
 

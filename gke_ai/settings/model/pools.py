@@ -17,13 +17,7 @@ from gke_ai.catalog.machines.metal import LABELS
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice, slice_of
 from gke_ai.catalog.machines.types import is_bare_metal, machine
 from gke_ai.catalog.machines.zones import node_zones
-from gke_ai.catalog.nodes.shape import (
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    NVIDIA_GPU,
-    POOL,
-    NodeShape,
-)
+from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_NODEPOOL, NVIDIA_GPU, POOL, NodeShape
 from gke_ai.settings.model.base import GkeName, Labels, Section
 from gke_ai.settings.model.capacity import Autoscaling, Capacity, OnDemand
 from gke_ai.settings.model.cluster import Cluster

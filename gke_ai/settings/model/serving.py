@@ -7,12 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.engines.engine import (
-    CURRENT,
-    ENGINES,
-    JETSTREAM_HTTP_REQUEST,
-    JETSTREAM_METRICS_PORT,
-)
+from gke_ai.catalog.engines.engine import CURRENT, ENGINES, JETSTREAM_HTTP_REQUEST, JETSTREAM_METRICS_PORT
 from gke_ai.catalog.engines.model_cache import SHARED_READING, SHARED_READING_SINCE, release_of
 from gke_ai.catalog.engines.vllm import LORA_RANKS
 from gke_ai.catalog.versions import JETSTREAM_HTTP_IMAGE

@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.metrics import (
-    TPU_CONTAINERS,
-    TPU_MEMORY,
-    Metric,
-    Range,
-    metrics_of,
-    range_of,
-)
+from gke_ai.catalog.engines.metrics import TPU_CONTAINERS, TPU_MEMORY, Metric, Range, metrics_of, range_of
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.quantities import GI
 from gke_ai.settings.model import AnyServer, Autoscaler, ExistingDeployment, ScaledMetric, TpuWorkload

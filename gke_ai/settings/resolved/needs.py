@@ -5,13 +5,7 @@ from __future__ import annotations
 import re
 
 from gke_ai.catalog.kueue.configuration import FRAMEWORKS, Demand
-from gke_ai.catalog.kueue.existing import (
-    Expected,
-    Named,
-    NamedFlavor,
-    NamedPriority,
-    NamedQueue,
-)
+from gke_ai.catalog.kueue.existing import Expected, Named, NamedFlavor, NamedPriority, NamedQueue
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.kueue.operators import FRAMEWORKS_OF_OPERATORS, OPERATORS, TRAINER
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU

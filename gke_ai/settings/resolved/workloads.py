@@ -13,12 +13,7 @@ from gke_ai.catalog.fabric import nvlink
 from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines.tpus import Slice
-from gke_ai.catalog.machines.types import (
-    MACHINES,
-    ONLY_IN_POOLS,
-    Machine,
-    machines_with,
-)
+from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import FineTune, GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
 from gke_ai.settings.resolved.pools import NodePool

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gke_ai.catalog.machines.zones import (
-    BUCKET_MULTI_REGIONS,
-    ZONES,
-    is_zone,
-    region_of,
-)
+from gke_ai.catalog.machines.zones import BUCKET_MULTI_REGIONS, ZONES, is_zone, region_of
 from gke_ai.settings.model import Bucket
 from gke_ai.settings.problems import Problem, nearest
 from gke_ai.settings.resolved import ResolvedStack

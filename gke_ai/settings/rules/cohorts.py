@@ -9,13 +9,7 @@ from gke_ai.catalog.nodes.shape import NVIDIA_GPU
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import AnyServer, Queues, Workload
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.resolved import (
-    BUILT_IN_PRIORITIES,
-    Placed,
-    Queue,
-    Quota,
-    ResolvedStack,
-)
+from gke_ai.settings.resolved import BUILT_IN_PRIORITIES, Placed, Queue, Quota, ResolvedStack
 from gke_ai.settings.rules.common import each, needs
 
 

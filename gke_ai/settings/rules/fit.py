@@ -11,19 +11,8 @@ from math import ceil
 
 from gke_ai.catalog.fabric.nvlink import NODES, has_domain
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
-from gke_ai.catalog.machines.types import (
-    GPUS,
-    MACHINES,
-    ONLY_IN_POOLS,
-    Machine,
-)
-from gke_ai.catalog.nodes.shape import (
-    NVIDIA_GPU,
-    NotOffered,
-    autopilot_machine,
-    bare_shape,
-    smallest_machine,
-)
+from gke_ai.catalog.machines.types import GPUS, MACHINES, ONLY_IN_POOLS, Machine
+from gke_ai.catalog.nodes.shape import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload

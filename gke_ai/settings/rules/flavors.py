@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from gke_ai.catalog.machines.types import GPUS
 from gke_ai.settings.model import Flavor, Workload
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.resolved import (
-    Placed,
-    Queue,
-    ResolvedStack,
-    ResourceFlavor,
-)
+from gke_ai.settings.resolved import Placed, Queue, ResolvedStack, ResourceFlavor
 from gke_ai.settings.rules.common import GPU_POOLS, TPU_POOLS, Named, each, join_names, needs, rule
 from gke_ai.settings.rules.pools import gpu_type_is_supported
 

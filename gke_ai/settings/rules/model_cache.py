@@ -8,12 +8,7 @@ from fractions import Fraction
 from pathlib import PurePosixPath
 
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.model_cache import (
-    MOUNT_PATH,
-    STREAMER_SINCE,
-    access_of,
-    release_of,
-)
+from gke_ai.catalog.engines.model_cache import MOUNT_PATH, STREAMER_SINCE, access_of, release_of
 from gke_ai.catalog.quantities import parse_quantity, readable
 from gke_ai.settings.model import AnyServer, ModelCache, Server
 from gke_ai.settings.problems import Problem

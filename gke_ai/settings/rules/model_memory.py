@@ -14,14 +14,7 @@ from gke_ai.catalog.machines.gpus import GPU_TYPES, Gpu
 from gke_ai.catalog.machines.tpus import slices
 from gke_ai.catalog.machines.types import machines_with
 from gke_ai.catalog.quantities import GI
-from gke_ai.settings.estimates.model_memory import (
-    Load,
-    Place,
-    Unchecked,
-    load_of,
-    model_of,
-    places,
-)
+from gke_ai.settings.estimates.model_memory import Load, Place, Unchecked, load_of, model_of, places
 from gke_ai.settings.estimates.tight_models import table
 from gke_ai.settings.model import AnyServer, Server, TpuServer, TpuWorkload, Vllm
 from gke_ai.settings.model.serving import FlagArguments

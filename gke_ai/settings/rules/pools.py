@@ -7,14 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from gke_ai.catalog.machines.capacity import MODES, UNTIL
 from gke_ai.catalog.machines.disks import BOOT_TYPES, boot_disks
-from gke_ai.catalog.machines.types import (
-    ATTACHABLE,
-    GPUS,
-    MACHINES,
-    ONLY_IN_POOLS,
-    Machine,
-    machines_with,
-)
+from gke_ai.catalog.machines.types import ATTACHABLE, GPUS, MACHINES, ONLY_IN_POOLS, Machine, machines_with
 from gke_ai.catalog.machines.zones import ZONES, is_ai_zone, region_of
 from gke_ai.catalog.nodes.shape import POOL
 from gke_ai.settings.model import Cluster, GpuPool, Pool, PoolReservation, Unresolved

@@ -8,12 +8,7 @@ from itertools import chain, islice
 from pathlib import PurePosixPath
 
 from gke_ai.catalog.engines import vllm
-from gke_ai.catalog.engines.engine import (
-    ENGINES,
-    JETSTREAM_GRPC_PORT,
-    JETSTREAM_HTTP_PORT,
-    JETSTREAM_METRICS_PORT,
-)
+from gke_ai.catalog.engines.engine import ENGINES, JETSTREAM_GRPC_PORT, JETSTREAM_HTTP_PORT, JETSTREAM_METRICS_PORT
 from gke_ai.catalog.engines.models import find_model
 from gke_ai.catalog.machines.disks import attached_disks
 from gke_ai.settings.model import AnyServer, JetStream, Server, TpuServer, VllmTpu

@@ -10,12 +10,7 @@ from gke_ai.catalog.kueue.namespaces import is_system
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.model import Tenant, Workload
 from gke_ai.settings.problems import Problem, nearest
-from gke_ai.settings.resolved import (
-    BUILT_IN_PRIORITIES,
-    DEFAULT_NAMESPACE,
-    ResolvedStack,
-    Space,
-)
+from gke_ai.settings.resolved import BUILT_IN_PRIORITIES, DEFAULT_NAMESPACE, ResolvedStack, Space
 from gke_ai.settings.resolved.buckets import grant_of
 from gke_ai.settings.resolved.tenants import group_domains
 from gke_ai.settings.rules.common import BUCKETS, PRIORITIES, each, join_names, needs, repeated, rule

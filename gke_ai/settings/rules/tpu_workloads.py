@@ -12,12 +12,7 @@ from collections.abc import Iterator
 
 from gke_ai.settings.model import Multislice, Run, TpuBatch, TpuPool, TpuRun, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
-from gke_ai.settings.resolved import (
-    DEFAULT_NAMESPACE,
-    Placed,
-    ResolvedStack,
-    ResourceFlavor,
-)
+from gke_ai.settings.resolved import DEFAULT_NAMESPACE, Placed, ResolvedStack, ResourceFlavor
 from gke_ai.settings.rules.common import BEGINS_WITH_A_LETTER, each, join_names, needs, rule
 
 # Pods of a JobSet: JOBSET-slice-JOB-POD-xxxxx.

@@ -23,12 +23,7 @@ from gke_ai.forecast.outcome.timeline import Timeline
 from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.kube.objects import label
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from tests.support.rehearsal.scenario import (
-    ACCELERATOR,
-    Object,
-    Scenario,
-    path_of,
-)
+from tests.support.rehearsal.scenario import ACCELERATOR, Object, Scenario, path_of
 
 NAME = "queues"
 MAKE = f"""

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gke_ai.forecast.compare.comparison import (
-    AS_FORECAST,
-    NOT_FORECAST,
-    NOT_SEEN,
-    OTHERWISE,
-    Fact,
-    Line,
-    facts,
-)
+from gke_ai.forecast.compare.comparison import AS_FORECAST, NOT_FORECAST, NOT_SEEN, OTHERWISE, Fact, Line, facts
 from gke_ai.forecast.result.forecast import Forecast
 
 

@@ -21,13 +21,7 @@ from gke_ai.kube.client import client_of
 from tests.support.rehearsal import cluster as queue_cluster
 from tests.support.rehearsal.cluster import NAME, SETTLED_SECONDS, QueueCluster
 from tests.support.rehearsal.fates import fates, name_of
-from tests.support.rehearsal.scenario import (
-    Change,
-    Object,
-    Scenario,
-    queue_objects,
-    run_object,
-)
+from tests.support.rehearsal.scenario import Change, Object, Scenario, queue_objects, run_object
 from tests.support.rehearsal.verdicts import Outcome
 
 # Longer than the emulator keeps an idle node.

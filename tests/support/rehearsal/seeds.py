@@ -10,12 +10,7 @@ from functools import cache
 from typing import Any
 
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
-from tests.support.rehearsal.scenario import (
-    Change,
-    Pool,
-    Run,
-    Scenario,
-)
+from tests.support.rehearsal.scenario import Change, Pool, Run, Scenario
 from tests.support.rehearsal.stack import problems
 
 GPUS = NVIDIA_GPU

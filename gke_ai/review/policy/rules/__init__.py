@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from gke_ai.review.policy.base import Policy
-from gke_ai.review.policy.rules import (
-    accelerators,
-    access,
-    cloud,
-    data,
-    pods,
-)
+from gke_ai.review.policy.rules import accelerators, access, cloud, data, pods
 
 # The policies of each module, which is a subject.
 BY_SUBJECT = {

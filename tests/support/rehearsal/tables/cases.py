@@ -17,13 +17,7 @@ from gke_ai.forecast.snapshot.format import shift
 from tests.support.rehearsal.fates import conditions
 from tests.support.rehearsal.tables import topology
 from tests.support.rehearsal.tables.configuration import Configuration, configuration
-from tests.support.rehearsal.tables.decisions import (
-    Decision,
-    admission,
-    eviction,
-    is_preempted,
-    preemption,
-)
+from tests.support.rehearsal.tables.decisions import Decision, admission, eviction, is_preempted, preemption
 from tests.support.rehearsal.tables.refusals import is_refused_queue, is_refused_workload
 from tests.support.rehearsal.tables.source import Table, tables
 
