@@ -36,11 +36,7 @@ class ProjectApis(Component):
         super().__init__(name, opts)
         self.services: dict[str, gcp.projects.Service] = {
             api: gcp.projects.Service(
-                api,
-                service=api,
-                project=project,
-                disable_on_destroy=False,
-                opts=pulumi.ResourceOptions(parent=self),
+                api, service=api, project=project, disable_on_destroy=False, opts=pulumi.ResourceOptions(parent=self)
             )
             for api in apis
         }

@@ -42,10 +42,7 @@ def look_up_cluster(
     """The existing cluster. Raises RunError if it doesn't exist, or lacks one of `features`."""
     existing = look_up(
         lambda: gcp.container.get_cluster(
-            name=cluster.name,
-            location=cluster.location,
-            project=project,
-            opts=pulumi.InvokeOptions(parent=parent),
+            name=cluster.name, location=cluster.location, project=project, opts=pulumi.InvokeOptions(parent=parent)
         ),
         f"There must be a cluster {cluster.name} in {cluster.location} of project {project}, and you must be "
         "allowed to see it. Check `name` and `location` in gke-ai:cluster, and gcp:project. To create the "

@@ -92,10 +92,7 @@ class ModelRouter(Component):
             api_version=GATEWAY_POLICY_API,
             kind="HealthCheckPolicy",
             metadata=metadata,
-            spec={
-                "default": {"config": health_check()},
-                "targetRef": {"group": "", "kind": "Service", "name": router},
-            },
+            spec={"default": {"config": health_check()}, "targetRef": {"group": "", "kind": "Service", "name": router}},
             opts=after,
         )
         k8s.apiextensions.CustomResource(

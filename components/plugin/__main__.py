@@ -60,11 +60,7 @@ class Package(pulumi.provider.Provider):
         return {name: list(definition.outputs) for name, definition in self._definitions.items()}
 
     def construct(
-        self,
-        name: str,
-        resource_type: str,
-        inputs: pulumi.Inputs,
-        options: pulumi.ResourceOptions | None = None,
+        self, name: str, resource_type: str, inputs: pulumi.Inputs, options: pulumi.ResourceOptions | None = None
     ) -> pulumi.provider.ConstructResult:
         component_name = resource_type.rpartition(":")[2]
         definition, component_inputs = self._definitions[component_name], self._inputs[component_name]

@@ -182,8 +182,5 @@ INJECTOR: dict[str, Any] = {
             "volumeMounts": [{"name": "dev", "mountPath": "/dev"}, {"name": "nri", "mountPath": "/var/run/nri"}],
         }
     ],
-    "volumes": [
-        {"name": "dev", "hostPath": {"path": "/dev"}},
-        {"name": "nri", "hostPath": {"path": "/var/run/nri"}},
-    ],
+    "volumes": [{"name": "dev", "hostPath": {"path": "/dev"}}, {"name": "nri", "hostPath": {"path": "/var/run/nri"}}],
 }

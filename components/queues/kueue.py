@@ -203,11 +203,7 @@ class KueueStack(Component):
         self.register_outputs({"version": self.version})
 
     def _release(
-        self,
-        version: str,
-        values: dict[str, Any],
-        after: list[pulumi.Resource],
-        kubeconfig: pulumi.Input[str] | None,
+        self, version: str, values: dict[str, Any], after: list[pulumi.Resource], kubeconfig: pulumi.Input[str] | None
     ) -> k8s.helm.v3.Release:
         """Kueue's chart, in its own namespace."""
         # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
@@ -239,10 +235,7 @@ class KueueStack(Component):
                 metadata={
                     "name": f"{RELEASE}-{role}-role",
                     "labels": {"app.kubernetes.io/managed-by": "Helm"},
-                    "annotations": {
-                        "meta.helm.sh/release-name": RELEASE,
-                        "meta.helm.sh/release-namespace": NAMESPACE,
-                    },
+                    "annotations": {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE},
                 },
                 aggregation_rule={
                     "cluster_role_selectors": [{"match_labels": {f"rbac.kueue.x-k8s.io/{role}": "true"}}]
@@ -285,11 +278,7 @@ class KueueStack(Component):
         )
 
     def _queued_provisioning(
-        self,
-        queued: NodeFlavor,
-        resource: str,
-        after: list[pulumi.Resource],
-        hook: pulumi.ResourceHookBinding,
+        self, queued: NodeFlavor, resource: str, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding
     ) -> pulumi.Resource:
         """The admission check of a flavor, with the same name, and its provisioning request settings."""
         flavor = queued.name
@@ -306,9 +295,7 @@ class KueueStack(Component):
                 **({"parameters": {"tpu-topology": topology}} if topology else {}),
                 # The pods run on the nodes that were provisioned for them.
                 "podSetUpdates": {
-                    "nodeSelector": [
-                        {"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"},
-                    ]
+                    "nodeSelector": [{"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"}]
                 },
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),

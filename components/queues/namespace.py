@@ -141,9 +141,7 @@ class WorkloadNamespace(Component):
             )
         for account in service_accounts:
             k8s.core.v1.ServiceAccount(
-                f"{namespace}/{account}",
-                metadata={"name": account, "namespace": namespace},
-                opts=inside,
+                f"{namespace}/{account}", metadata={"name": account, "namespace": namespace}, opts=inside
             )
         kueue = kueue_hook(f"namespace {name}") if local_queues else None
         for queue in local_queues:

@@ -64,10 +64,7 @@ def torch_runtime() -> dict[str, Any]:
     pod = {"containers": [{"name": "node", "image": TORCH_IMAGE}]}
     job = {
         "name": "node",
-        "template": {
-            "metadata": {"labels": {STEP_LABEL: TRAINER_STEP}},
-            "spec": {"template": {"spec": pod}},
-        },
+        "template": {"metadata": {"labels": {STEP_LABEL: TRAINER_STEP}}, "spec": {"template": {"spec": pod}}},
     }
     return {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
 

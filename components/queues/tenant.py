@@ -156,15 +156,7 @@ class Tenant(Component):
         policy = k8s.admissionregistration.v1.ValidatingAdmissionPolicy(
             policy_name(namespace),
             metadata={"name": policy_name(namespace)},
-            spec=policy_spec(
-                tenant,
-                local_queues,
-                accounts_of_pods,
-                pickers,
-                grace_seconds,
-                further_kinds,
-                claims,
-            ),
+            spec=policy_spec(tenant, local_queues, accounts_of_pods, pickers, grace_seconds, further_kinds, claims),
             opts=pulumi.ResourceOptions(parent=self, hooks=policy_hook(f"policy of {namespace}")),
         )
         binding = k8s.admissionregistration.v1.ValidatingAdmissionPolicyBinding(
@@ -205,10 +197,7 @@ class Tenant(Component):
             )
         networks = [
             k8s.networking.v1.NetworkPolicy(
-                f"{namespace}/{direction}",
-                metadata={"name": direction, "namespace": namespace},
-                spec=spec,
-                opts=inside,
+                f"{namespace}/{direction}", metadata={"name": direction, "namespace": namespace}, spec=spec, opts=inside
             )
             for direction, spec in network_policies(tenant.ingress_from, guarded, further_kinds).items()
         ]

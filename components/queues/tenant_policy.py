@@ -94,12 +94,7 @@ _LABELS = [
 ]
 # Kueue sets it on what it holds itself.
 _MANAGED = "kueue.x-k8s.io/managed"
-LABELS = {
-    "Pod": [*_LABELS, _MANAGED],
-    "Job": _LABELS,
-    "JobSet": _LABELS,
-    "Deployment": [*_LABELS, _MANAGED],
-}
+LABELS = {"Pod": [*_LABELS, _MANAGED], "Job": _LABELS, "JobSet": _LABELS, "Deployment": [*_LABELS, _MANAGED]}
 # How close to each other Kueue places the pods: a stricter wish, for nodes of the same quota.
 _TOPOLOGY = [*topology.ANNOTATIONS]
 # Time for which a workload needs its nodes. https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
@@ -108,12 +103,7 @@ ANNOTATIONS = {
     # Kueue writes the hash of every pod that it holds. It reads it only for pod groups, which are refused.
     "Pod": [*_ANNOTATIONS, "kueue.x-k8s.io/role-hash"],
     # Start with fewer pods, which Kueue counts: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/#partial-admission
-    "Job": [
-        *_ANNOTATIONS,
-        *_TOPOLOGY,
-        MIN_PARALLELISM,
-        "kueue.x-k8s.io/job-completions-equal-parallelism",
-    ],
+    "Job": [*_ANNOTATIONS, *_TOPOLOGY, MIN_PARALLELISM, "kueue.x-k8s.io/job-completions-equal-parallelism"],
     "JobSet": [*_ANNOTATIONS, *_TOPOLOGY, EXCLUSIVE],  # only for node pools of TPUs, by a rule
     "Deployment": [*_ANNOTATIONS, "kueue.x-k8s.io/pod-suspending-parent"],
 }

@@ -98,10 +98,7 @@ class ModelDownload(Component):
         spec: Any = {
             "backoffLimit": MAX_FAILURES,
             "podFailurePolicy": {"rules": failure_rules()},
-            "template": {
-                "metadata": {"annotations": annotations()},
-                "spec": pod(download, program),
-            },
+            "template": {"metadata": {"annotations": annotations()}, "spec": pod(download, program)},
         }
         job = k8s.batch.v1.Job(
             f"{namespace}/{download.name}",
@@ -182,11 +179,7 @@ def pod(download: Download, program: str) -> dict[str, Any]:
 
 
 def filled(
-    download: Download,
-    namespace: str,
-    spec: Json,
-    job: "k8s.batch.v1.Job",
-    kubeconfig: pulumi.Input[str] | None,
+    download: Download, namespace: str, spec: Json, job: "k8s.batch.v1.Job", kubeconfig: pulumi.Input[str] | None
 ) -> pulumi.Output[bool]:
     """An output that is true once the bucket has the model, or false if nothing waits. Never waits in a preview."""
     if kubeconfig is None or pulumi.runtime.is_dry_run():

@@ -72,10 +72,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
             "--config=/etc/adapter/config.yaml",
         ],
         "ports": [{"name": "https", "container_port": ADAPTER_PORT}],
-        "readiness_probe": {
-            "http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
-            "period_seconds": 5,
-        },
+        "readiness_probe": {"http_get": {"path": "/readyz", "port": "https", "scheme": "HTTPS"}, "period_seconds": 5},
         "liveness_probe": {
             "http_get": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
             "initial_delay_seconds": 30,
@@ -97,10 +94,7 @@ def prometheus_adapter(parts: AdapterParts, engines: Sequence[str]) -> "k8s.apir
         "service_account_name": PROMETHEUS_NAME,
         "security_context": {"fs_group": 10001, "seccomp_profile": {"type": "RuntimeDefault"}},
         "containers": [container],
-        "volumes": [
-            {"name": "config", "config_map": {"name": PROMETHEUS_NAME}},
-            {"name": "tmp", "empty_dir": {}},
-        ],
+        "volumes": [{"name": "config", "config_map": {"name": PROMETHEUS_NAME}}, {"name": "tmp", "empty_dir": {}}],
     }
     deployment = k8s.apps.v1.Deployment(
         PROMETHEUS_NAME,
@@ -147,10 +141,7 @@ def _frontend(parts: AdapterParts) -> None:
     container: k8s.core.v1.ContainerArgsDict = {
         "name": FRONTEND,
         "image": PROMETHEUS_FRONTEND_IMAGE,
-        "args": [
-            f"--web.listen-address=:{FRONTEND_PORT}",
-            f"--query.project-id={parts.project}",
-        ],
+        "args": [f"--web.listen-address=:{FRONTEND_PORT}", f"--query.project-id={parts.project}"],
         "ports": [{"name": "web", "container_port": FRONTEND_PORT}],
         "readiness_probe": {"http_get": {"path": "/-/ready", "port": "web"}},
         "liveness_probe": {"http_get": {"path": "/-/healthy", "port": "web"}},
@@ -189,10 +180,7 @@ def _frontend(parts: AdapterParts) -> None:
         spec={
             "replicas": 2,
             "selector": {"match_labels": selector},
-            "template": {
-                "metadata": {"labels": selector},
-                "spec": pod,
-            },
+            "template": {"metadata": {"labels": selector}, "spec": pod},
         },
         opts=parts.inside(account),
     )
@@ -226,8 +214,7 @@ def _frontend_identity(parts: AdapterParts) -> str:
         service_account_id=account.name,
         role=WORKLOAD_USER,
         member=after_workload_pool(
-            f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]",
-            parts.workload_pool,
+            f"serviceAccount:{pool_name(project)}[{PROMETHEUS_NAMESPACE}/{FRONTEND_ACCOUNT}]", parts.workload_pool
         ),
         opts=opts,
     )

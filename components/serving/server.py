@@ -129,11 +129,7 @@ class ModelServer(Component, Generic[S_co]):
             # Its endpoint exists once a replica does, which `ready` waits for. The plugin would wait too, and a
             # refresh would record a missing endpoint as an error.
             metadata={"name": service, "namespace": namespace, "annotations": SKIP_AWAIT},
-            spec={
-                "type": "ClusterIP",
-                "selector": selector,
-                "ports": self.service_ports(),
-            },
+            spec={"type": "ClusterIP", "selector": selector, "ports": self.service_ports()},
             opts=inside,
         )
         if server.disruption_budget:
@@ -153,11 +149,7 @@ class ModelServer(Component, Generic[S_co]):
                 spec={
                     "selector": {"matchLabels": selector},
                     "endpoints": [
-                        {
-                            "port": engine.metrics_port_name,
-                            "path": engine.metrics_path,
-                            "interval": MONITORING_INTERVAL,
-                        }
+                        {"port": engine.metrics_port_name, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}
                     ],
                 },
                 opts=inside,

@@ -42,11 +42,7 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
         "name": "pod-custom-metrics-stackdriver-adapter",
         "image": STACKDRIVER_ADAPTER_IMAGE,
         "image_pull_policy": "Always",
-        "command": [
-            "/adapter",
-            "--use-new-resource-model=true",
-            "--fallback-for-container-metrics=true",
-        ],
+        "command": ["/adapter", "--use-new-resource-model=true", "--fallback-for-container-metrics=true"],
         "resources": {"requests": amounts, "limits": amounts},
         "readiness_probe": {
             "http_get": {"path": "/healthz", "port": 443, "scheme": "HTTPS"},
@@ -54,20 +50,14 @@ def stackdriver_adapter(parts: AdapterParts) -> "k8s.apiregistration.v1.APIServi
             "period_seconds": 5,
         },
     }
-    pod: k8s.core.v1.PodSpecArgsDict = {
-        "service_account_name": STACKDRIVER_NAME,
-        "containers": [container],
-    }
+    pod: k8s.core.v1.PodSpecArgsDict = {"service_account_name": STACKDRIVER_NAME, "containers": [container]}
     deployment = k8s.apps.v1.Deployment(
         STACKDRIVER_NAME,
         metadata={"name": STACKDRIVER_NAME, "namespace": STACKDRIVER_NAMESPACE, "labels": selector},
         spec={
             "replicas": 1,
             "selector": {"match_labels": selector},
-            "template": {
-                "metadata": {"labels": {**selector, **in_system}},
-                "spec": pod,
-            },
+            "template": {"metadata": {"labels": {**selector, **in_system}}, "spec": pod},
         },
         opts=parts.inside(account, *permissions),
     )

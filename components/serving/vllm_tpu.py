@@ -49,13 +49,7 @@ class VllmTpuServer(ModelServer[VllmTpu]):
         """
         self._chips, self._devices = chips, devices or chips
         super().__init__(
-            name,
-            args,
-            opts,
-            node_selector=node_selector,
-            kubeconfig=kubeconfig,
-            autoscaled=autoscaled,
-            api_key=api_key,
+            name, args, opts, node_selector=node_selector, kubeconfig=kubeconfig, autoscaled=autoscaled, api_key=api_key
         )
 
     def containers(self) -> "list[k8s.core.v1.ContainerArgsDict]":

@@ -63,11 +63,7 @@ async def run(folder: Folder) -> None:
             if port == str(KUBELET_PORT) and ("", host) in nodes.objects:
                 return logs.port
             return egress.resolve(
-                target,
-                services.objects.values(),
-                slices.objects.values(),
-                pods.objects.values(),
-                controllers.served(),
+                target, services.objects.values(), slices.objects.values(), pods.objects.values(), controllers.served()
             )
 
         controllers = Controllers(folder, api, pods, monitorings, tokens, find)

@@ -52,10 +52,7 @@ def main() -> None:
 def answer(config: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object that the command prints."""
     missing = existing.missing(config)
-    return {
-        "defaults": existing.DEFAULTS,
-        "missing": {"what": missing[0], "command": missing[1]} if missing else None,
-    }
+    return {"defaults": existing.DEFAULTS, "missing": {"what": missing[0], "command": missing[1]} if missing else None}
 
 
 if __name__ == "__main__":

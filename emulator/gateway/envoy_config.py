@@ -107,10 +107,7 @@ def files(
 
 
 def clusters(
-    objects: Objects,
-    proxy: int,
-    pickers: Mapping[Key, Sequence[Picker]],
-    callouts: Mapping[Key, Sequence[Picker]],
+    objects: Objects, proxy: int, pickers: Mapping[Key, Sequence[Picker]], callouts: Mapping[Key, Sequence[Picker]]
 ) -> list[Object]:
     """Envoy's clusters: for each InferencePool one of its pods and one of its endpoint picker, and one for each
     GCPRoutingExtension.

@@ -94,11 +94,7 @@ class Resource(ABC):
             return type_problems
         known = plain(inputs)
         schema = self.schema
-        if problems := [
-            *schema.conflicts(known),
-            *schema.ambiguous_blocks(known),
-            *schema.invalid_values(known),
-        ]:
+        if problems := [*schema.conflicts(known), *schema.ambiguous_blocks(known), *schema.invalid_values(known)]:
             return problems
         body = self.body(known)
         root = "" if body is None else rest.snake(body.type)

@@ -106,12 +106,7 @@ NAMES: Mapping[str, Mapping[str, str | None]] = {
         "routingMode": "routingConfig.routingMode",
     },
     "Subnetwork": {"deletionPolicy": None, "project": None, "region": None, "sendSecondaryIpRangeIfEmpty": None},
-    "Firewall": {
-        "allows": "allowed",
-        "denies": "denied",
-        "deletionPolicy": None,
-        "project": None,
-    },
+    "Firewall": {"allows": "allowed", "denies": "denied", "deletionPolicy": None, "project": None},
     "Firewall.allowed": {"protocol": "IPProtocol"},
     "Firewall.denied": {"protocol": "IPProtocol"},
     "ResourcePolicy": {"deletionPolicy": None, "project": None, "region": None},

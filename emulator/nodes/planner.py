@@ -145,11 +145,7 @@ def _is_closed(node: Object) -> bool:
 
 
 def _nodes_of_first(
-    cluster: ClusterRecord,
-    pod_candidates: Iterable[Candidate],
-    placement: Placement,
-    pod: Object,
-    out: Collection[str],
+    cluster: ClusterRecord, pod_candidates: Iterable[Candidate], placement: Placement, pod: Object, out: Collection[str]
 ) -> list[Object]:
     """New nodes of the first candidate that can give the pod a node.
 

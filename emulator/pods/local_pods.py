@@ -55,14 +55,7 @@ class LocalPods:
         hub: URL of the stub of Hugging Face.
     """
 
-    def __init__(
-        self,
-        folder: Folder,
-        api: httpx.AsyncClient,
-        pods: View,
-        store: Store,
-        hub: str = "",
-    ) -> None:
+    def __init__(self, folder: Folder, api: httpx.AsyncClient, pods: View, store: Store, hub: str = "") -> None:
         self.folder = folder
         self.hub = hub
         self.api = api

@@ -193,13 +193,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         The process has its own process group: the engine's SIGINT to this group would cause a traceback in it.
         """
         process = subprocess.Popen(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            process_group=0,
+            command, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, process_group=0
         )
         self._running.add(process)
         context.add_callback(lambda: _end(process))

@@ -313,19 +313,11 @@ TOOLS = (
     ),
     # Earlier releases: a rehearsal runs the cluster's own, and `make rehearse UPGRADE=…` and tests upgrade from them.
     Tool(
-        "kueue-0.16.2",
-        KUEUE_0_16,
-        "sigs.k8s.io/kueue",
-        {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue"},
-        seconds=155,
+        "kueue-0.16.2", KUEUE_0_16, "sigs.k8s.io/kueue", {"kueue-v0.16.2": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=155
     ),
     Tool("jobset-0.11.1", KUEUE_0_16, "sigs.k8s.io/jobset", {"jobset-v0.11.1": "sigs.k8s.io/jobset"}, seconds=60),
     Tool(
-        "kueue-0.18.4",
-        KUEUE_0_18,
-        "sigs.k8s.io/kueue",
-        {"kueue-v0.18.4": "sigs.k8s.io/kueue/cmd/kueue"},
-        seconds=155,
+        "kueue-0.18.4", KUEUE_0_18, "sigs.k8s.io/kueue", {"kueue-v0.18.4": "sigs.k8s.io/kueue/cmd/kueue"}, seconds=155
     ),
 )
 BY_NAME = {tool.name: tool for tool in TOOLS}

@@ -38,12 +38,7 @@ PLUGINS = {
 
 
 def _object(api_version: str, kind: str, name: str, **content: object) -> Object:
-    return {
-        "apiVersion": api_version,
-        "kind": kind,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        **content,
-    }
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}, **content}
 
 
 def _deployment(name: str, replicas: int, pod: Object) -> Object:

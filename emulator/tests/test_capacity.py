@@ -51,8 +51,7 @@ def test_an_unknown_capacity_mode_is_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("content", ["", '{"out": ["sp', "[]", '{"other": 1}', "\x00"])
 @pytest.mark.parametrize(
-    ("name", "read"),
-    [("capacity", capacity.unavailable), ("delays", delay.delays), ("programs", program.named)],
+    ("name", "read"), [("capacity", capacity.unavailable), ("delays", delay.delays), ("programs", program.named)]
 )
 def test_a_damaged_file_of_settings_is_named_before_a_cluster_waits_for_it(
     name: str, read: Callable[[], object], content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,11 +50,7 @@ def route(*refs: Object, name: str = "chat", namespace: str = "llm", **spec: obj
 
 def pool(name: str, mode: str = "FailClose") -> Object:
     picker = {"group": "", "kind": "Service", "name": f"{name}-epp", "port": {"number": 9002}, "failureMode": mode}
-    spec = {
-        "endpointPickerRef": picker,
-        "selector": {"matchLabels": {"app": name}},
-        "targetPorts": [{"number": 8000}],
-    }
+    spec = {"endpointPickerRef": picker, "selector": {"matchLabels": {"app": name}}, "targetPorts": [{"number": 8000}]}
     return {"metadata": {"name": name, "namespace": "llm", "generation": 1}, "spec": spec}
 
 

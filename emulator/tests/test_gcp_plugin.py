@@ -405,8 +405,7 @@ def test_pool_size_and_capacity_come_from_the_body(standard: Engine) -> None:
     assert (flex.capacity, flex.nodes_per_zone, flex.min_nodes, flex.max_nodes) == ("flexStart", None, 0, 4)
     assert pool(queuedProvisioning={"enabled": True}).capacity == "queuedFlexStart"
     per_zone = pool(
-        autoscaling={"minNodeCount": 1, "maxNodeCount": 4},
-        nodeLocations=["us-central1-a", "us-central1-b"],
+        autoscaling={"minNodeCount": 1, "maxNodeCount": 4}, nodeLocations=["us-central1-a", "us-central1-b"]
     )
     assert (per_zone.min_nodes, per_zone.max_nodes) == (2, 8)
     plain: Values = {"nodeConfig__flexStart": None, "nodeConfig__maxRunDuration": None}

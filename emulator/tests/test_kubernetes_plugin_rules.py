@@ -374,12 +374,7 @@ def test_wait_for_replaces_the_rule_of_the_kind(plugin: Engine, namespace: str) 
 
 
 @pytest.mark.parametrize(
-    "expression",
-    [
-        "jsonpath={.status.never}",
-        "condition=Never",
-        '["jsonpath={.metadata.name}=d", "condition=Never"]',
-    ],
+    "expression", ["jsonpath={.status.never}", "condition=Never", '["jsonpath={.metadata.name}=d", "condition=Never"]']
 )
 def test_wait_for_waits(plugin: Engine, namespace: str, expression: str) -> None:
     with pytest.raises(Unready):

@@ -145,8 +145,7 @@ def test_an_interrupted_up_ends_without_a_traceback(project: Project) -> None:
 
 def test_a_plugin_of_components_runs_and_ends_with_the_engine(project: Project) -> None:
     project.write(
-        "Pulumi.yaml",
-        "name: sample\nruntime: python\nplugins: {providers: [{name: parts, path: ./parts}]}\n",
+        "Pulumi.yaml", "name: sample\nruntime: python\nplugins: {providers: [{name: parts, path: ./parts}]}\n"
     )
     project.write("parts/PulumiPlugin.yaml", "name: parts\nruntime: python\n")
     project.write(

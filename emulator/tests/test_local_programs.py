@@ -139,10 +139,7 @@ def create_bucket(store: Store, name: str) -> None:
 
 def template(*words: str, bucket: str = "runs", image: str = f"{IMAGE}:1", grace: int = 20, **spec: object) -> Object:
     out = "/data/$(POD)"
-    fields = {
-        "POD": "metadata.name",
-        "INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']",
-    }
+    fields = {"POD": "metadata.name", "INDEX": "metadata.annotations['batch.kubernetes.io/job-completion-index']"}
     env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
     container: Object = {
         "name": "worker",

@@ -468,12 +468,7 @@ def test_a_pool_of_the_class_grows_before_gke_creates_one() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"machine_type": "g2-standard-48", "gpus": 4},
-        {"capacity": "onDemand"},
-        {"labels": {}},
-        {"nodes_per_zone": 0},
-    ],
+    [{"machine_type": "g2-standard-48", "gpus": 4}, {"capacity": "onDemand"}, {"labels": {}}, {"nodes_per_zone": 0}],
 )
 def test_a_pool_that_no_priority_describes_does_not_grow(change: dict[str, Any]) -> None:
     assert pools_of_class([PoolRecord(**{**vars(OWN_SPOT), **change})], 1) == {"created": 1}

@@ -95,10 +95,7 @@ serving: k8s.core.v1.ContainerArgsDict = {
 server = k8s.apps.v1.Deployment(
     "chat",
     metadata=queued("chat"),
-    spec={
-        "selector": {"match_labels": APP},
-        "template": {"metadata": {"labels": APP}, "spec": pod(serving)},
-    },
+    spec={"selector": {"match_labels": APP}, "template": {"metadata": {"labels": APP}, "spec": pod(serving)}},
     opts=ResourceOptions(provider=in_cluster),
 )
 k8s.core.v1.Service(

@@ -42,12 +42,7 @@ project = config.require("project")
 cluster = GkeCluster("chat", Cluster(name="chat", mode="standard", location=LOCATION), project=project)
 pool = GpuNodePool(
     "l4",
-    GpuPool(
-        name="l4",
-        machine_type="g2-standard-24",
-        capacity=Spot(mode="spot"),
-        autoscaling=Autoscaling(max_nodes=4),
-    ),
+    GpuPool(name="l4", machine_type="g2-standard-24", capacity=Spot(mode="spot"), autoscaling=Autoscaling(max_nodes=4)),
     project=project,
     cluster=cluster.cluster_name,
     location=LOCATION,

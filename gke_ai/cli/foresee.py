@@ -225,13 +225,7 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
 @json_option
 @always_on_emulator
 def when(
-    file: Path,
-    stack: str,
-    config: Path | None,
-    snapshot: Path | None,
-    interval: bool,
-    seed: int,
-    json: Path | None,
+    file: Path, stack: str, config: Path | None, snapshot: Path | None, interval: bool, seed: int, json: Path | None
 ) -> None:
     """Asks Kueue whether a run would start now, which runs it would preempt, and what it waits for.
 

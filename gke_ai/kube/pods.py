@@ -18,9 +18,7 @@ _NOTHING = Fraction(0)
 # https://github.com/kubernetes-sigs/kueue/blob/v0.19.2/pkg/controller/jobs/rayjob/rayjob_controller.go
 SUBMITTER: Object = {
     "spec": {
-        "containers": [
-            {"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}},
-        ]
+        "containers": [{"name": "ray-job-submitter", "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}}}]
     }
 }
 

@@ -45,10 +45,7 @@ def chart_values(version: str, replicas: int, manager: dict[str, Any]) -> dict[s
             **(SPREAD if replicas > 1 else {}),
             "manager": {
                 "image": {"repository": KUEUE_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"},
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": memory},
-                    "limits": {"cpu": "2", "memory": memory},
-                },
+                "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"cpu": "2", "memory": memory}},
             },
         },
         "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(manager, sort_keys=False)},
@@ -88,10 +85,7 @@ def manager_configuration(
         "apiVersion": KUEUE_CONFIG_API,
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": ":8081"},
-        "metrics": {
-            "bindAddress": ":8443",
-            **({"enableClusterQueueResources": True} if quota_metrics else {}),
-        },
+        "metrics": {"bindAddress": ":8443", **({"enableClusterQueueResources": True} if quota_metrics else {})},
         "webhook": {"port": 9443},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "controller": {

@@ -79,11 +79,7 @@ def export(
             for run, component in runs
         ],
         "buckets": [
-            {
-                "name": buckets[bucket.name].bucket_name,
-                "url": buckets[bucket.name].url,
-                "onDestroy": bucket.on_destroy,
-            }
+            {"name": buckets[bucket.name].bucket_name, "url": buckets[bucket.name].url, "onDestroy": bucket.on_destroy}
             for bucket in stack.settings.buckets
         ],
         "identities": identities(stack, project, number),

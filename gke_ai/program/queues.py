@@ -98,11 +98,7 @@ def secret_manager(secret: str | None, project: str, cluster: GkeCluster) -> Sec
 
 
 def create_namespace(
-    name: str,
-    stack: ResolvedStack,
-    secrets: Secrets,
-    token_from: SecretManager | None,
-    opts: ResourceOptions,
+    name: str, stack: ResolvedStack, secrets: Secrets, token_from: SecretManager | None, opts: ResourceOptions
 ) -> WorkloadNamespace:
     """A namespace with what its workloads need."""
     workloads = [workload for workload in stack.workloads if workload.namespace == name]

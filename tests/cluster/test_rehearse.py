@@ -33,17 +33,7 @@ def changed(emulator: Emulator, **server: object) -> Path:
 def command(config: Path, *more: str) -> tuple[str, ...]:
     """The command of `make rehearse` for a change of the example."""
     base = str(ROOT / EXAMPLE)
-    return (
-        "gke-ai",
-        "rehearse",
-        "--stack",
-        "mixed",
-        "--base",
-        base,
-        "--config",
-        str(config),
-        *more,
-    )
+    return ("gke-ai", "rehearse", "--stack", "mixed", "--base", base, "--config", str(config), *more)
 
 
 def clean(emulator: Emulator) -> None:

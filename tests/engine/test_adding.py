@@ -63,13 +63,7 @@ SERVERS: list[dict[str, Any]] = [
         "maxModelLen": 8192,
         "maxRunningRequests": 64,
     },
-    {
-        "name": "vllm",
-        "engine": "vllm",
-        "model": "google/gemma-2-2b",
-        "accelerator": "nvidia-l4",
-        "maxLogprobs": 8,
-    },
+    {"name": "vllm", "engine": "vllm", "model": "google/gemma-2-2b", "accelerator": "nvidia-l4", "maxLogprobs": 8},
     {
         "name": "tgi",
         "engine": "tgi",

@@ -68,10 +68,7 @@ NAMED = {"key": "kubernetes.io/metadata.name"}
         (existing(**selecting({"key": "team", "operator": "DoesNotExist"})), ""),
         (existing(**selecting(team="a")), "leaves out namespace llm"),
         (existing(manageJobsWithoutQueueName=True), "holds Jobs without a queue, and those of this stack in model-cac"),
-        (
-            existing(manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm"]})),
-            "",
-        ),
+        (existing(manageJobsWithoutQueueName=True, **selecting({**NAMED, "operator": "In", "values": ["llm"]})), ""),
         (
             existing(
                 manageJobsWithoutQueueName=True,

@@ -105,10 +105,7 @@ def test_only_namespaces_of_routes_attach_routes() -> None:
     assert own["allowedRoutes"]["namespaces"] == {"from": "Same"}
     (other,) = shared_record(example({"namespace": "edge"})).one("Gateway").inputs["spec"]["listeners"]
     expression = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["llm"]}
-    assert other["allowedRoutes"]["namespaces"] == {
-        "from": "Selector",
-        "selector": {"matchExpressions": [expression]},
-    }
+    assert other["allowedRoutes"]["namespaces"] == {"from": "Selector", "selector": {"matchExpressions": [expression]}}
 
 
 def test_gateway_takes_a_reserved_address_by_name() -> None:

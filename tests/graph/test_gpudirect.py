@@ -148,10 +148,7 @@ def test_a_change_of_multi_networking_keeps_the_cluster_and_its_objects() -> Non
     assert shared_record(values).one("Cluster").replacement_trigger == before
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [{}, {"datapathProvider": "ADVANCED_DATAPATH"}, {"enableMultiNetworking": True}],
-)
+@pytest.mark.parametrize("answer", [{}, {"datapathProvider": "ADVANCED_DATAPATH"}, {"enableMultiNetworking": True}])
 def test_an_existing_cluster_without_multi_networking_is_refused(
     answer: Object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

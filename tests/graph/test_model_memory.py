@@ -506,8 +506,7 @@ def test_gpt_oss_120b_runs_on_one_h100() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "gpus", "columns"),
-    [("Qwen/Qwen3-235B-A22B-FP8", 8, 1536), ("Qwen/Qwen3-30B-A3B-FP8", 4, 768)],
+    ("model", "gpus", "columns"), [("Qwen/Qwen3-235B-A22B-FP8", 8, 1536), ("Qwen/Qwen3-30B-A3B-FP8", 4, 768)]
 )
 def test_expert_is_split_in_whole_blocks(model: str, gpus: int, columns: int) -> None:
     values = vllm(accelerator="nvidia-h200-141gb" if gpus == 8 else "nvidia-l4", model=model, gpus=gpus)

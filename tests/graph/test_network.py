@@ -549,7 +549,7 @@ def test_only_a_bare_account_name_is_created() -> None:
     assert identities.account_email("gke-nodes", PROJECT) == ACCOUNT
     assert identities.account_email(ACCOUNT, "another") == ACCOUNT
     assert [identities.is_account_id(name) for name in ("nodes1", "nodes", "1nodes", "a" * 30, "a" * 31)] == [
-        *(True, False, False, True, False),
+        *(True, False, False, True, False)
     ]
 
 

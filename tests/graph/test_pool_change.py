@@ -74,11 +74,7 @@ RDMA = {"machine_type": "a4-highgpu-8g", "rdma": True, "zones": ["us-central1-b"
 
 @pytest.mark.parametrize(
     ("pool", "change"),
-    [
-        (ONE_ZONE, {"zones": ["us-central1-b"]}),
-        (RDMA, {"zones": ["us-central1-c"]}),
-        (RDMA, {"private_nodes": True}),
-    ],
+    [(ONE_ZONE, {"zones": ["us-central1-b"]}), (RDMA, {"zones": ["us-central1-c"]}), (RDMA, {"private_nodes": True})],
     ids=str,
 )
 def test_nodes_that_the_program_replaces_change_the_name_too(build: Build, pool: Any, change: Any) -> None:

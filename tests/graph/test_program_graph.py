@@ -90,9 +90,7 @@ def test_jobs_are_created_in_the_order_of_the_list(preview: bool) -> None:
     (run,) = configuration(STANDARD)["gke-ai:training"]
     names = ["third", "first", "second"]
     record = recorded(
-        STANDARD,
-        preview,
-        training=[{**run, "name": n, "service": n, "modelPath": f"/model-data/{n}"} for n in names],
+        STANDARD, preview, training=[{**run, "name": n, "service": n, "modelPath": f"/model-data/{n}"} for n in names]
     )
     assert "Job third" in record.waits_for(record.one("Job", "first"))
     assert "Job first" in record.waits_for(record.one("Job", "second"))

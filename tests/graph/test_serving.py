@@ -209,10 +209,7 @@ def test_longest_sequence_is_written_where_the_configuration_has_one(serve: Any)
 
 def test_vllm_finds_the_driver_of_the_node(serve: Any) -> None:
     (container,) = pod(serve("vllm"))["containers"]
-    assert container["env"][0] == {
-        "name": "LD_LIBRARY_PATH",
-        "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64",
-    }
+    assert container["env"][0] == {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64:/usr/local/cuda/lib64"}
     (container,) = pod(serve("vllm", env={"LD_LIBRARY_PATH": "/opt/lib"}))["containers"]
     assert [variable["value"] for variable in container["env"] if variable["name"] == "LD_LIBRARY_PATH"] == ["/opt/lib"]
 
@@ -370,10 +367,7 @@ def test_jetstream_on_another_port_is_still_reached(serve: Any) -> None:
         ({"mode": "flexStart"}, {"flexStart": {"enabled": True}}),
         (
             {"mode": "flexStart", "max_run_duration_seconds": 86400, "recycle_lead_time_seconds": 600},
-            {
-                "flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 600}},
-                "maxRunDurationSeconds": 86400,
-            },
+            {"flexStart": {"enabled": True, "nodeRecycling": {"leadTimeSeconds": 600}}, "maxRunDurationSeconds": 86400},
         ),
         (
             {"mode": "reservation", "reservation": "mine"},

@@ -21,11 +21,7 @@ PLANTED = [
     ("commands", "Run `make chek`.", "make chek"),
     ("commands", "```\nmake up STAK=dev\n```", "up: no variable STAK"),
     ("commands", "Run `gke-ai docter`.", "gke-ai docter"),
-    (
-        "commands",
-        "```\ngke-ai doctor --stak dev   # lists what is missing\n```",
-        "gke-ai doctor --stak",
-    ),
+    ("commands", "```\ngke-ai doctor --stak dev   # lists what is missing\n```", "gke-ai doctor --stak"),
     ("commands", "Run `emulator/run capcity spot=0`.", "emulator/run capcity"),
     ("paths", "It is in `gke_ai/catalog/gpu.py`.", "gke_ai/catalog/gpu.py"),
     ("paths", "| `components/` | has `progam/` |", "progam/"),

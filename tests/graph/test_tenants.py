@@ -49,12 +49,7 @@ def checks(record: Record) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        ("low", "priority class"),
-        ("models", "bucket"),
-        ("workload", "service account"),
-    ],
+    ("named", "expected"), [("low", "priority class"), ("models", "bucket"), ("workload", "service account")]
 )
 def test_a_refusal_has_a_remedy(named: str, expected: str, build: Build) -> None:
     (check,) = (

@@ -448,9 +448,7 @@ def test_run_without_a_workload_in_time_continues_without_its_place(monkeypatch:
     assert "may be admitted first" in warnings[0]
 
 
-def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(queue_order, "has_workload", lambda *_: True)

@@ -529,11 +529,7 @@ def test_pool_without_zones_is_where_the_system_pool_is(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("golden", "component", "args"),
     [
-        (
-            "flex_start_single_host",
-            FlexStartTpuPool,
-            {"version": "v6e", "topology": "2x2", "zones": ["us-east5-b"]},
-        ),
+        ("flex_start_single_host", FlexStartTpuPool, {"version": "v6e", "topology": "2x2", "zones": ["us-east5-b"]}),
         (
             "flex_start_multi_host",
             FlexStartTpuPool,

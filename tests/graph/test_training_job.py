@@ -463,11 +463,7 @@ QUEUED = {"labels": {"kueue.x-k8s.io/queue-name": "lq"}}
 
 def state(queued: bool = True, suspended: bool = False, ended: str = "") -> dict[str, Any]:
     """A JobSet."""
-    return {
-        "metadata": QUEUED if queued else {},
-        "spec": {"suspend": suspended},
-        "status": {"terminalState": ended},
-    }
+    return {"metadata": QUEUED if queued else {}, "spec": {"suspend": suspended}, "status": {"terminalState": ended}}
 
 
 def workload(active: bool) -> dict[str, Any]:

@@ -99,10 +99,7 @@ def of_the_owner(emulator: Emulator) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(
-    scope="module",
-    params=[KUEUE_VERSION, *EARLIER_KUEUE_VERSIONS],
-)
+@pytest.fixture(scope="module", params=[KUEUE_VERSION, *EARLIER_KUEUE_VERSIONS])
 def release(request: pytest.FixtureRequest) -> str:
     """The release of the Kueue that the cluster has."""
     version: str = request.param

@@ -80,16 +80,7 @@ def test_the_upgrade_is_rehearsed_on_a_snapshot_and_changes_nothing(full: Emulat
     printed = full.make("snapshot")
     snapshot, out = full.state / "snapshot.json", full.state / "out.json"
     snapshot.write_text(printed[printed.index("{") :])
-    rehearse = (
-        "gke-ai",
-        "rehearse",
-        "--stack",
-        full.stack,
-        "--upgrade",
-        "kueue,jobset",
-        "--json",
-        str(out),
-    )
+    rehearse = ("gke-ai", "rehearse", "--stack", full.stack, "--upgrade", "kueue,jobset", "--json", str(out))
     config = full.configure(EXAMPLE, **queues())
     full.run("--tools", "all", *rehearse, "--config", str(config), "--snapshot", str(snapshot))
     forecast = read(out)

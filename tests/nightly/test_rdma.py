@@ -149,10 +149,7 @@ def test_each_pod_of_the_run_gets_the_nics_of_its_node(cluster: Emulator) -> Non
         (pod("x"), "claims devices that no queue counts"),  # without a GPU
         (pod("x", gpus=8), "requests accelerators or their nodes without a queue"),
         (queued(claims=[{"name": "a", "resourceClaimName": "mine"}]), "claims devices that no queue counts"),
-        (
-            queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]),
-            "claims devices that no queue counts",
-        ),
+        (queued(claims=[{"name": "a", "resourceClaimTemplateName": "mine"}]), "claims devices that no queue counts"),
         (
             queued(claims=[{"name": name, "resourceClaimTemplateName": TEMPLATE} for name in "ab"]),
             "claims devices that no queue counts",

@@ -23,16 +23,7 @@ def full(emulator: Emulator) -> Path:
 def upgraded(emulator: Emulator, what: str, config: Path) -> tuple[str, Forecast]:
     """What the rehearsal of an upgrade prints, and its result."""
     out = emulator.state / "out.json"
-    command = (
-        "gke-ai",
-        "rehearse",
-        "--stack",
-        "upgraded",
-        "--upgrade",
-        what,
-        "--config",
-        str(config),
-    )
+    command = ("gke-ai", "rehearse", "--stack", "upgraded", "--upgrade", what, "--config", str(config))
     return " ".join(emulator.run("--tools", "all", *command, "--json", str(out)).split()), read(out)
 
 

@@ -66,8 +66,7 @@ def run_of(number: int, chance: random.Random) -> Object:
     priority = {"priorityClassName": "high" if chance.random() < 0.25 else "low"}
     body = spec(chance.choice([1, 1, 1, 2]), **priority)  # the machines have one GPU, two, or more than the quota
     kind = chance.choices(
-        ["Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster", "plain"],
-        [55, 12, 8, 6, 5, 3, 2, 9],
+        ["Job", "JobSet", "Pod", "Deployment", "TrainJob", "RayJob", "RayCluster", "plain"], [55, 12, 8, 6, 5, 3, 2, 9]
     )[0]
     if kind == "plain":
         item = job(spec(None), None, name)

@@ -21,10 +21,7 @@ def problems(values: dict[str, Any] | None = None, project: str = PROJECT, regio
     return []
 
 
-@pytest.mark.parametrize(
-    "project",
-    ["acme-1", "a23456", "a" * 30, "my-project"],
-)
+@pytest.mark.parametrize("project", ["acme-1", "a23456", "a" * 30, "my-project"])
 def test_id_that_a_project_can_have_is_accepted(project: str) -> None:
     assert problems({"cluster": {"mode": "autopilot"}}, project=project) == []
 

@@ -417,8 +417,7 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine_type", "agents"),
-    [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")],
+    ("machine_type", "agents"), [("e2-standard-4", "all"), ("g2-standard-24", "gpu"), ("ct5lp-hightpu-4t", "tpu")]
 )
 def test_workloads_get_the_rest_of_a_node_after_gkes_agents(machine_type: str, agents: str) -> None:
     spec = machine(machine_type)

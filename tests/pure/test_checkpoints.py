@@ -536,9 +536,4 @@ def test_the_variables_of_the_container_are_used(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("CHECKPOINT_GRACE_SECONDS", "60")
     monkeypatch.setenv("CHECKPOINT_RESUME_FROM", str(tmp_path / "old"))
     run = Checkpoints.from_environment()
-    assert (run.directory, run.keep, run.grace_seconds, run.resume_from) == (
-        tmp_path / "run",
-        1,
-        60,
-        tmp_path / "old",
-    )
+    assert (run.directory, run.keep, run.grace_seconds, run.resume_from) == (tmp_path / "run", 1, 60, tmp_path / "old")

@@ -200,7 +200,4 @@ def test_status_shows_how_long_a_new_replica_reads_its_model() -> None:
         for name in "ab"
     ]
     snapshot = status.ClusterObjects(deployments=deployments, cold_starts=cold_starts({"servers": servers}))
-    assert list(status.server_rows(snapshot)) == [
-        ("llm/a", "1 of 2", "1", "about 94 s"),
-        ("llm/b", "1 of 2", "1", "–"),
-    ]
+    assert list(status.server_rows(snapshot)) == [("llm/a", "1 of 2", "1", "about 94 s"), ("llm/b", "1 of 2", "1", "–")]

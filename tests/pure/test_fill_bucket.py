@@ -498,13 +498,7 @@ def test_file_whose_name_is_also_a_folder_is_explained(folder: Path) -> None:
 
 def test_program_needs_only_the_standard_library() -> None:
     """As in a pod: without the packages of this environment."""
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        f"import sys; sys.path[:0] = [{PODS!r}]; import programs.fill_bucket",
-    ]
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = [{PODS!r}]; import programs.fill_bucket"]
     subprocess.run(command, check=True)
 
 

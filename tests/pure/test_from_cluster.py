@@ -55,9 +55,7 @@ def test_the_section_names_what_is_there_and_creates_nothing() -> None:
             {"name": "v6e", "mode": "existing", "tpu": {"version": "v6e", "topology": "4x4"}},
             {"name": "of-a-team", "mode": "existing"},
         ],
-        "localQueues": [
-            {"name": "research", "mode": "existing", "namespace": "team-a", "clusterQueue": "research"},
-        ],
+        "localQueues": [{"name": "research", "mode": "existing", "namespace": "team-a", "clusterQueue": "research"}],
         "priorityClasses": [
             {"name": "high", "mode": "existing", "value": 1000},
             {"name": "low", "mode": "existing", "value": -5, "preemption": "Never", "globalDefault": True},

@@ -280,7 +280,7 @@ def test_the_managers_of_the_scratch_cluster_run_on_a_node_of_the_snapshot(
     own = snapshot(objects={"Pod": [manager("scratch"), named("other", "default")], "Node": [named("scratch")]})
     adopted = adopt(snapshot(objects={"Pod": [manager(theirs), named("web", "research")], "Node": items}), own)
     assert [(pod["metadata"]["name"], pod.get("spec")) for pod in adopted.of("Pod")] == [
-        *(("web", None), ("manager", {"nodeName": home})),
+        *(("web", None), ("manager", {"nodeName": home}))
     ]
     assert [node["metadata"]["name"] for node in adopted.of("Node")] == ([name for name, _ in nodes] or ["scratch"])
     assert adopted.objects.keys() == kinds().keys()

@@ -73,10 +73,7 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
         "evicts 2 replicas",
     ),
     "a server loses replicas": (scaled("c", 3, 3, 3, 2, 400), "keeps 2 of 3 replicas of c for 7 minutes"),
-    "a server loses replicas for good": (
-        scaled("d", 2, 2, 1, 0, 100),
-        "keeps 0 of 2 replicas of d (1 at the end)",
-    ),
+    "a server loses replicas for good": (scaled("d", 2, 2, 1, 0, 100), "keeps 0 of 2 replicas of d (1 at the end)"),
     "a run is deleted": ({"ends": (End("t/job/e", "Deleted"),)}, "deletes 1 run"),
     "replicas are deleted": ({"ends": (End(server("f"), "Deleted", count=2),)}, "deletes 2 replicas"),
     "a run fails": ({"ends": (End("t/job/g", "Failed"),)}, "ends 1 run (failed)"),
@@ -88,10 +85,7 @@ EFFECTS: dict[str, tuple[Parts, str]] = {
     ),
     "a server is rolled out": ({"interruptions": (Interruption(server("j"), "rollout", 3),)}, "replaces 3 replicas"),
     "replicas end and start": (
-        {
-            "ends": (End(server("k"), "Deleted", count=3),),
-            "starts": (Start(server("k"), "gpus", 30, "l4", count=3),),
-        },
+        {"ends": (End(server("k"), "Deleted", count=3),), "starts": (Start(server("k"), "gpus", 30, "l4", count=3),)},
         "replaces 3 replicas",
     ),
     "a run waits": ({"waits": (Wait("t/job/l", "gpus", 20, "Pending", "quota"),)}, "leaves 1 workload waiting"),
@@ -284,7 +278,7 @@ def test_58_runs_that_can_never_start_are_in_the_headline_and_in_one_row() -> No
     forecast = replace(QUIET, waits=(*lost, *old))
     assert sentence(forecast) == "Merging this means that 58 runs can never start."
     assert {title: rows for title, _, rows in rehearsal.tables(forecast)}["Waiting at the end"] == [
-        ("t/job/00 and 57 more", "lq", "0–1", "before, for another reason", "LocalQueue lq; can never start"),
+        ("t/job/00 and 57 more", "lq", "0–1", "before, for another reason", "LocalQueue lq; can never start")
     ]
     assert "1 more workload waited before the change and still waits." in rehearsal.remarks(forecast)
 

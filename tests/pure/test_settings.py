@@ -110,17 +110,10 @@ def test_selector_on_autopilot_is_the_accelerator() -> None:
 def test_flavor_labels_distinguish_its_pools_from_others() -> None:
     settings = loaded(with_second_pool())
     by_name = {pool.section.name: pool for pool in settings.node_pools}
-    flavors = [
-        Flavor(name="any"),
-        Flavor(name="one", pools=["l4-big"]),
-        Flavor(name="two", pools=["l4", "l4-big"]),
-    ]
+    flavors = [Flavor(name="any"), Flavor(name="one", pools=["l4-big"]), Flavor(name="two", pools=["l4", "l4-big"])]
     labels = [flavor.labels for flavor in flavors_of(Queues(flavors=flavors), by_name)]
     assert labels[0] == {}
-    assert labels[1] == {
-        GKE_ACCELERATOR: "nvidia-l4",
-        GKE_NODEPOOL: "l4-big",
-    }
+    assert labels[1] == {GKE_ACCELERATOR: "nvidia-l4", GKE_NODEPOOL: "l4-big"}
     assert labels[2] == {GKE_ACCELERATOR: "nvidia-l4"}
 
 

@@ -112,10 +112,7 @@ def test_the_picture_is_of_the_time_when_runs_have_most_gpus() -> None:
     ]
     busiest = fullest("a.yaml", NODES, runs)
     assert busiest.hour == 2.5
-    assert [node.uses for node in busiest.nodes] == [
-        (Use("row 2, llm/lq", 1, 8),),
-        (Use("row 1, llm/lq", 1, 8),),
-    ]
+    assert [node.uses for node in busiest.nodes] == [(Use("row 2, llm/lq", 1, 8),), (Use("row 1, llm/lq", 1, 8),)]
     texts = texts_of(picture("prod", [busiest]))
     headline = "Hour 2.5 of a simulated day of prod, when runs have most GPUs of the blocks: 16 of 16"
     assert " ".join(texts[:2]) == headline

@@ -447,8 +447,7 @@ class TestReport:
             read(file)
 
     @pytest.mark.parametrize(
-        "change",
-        [{"seeds": (1, 2)}, {"seeds": ()}, {"configurations": ()}, {"bin_seconds": 0.0}, {"figures": ("x",)}],
+        "change", [{"seeds": (1, 2)}, {"seeds": ()}, {"configurations": ()}, {"bin_seconds": 0.0}, {"figures": ("x",)}]
     )
     def test_a_file_whose_parts_do_not_agree_is_refused(self, tmp_path: Path, change: dict[str, object]) -> None:
         file = tmp_path / "out.json"

@@ -394,11 +394,7 @@ WITHOUT_IMAGE = pod("a", containerStatuses=[{"name": "server", "state": {"waitin
         (Cluster(replicas=0, ready=0), "it is scaled to zero", "-n llm scale deployment/gemma --replicas=1"),
         (Cluster(ready=0), "no replica is ready: it has no pods", "make status"),
         (Cluster(deployment="other"), "it has no Deployment", "make up"),
-        (
-            Cluster(ready=0, pods=(UNSCHEDULABLE,)),
-            "no replica is ready: Unschedulable: 0/3 nodes",
-            "make status",
-        ),
+        (Cluster(ready=0, pods=(UNSCHEDULABLE,)), "no replica is ready: Unschedulable: 0/3 nodes", "make status"),
         (Cluster(ready=0, pods=(WITHOUT_IMAGE,)), "server waits: ImagePullBackOff", "make status"),
     ],
 )

@@ -146,7 +146,7 @@ POD = {
                 "args": [CANARY],
                 "env": [{"name": "HF_TOKEN", "value": CANARY}],
                 "resources": {"limits": {"nvidia.com/gpu": "2"}, "claims": [{"name": "nics"}]},
-            },
+            }
         ],
     },
     "status": {
@@ -362,10 +362,7 @@ DEVICES: dict[str, list[Any]] = {"devices": [{"name": f"nic-{number}"} for numbe
         (claims({"devices": {"config": [{"opaque": {}}]}}), "spec.devices.config is a field that"),
         ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": DEVICES}]}, "a list of at most 128 items"),
         ({"ResourceSlice": [{"metadata": {"name": "s"}, "spec": {"devices": [{}]}}]}, "name is missing"),
-        (
-            {"Pod": [{"metadata": PLACE, "spec": {"resourceClaims": [{"name": "A"}]}}]},
-            "a name of lower-case letters",
-        ),
+        ({"Pod": [{"metadata": PLACE, "spec": {"resourceClaims": [{"name": "A"}]}}]}, "a name of lower-case letters"),
     ],
 )
 def test_a_claim_that_no_cluster_accepts_is_refused(objects: dict[str, list[Any]], message: str) -> None:

@@ -47,9 +47,7 @@ def taken() -> Snapshot:
         "Node": [{"metadata": {"name": "gke-node-1", "labels": {"pool": PRIVATE}}}],
         "ResourceFlavor": [{"metadata": {"name": f"{PRIVATE}-flavor"}, "spec": {"nodeLabels": {"pool": PRIVATE}}}],
         "ClusterQueue": [{"metadata": {"name": f"{PRIVATE}-queue"}, "spec": {"resourceGroups": [quota]}}],
-        "LocalQueue": [
-            {"metadata": meta(f"{PRIVATE}-queue", "q"), "spec": {"clusterQueue": f"{PRIVATE}-queue"}},
-        ],
+        "LocalQueue": [{"metadata": meta(f"{PRIVATE}-queue", "q"), "spec": {"clusterQueue": f"{PRIVATE}-queue"}}],
         "JobSet": [{"metadata": meta(run, "s", None, **queue), "spec": {"replicatedJobs": [{"name": "workers"}]}}],
         "Job": [{"metadata": meta(job, "j", (run, "s"), **of_job)}],
         "Pod": [

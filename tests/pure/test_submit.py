@@ -104,11 +104,7 @@ def test_options_are_keys_of_a_training_job_with_the_defaults_of_the_namespace()
 @pytest.mark.parametrize(
     ("options", "section", "keys"),
     [
-        (
-            Options("x", "i", tpu="v6e", topology="2x4"),
-            "batch",
-            {"tpu": {"version": "v6e", "topology": "2x4"}},
-        ),
+        (Options("x", "i", tpu="v6e", topology="2x4"), "batch", {"tpu": {"version": "v6e", "topology": "2x4"}}),
         (Options("x", "i", keys={"pool": "slice"}), "batch", {"pool": "slice"}),
         (
             Options("x", "i", tpu="v5e", topology="4x4", slices=2),
@@ -242,10 +238,7 @@ SLICES = {"replicatedJobs": [{"name": "slice", "replicas": [2]}]}
         (job({"cpu": "30", "nvidia.com/gpu": "1"}), "a node of pool gpus (g2-standard-24) has 23"),
         (job(GOOD, queue="", nodeSelector=A100), "the pods select nodes that no flavor of any queue has"),
         (job(GOOD, schedulerName="volcano"), "the stack has no scheduler volcano, so the pods would stay pending"),
-        (
-            job(GOOD, nodeSelector=A100),
-            "topology, that no flavor of queue lq has: cloud.google.com/gke-accelerator=",
-        ),
+        (job(GOOD, nodeSelector=A100), "topology, that no flavor of queue lq has: cloud.google.com/gke-accelerator="),
     ],
 )
 def test_a_manifest_is_checked_by_what_the_stack_publishes(item: Object, problem: str) -> None:
@@ -285,11 +278,7 @@ TWO = ("b", {"cpu": "4", "nvidia.com/gpu": "2"})
         ([A, B], [(1, 1, ""), (1, 1, "a")], ""),  # Kueue tries the next flavor of the first set
         ([A, B], [(1, 1, "a"), (1, 1, "a")], "beside the sets before it, a pod requests 1 of nvidia.com/gpu"),
         ([A, B], [(1, 1, ""), (1, 1, ""), (1, 1, "")], "beside the sets before it"),
-        (
-            [A, B],
-            [(1, 1, "c")],
-            "that no flavor of queue lq has: cloud.google.com/gke-nodepool=c",
-        ),
+        ([A, B], [(1, 1, "c")], "that no flavor of queue lq has: cloud.google.com/gke-nodepool=c"),
         ([A, B], [(0, 0, ""), (1, 1, "b")], ""),
         ([A], [(1, 1, "")] * 18, "beside the sets before it"),
         ([A], [(1, 1, "")] * 1000, "the run has 1000 sets of pods, and Kueue takes at most 18"),
@@ -356,11 +345,7 @@ ON_SPOT = {"nodeAffinity": {DURING_SCHEDULING: {"nodeSelectorTerms": [{"matchExp
             "4 pods run at once, and pool gpus has nodes for 3",
         ),
         (job({**SMALL, "nvidia.com/gpu": "1"}, pods=6), {"l4": "99"}, ""),
-        (
-            BLOCK,
-            {"l4": "8"},
-            "no flavor of queue lq has: kueue.x-k8s.io/podset-required-topology. Kueue would never",
-        ),
+        (BLOCK, {"l4": "8"}, "no flavor of queue lq has: kueue.x-k8s.io/podset-required-topology. Kueue would never"),
     ],
 )
 def test_a_run_needs_a_flavor_with_quota_and_nodes(item: Object, quotas: dict[str, str], problem: str) -> None:

@@ -81,9 +81,7 @@ def test_the_time_limits_of_runs_are_named_the_nearest_first() -> None:
     labeled = {"metadata": {"name": "first", "namespace": "llm", "uid": "f", "labels": {MAX_EXEC_TIME: "900"}}}
     bounded: Item = {"metadata": {"name": "b", "namespace": "llm", "uid": "b"}, "spec": {"activeDeadlineSeconds": 60}}
     seen = observed(
-        (-1.0, "Workload", admitted, False),
-        (-1.0, "Job", {**labeled, "spec": {}}, False),
-        (2.0, "Job", bounded, False),
+        (-1.0, "Workload", admitted, False), (-1.0, "Job", {**labeled, "spec": {}}, False), (2.0, "Job", bounded, False)
     )
     (note,) = uncounted(seen)
     assert note.endswith("so long after it started: llm/job/b 60 s and llm/job/first 600 s.")

@@ -255,8 +255,4 @@ def _tiles(charts: Iterable[Chart]) -> Iterator[dict[str, Any]]:
 
 
 def _drawn(query: str, unit: str) -> dict[str, Any]:
-    return {
-        "plotType": "LINE",
-        "targetAxis": "Y1",
-        "timeSeriesQuery": {"prometheusQuery": query, "unitOverride": unit},
-    }
+    return {"plotType": "LINE", "targetAxis": "Y1", "timeSeriesQuery": {"prometheusQuery": query, "unitOverride": unit}}

@@ -40,6 +40,6 @@ FLOORS: Mapping[str, Floor] = MappingProxyType(
             2**34,
             0.1,
             "https://github.com/NVIDIA/aicr/blob/bc05c6be7859/recipes/overlays/h100-gke-cos-training.yaml",
-        ),
+        )
     }
 )

@@ -113,11 +113,7 @@ def tables(forecast: Forecast, prices: Prices | None = None) -> list[TableParts]
                 if n.came or n.went or n.accelerator
             ],
         ),
-        (
-            "Blocks",
-            ("block", "before", "pods before", "after", "pods after"),
-            list(_blocks(forecast)),
-        ),
+        ("Blocks", ("block", "before", "pods before", "after", "pods after"), list(_blocks(forecast))),
         _accelerators(forecast.accelerators, prices, forecast.horizon),
     ]
     return [(title, columns, rows) for title, columns, rows in all_tables if rows]

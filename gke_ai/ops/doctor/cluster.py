@@ -313,11 +313,7 @@ class ClusterChecks(Visit):
         member = f"serviceAccount:{account}"
         roles = self._roles(member)
         lacking = [] if any(enough <= roles for enough in ENOUGH_FOR_NODES) else [NODE_ROLE]
-        if reads_registry(self.resolved, self.project) and not roles & {
-            REGISTRY_ROLE,
-            "roles/editor",
-            "roles/owner",
-        }:
+        if reads_registry(self.resolved, self.project) and not roles & {REGISTRY_ROLE, "roles/editor", "roles/owner"}:
             lacking.append(REGISTRY_ROLE)
         for role in lacking:
             without = "logs and metrics" if role == NODE_ROLE else "images of the project's registry"

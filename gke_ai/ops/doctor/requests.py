@@ -30,12 +30,7 @@ def call(request: str, body: Mapping[str, Any] | None = None, token: str = "", p
         return _call_google(method, url, body, headers | ({"X-Goog-User-Project": payer} if payer else {}))
     try:
         done = subprocess.run(
-            shlex.split(request),
-            text=True,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
+            shlex.split(request), text=True, capture_output=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except FileNotFoundError:
         return Answer(NOT_FOUND)

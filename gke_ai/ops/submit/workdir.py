@@ -102,10 +102,7 @@ class Code:
         archive = {"name": ARCHIVE_VOLUME, "mountPath": ARCHIVE_PATH, "readOnly": True}
         unpack = {"name": VOLUME, **alike, "command": UNPACK, "resources": requested, "volumeMounts": [code, archive]}
         spec["initContainers"] = [*spec.get("initContainers", []), unpack]
-        volumes = [
-            {"name": VOLUME, "emptyDir": {}},
-            {"name": ARCHIVE_VOLUME, "configMap": {"name": config_map}},
-        ]
+        volumes = [{"name": VOLUME, "emptyDir": {}}, {"name": ARCHIVE_VOLUME, "configMap": {"name": config_map}}]
         spec["volumes"] = [*spec.get("volumes", []), *volumes]
 
 

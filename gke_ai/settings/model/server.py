@@ -168,9 +168,7 @@ class Server(Workload):
         memory = parse_quantity(cache.sidecar_memory) + in_memory * self.file_cache_gib * GI
         storage = fuse.STORAGE_GIB + (not in_memory) * self.file_cache_gib
         return Resources(
-            cpu=cache.sidecar_cpu,
-            memory=format_quantity("memory", memory),
-            ephemeral_storage=f"{storage}Gi",
+            cpu=cache.sidecar_cpu, memory=format_quantity("memory", memory), ephemeral_storage=f"{storage}Gi"
         )
 
     @property

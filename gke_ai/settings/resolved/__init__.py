@@ -379,9 +379,7 @@ class ResolvedStack:
         read = {scaled.server.section.name for scaled in self.scaled if scaled.server and scaled.reads_server}
         own = [
             MonitoredServer(
-                server.namespace,
-                server.name,
-                server.engine if server.pod_monitoring or server.name in read else None,
+                server.namespace, server.name, server.engine if server.pod_monitoring or server.name in read else None
             )
             for server in self.settings.serving
             if server.replicas

@@ -269,9 +269,7 @@ def create_before_delete_is_possible(pool: GpuPool) -> Iterator[Problem]:
             "The old nodes would be drained without a replacement"
         )
         yield Problem(
-            pool.at("createBeforeDelete"),
-            cause,
-            "Remove createBeforeDelete. Let the runs finish, then change the pool",
+            pool.at("createBeforeDelete"), cause, "Remove createBeforeDelete. Let the runs finish, then change the pool"
         )
 
 

@@ -171,10 +171,7 @@ def connect(emulator: Emulator) -> Iterator[QueueCluster]:
     context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
     context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
     server = yaml.safe_load(text)["clusters"][0]["cluster"]["server"]
-    with (
-        httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False) as api,
-        Recorder(text) as recorder,
-    ):
+    with httpx.Client(base_url=server, verify=context, timeout=30, trust_env=False) as api, Recorder(text) as recorder:
         cluster = QueueCluster(api, recorder)
         eventually(lambda: _answers(cluster), "Kueue answers", 180)
         yield cluster

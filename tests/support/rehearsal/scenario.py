@@ -95,12 +95,7 @@ def path_of(obj: Object) -> str:
 def make(kind: str, name: str, namespace: str | None = None, **content: Any) -> Object:
     """An object of the API."""
     place = {"namespace": namespace} if namespace else {}
-    return {
-        "apiVersion": VERSIONS.get(kind, KUEUE_API),
-        "kind": kind,
-        "metadata": {"name": name, **place},
-        **content,
-    }
+    return {"apiVersion": VERSIONS.get(kind, KUEUE_API), "kind": kind, "metadata": {"name": name, **place}, **content}
 
 
 def queue_objects(scenario: Scenario, namespace: str) -> Iterator[Object]:

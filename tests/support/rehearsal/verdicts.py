@@ -44,10 +44,7 @@ class Verdict:
 
 def differences(forecast: Outcome, happened: Outcome) -> Iterator[str]:
     """What differs between a forecast and what happened: fates of workloads, and nodes. Each difference in words."""
-    for label, fates in (
-        ("forecast", forecast.fates - happened.fates),
-        ("happened", happened.fates - forecast.fates),
-    ):
+    for label, fates in (("forecast", forecast.fates - happened.fates), ("happened", happened.fates - forecast.fates)):
         yield from (f"only {label}: {fate_text(fate)} × {count}" for fate, count in sorted(fates.items(), key=str))
     for line in compare(forecast.forecast, happened.forecast):
         texts = (", ".join(side) or "nothing" for side in (line.forecast, line.happened))

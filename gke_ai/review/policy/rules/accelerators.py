@@ -28,7 +28,7 @@ PROJECT_FOLDER = Path(__file__).resolve().parents[4]
 
 @of_stacks(
     f"Set the label {QUEUE_LABEL} to a LocalQueue of the namespace, or use a compute class or a pool that no "
-    "ClusterQueue covers",
+    "ClusterQueue covers"
 )
 def accelerators_under_a_queue(stack: RegisteredStack) -> Iterator[tuple[Resource, str]]:
     """Pods that request GPUs or TPUs with quota are submitted to a queue.
@@ -137,7 +137,7 @@ def _calibration(stack: RegisteredStack) -> calibration.Calibration:
 
 @of_resources(
     f"On a pool, set maxRunDuration ({MIN_RUN_SECONDS}s to {MAX_RUN_SECONDS}s). On a compute class, set "
-    "maxRunDurationSeconds or flexStart.nodeRecycling",
+    "maxRunDurationSeconds or flexStart.nodeRecycling"
 )
 def flex_start_is_bounded(resource: Resource) -> Iterator[str]:
     """Flex-start nodes have a maximum run duration.

@@ -14,10 +14,7 @@ SAFE_LEVELS = ("baseline", "restricted")
 # Groups that contain everyone, authenticated or not.
 ALL_USERS = {"system:anonymous", "system:unauthenticated", "system:authenticated"}
 # https://cloud.google.com/kubernetes-engine/docs/how-to/internal-load-balancing
-INTERNAL = {
-    "networking.gke.io/load-balancer-type": "Internal",
-    "cloud.google.com/load-balancer-type": "Internal",
-}
+INTERNAL = {"networking.gke.io/load-balancer-type": "Internal", "cloud.google.com/load-balancer-type": "Internal"}
 # https://cloud.google.com/kubernetes-engine/docs/concepts/ingress, .../gateway-api
 INTERNAL_INGRESS, INGRESS_CLASS = "gce-internal", "kubernetes.io/ingress.class"
 
@@ -43,7 +40,7 @@ def no_cluster_admins(resource: Resource) -> Iterator[str]:
 
 @of_resources(
     "Use type: ClusterIP or an internal load balancer (networking.gke.io/load-balancer-type: Internal), or add a "
-    "waiver that says who may call it and what authenticates callers",
+    "waiver that says who may call it and what authenticates callers"
 )
 def nothing_is_public(resource: Resource) -> Iterator[str]:
     """No workload in the cluster is exposed to the Internet."""

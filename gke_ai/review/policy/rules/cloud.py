@@ -23,7 +23,7 @@ def autopilot(cluster: Resource) -> bool:
 
 @of_resources(
     "Set workloadIdentityConfig.workloadPool (PROJECT.svc.id.goog) on the cluster and "
-    "nodeConfig.workloadMetadataConfig.mode: GKE_METADATA on its pools",
+    "nodeConfig.workloadMetadataConfig.mode: GKE_METADATA on its pools"
 )
 def workload_identity(resource: Resource) -> Iterator[str]:
     """Pods use their own identity, not the identity of their node.
@@ -73,7 +73,7 @@ def release_channel(resource: Resource) -> Iterator[str]:
 
 @of_resources(
     "Set the networks that may reach it (masterAuthorizedNetworksConfig; gke-ai: cluster.authorizedNetworks), or "
-    "remove its public address (gke-ai: cluster.publicEndpoint: false with dnsEndpoint: true)",
+    "remove its public address (gke-ai: cluster.publicEndpoint: false with dnsEndpoint: true)"
 )
 def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
     """The control plane is not open to the whole Internet.
@@ -97,7 +97,7 @@ def control_plane_is_not_open(resource: Resource) -> Iterator[str]:
 
 @of_resources(
     "Set privateClusterConfig.enablePrivateNodes or networkConfig.enablePrivateNodes (gke-ai: cluster.privateNodes), "
-    "and add Cloud NAT for outgoing traffic",
+    "and add Cloud NAT for outgoing traffic"
 )
 def nodes_are_private(resource: Resource) -> Iterator[str]:
     """Nodes have no public IP address.

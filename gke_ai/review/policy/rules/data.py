@@ -20,7 +20,7 @@ EVERYONE = {"allUsers", "allAuthenticatedUsers"}
 
 @of_resources(
     "Revoke the value and create a new one. Pass it as a Pulumi secret to a Kubernetes Secret, and refer to that in "
-    "the pod (valueFrom.secretKeyRef)",
+    "the pod (valueFrom.secretKeyRef)"
 )
 def no_plain_text_secrets(resource: Resource) -> Iterator[str]:
     """Tokens and passwords are secrets in the state and in the cluster.

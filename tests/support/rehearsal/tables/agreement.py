@@ -53,10 +53,7 @@ def _is_later(decision: Decision, case: TableCase) -> bool:
 
 def copy_differences(result: Result) -> Iterator[str]:
     """How the copy differs from the original, in all that Kueue decided, in words."""
-    for label, decided in (
-        ("original", result.original - result.copy),
-        ("copy", result.copy - result.original),
-    ):
+    for label, decided in (("original", result.original - result.copy), ("copy", result.copy - result.original)):
         yield from (f"only in the {label}: {decision}" for decision in sorted(decided, key=str))
 
 
