@@ -11,20 +11,7 @@ from gke_ai.catalog.machines.zones import is_zone, region_of
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email
 from gke_ai.catalog.project.workload_identity import pool_name
 from gke_ai.components.base import Component
-from gke_ai.components.cluster.cluster_fields import (
-    addons,
-    authorized,
-    default_zones,
-    endpoints,
-    identifier,
-    maintenance,
-    monitoring,
-    refuse_before_pools,
-    refuse_kept_group,
-    vpc_name,
-    warn_of_kept_exclusions,
-    warn_of_kept_networks,
-)
+from gke_ai.components.cluster import cluster_fields
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
 from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
@@ -204,17 +191,21 @@ class GkeCluster(Component):
             self.cluster_name = created.name
             if cluster.public_endpoint and not cluster.authorized_networks:
                 created.master_authorized_networks_config.apply(
-                    lambda kept: warn_of_kept_networks(created, kept, cluster, project)
+                    lambda kept: cluster_fields.warn_of_kept_networks(created, kept, cluster, project)
                 )
             if cluster.maintenance is None:
-                created.maintenance_policy.apply(lambda kept: warn_of_kept_exclusions(created, kept, cluster, project))
+                created.maintenance_policy.apply(
+                    lambda kept: cluster_fields.warn_of_kept_exclusions(created, kept, cluster, project)
+                )
             ca_certificate = created.master_auth.cluster_ca_certificate.apply(lambda certificate: certificate or "")
             self.endpoint = created.endpoint
             if cluster.dns_endpoint:
                 endpoint = created.control_plane_endpoints_config.dns_endpoint_config.endpoint
                 self.endpoint = endpoint.apply(lambda host: host or "")
             if not security_group:
-                created.authenticator_groups_config.apply(lambda kept: refuse_kept_group(kept, cluster, project))
+                created.authenticator_groups_config.apply(
+                    lambda kept: cluster_fields.refuse_kept_group(kept, cluster, project)
+                )
 
         self.location = self.cluster_name.apply(lambda _: cluster.location)
         self.workload_pool = self.cluster_name.apply(lambda _: pool_name(project))
@@ -235,7 +226,7 @@ class GkeCluster(Component):
         self.provider: k8s.Provider = k8s.Provider(
             name,
             kubeconfig=self.kubeconfig,
-            cluster_identifier=identifier(cluster, project, network_policy),
+            cluster_identifier=cluster_fields.identifier(cluster, project, network_policy),
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.register_outputs(
@@ -256,7 +247,7 @@ class GkeCluster(Component):
         pods, services = cluster.pods_range, cluster.services_range
         if cluster.vpc is not None:
             cluster_network = ClusterNetwork(
-                vpc_name(cluster),
+                cluster_fields.vpc_name(cluster),
                 cluster.vpc,
                 pulumi.ResourceOptions(parent=self),
                 project=project,
@@ -278,14 +269,14 @@ class GkeCluster(Component):
             if pods or services
             else None,
             private_cluster_config={"enable_private_nodes": cluster.private_nodes},
-            control_plane_endpoints_config=endpoints(cluster),
-            master_authorized_networks_config=authorized(cluster),
+            control_plane_endpoints_config=cluster_fields.endpoints(cluster),
+            master_authorized_networks_config=cluster_fields.authorized(cluster),
             datapath_provider="ADVANCED_DATAPATH" if features.network_policy == "dataplaneV2" else None,
             enable_multi_networking=True if cluster.multi_networking else None,
             enable_shielded_nodes=None if cluster.shielded_nodes else False,
             network_policy={"enabled": True, "provider": "CALICO"} if calico else None,
             release_channel={"channel": cluster.release_channel.upper()},
-            maintenance_policy=maintenance(cluster.maintenance),
+            maintenance_policy=cluster_fields.maintenance(cluster.maintenance),
             resource_labels=cluster.labels,
             # An empty group turns Google Groups off in an update, but the provider crashes if it creates or replaces a
             # cluster with one: https://github.com/hashicorp/terraform-provider-google/issues/11144
@@ -304,8 +295,8 @@ class GkeCluster(Component):
             initial_node_count=None if autopilot else 1,
             node_config=None if autopilot else self._first_nodes(),
             workload_identity_config=None if autopilot else {"workload_pool": pool_name(project)},
-            addons_config=addons(autopilot, calico, features.ray_operator),
-            monitoring_config=None if autopilot else monitoring(features.managed_prometheus),
+            addons_config=cluster_fields.addons(autopilot, calico, features.ray_operator),
+            monitoring_config=None if autopilot else cluster_fields.monitoring(features.managed_prometheus),
             # Stays on if it is omitted later: then it only serves kinds that nobody uses.
             gateway_api_config={"channel": GATEWAY_API_CHANNEL} if features.gateway_api and not autopilot else None,
             opts=pulumi.ResourceOptions(
@@ -317,12 +308,12 @@ class GkeCluster(Component):
                 ignore_changes=OWNED_BY_OTHERS if autopilot else OWNED_BY_OTHERS_IN_STANDARD,
                 # The provider plans nothing for a range or subnetwork that is omitted later, but the Kubernetes
                 # provider would then see another cluster.
-                replacement_trigger=identifier(cluster, project, features.network_policy),
-                hooks=refuse_before_pools(cluster, project),
+                replacement_trigger=cluster_fields.identifier(cluster, project, features.network_policy),
+                hooks=cluster_fields.refuse_before_pools(cluster, project),
                 depends_on=before,
             ),
         )
-        self.node_zones = default_zones(cluster.location, resource)
+        self.node_zones = cluster_fields.default_zones(cluster.location, resource)
         if not autopilot:
             self._create_system_pool(cluster.system_pool, resource, cluster, project)
         return resource

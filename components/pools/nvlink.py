@@ -7,17 +7,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.fabric.nvlink import CHART, DRIVER_ROOT, GPUS, IMAGE, REPOSITORY, VERSION
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
-from gke_ai.catalog.machines.metal import (
-    AGENT,
-    AGENT_COMMAND,
-    AGENT_FOLDERS,
-    AGENT_IMAGE,
-    AGENT_LIBRARIES,
-    AGENT_MEMORY,
-    AGENT_PORT,
-    HUGE_PAGES_BYTES,
-    HUGE_PAGES_RESOURCE,
-)
+from gke_ai.catalog.machines import metal
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.shape import ARM_TAINT, GKE_ACCELERATOR, GPU_TAINT, INSTANCE_TYPE
 from gke_ai.components.base import Component
@@ -83,20 +73,20 @@ class NvlinkDriver(Component):
 
 def of_node(folder: str) -> dict[str, str]:
     """A folder of the node. Those of the agent may not exist yet."""
-    return {"path": folder, **({"type": "DirectoryOrCreate"} if AGENT in folder else {})}
+    return {"path": folder, **({"type": "DirectoryOrCreate"} if metal.AGENT in folder else {})}
 
 
 def agent(opts: pulumi.ResourceOptions) -> None:
     """The DaemonSet that sets up the NICs of bare-metal nodes. DRANET shows no NIC before."""
     machines = sorted(name for name, machine in MACHINES.items() if machine.bare_metal)
-    probe = {"httpGet": {"path": "/healthz", "port": AGENT_PORT}}
-    amounts = {"memory": AGENT_MEMORY, HUGE_PAGES_RESOURCE: f"{HUGE_PAGES_BYTES // 2**20}Mi"}
-    folders = {folder.strip("/").replace("/", "-").replace(".", "-"): folder for folder in AGENT_FOLDERS}
+    probe = {"httpGet": {"path": "/healthz", "port": metal.AGENT_PORT}}
+    amounts = {"memory": metal.AGENT_MEMORY, metal.HUGE_PAGES_RESOURCE: f"{metal.HUGE_PAGES_BYTES // 2**20}Mi"}
+    folders = {folder.strip("/").replace("/", "-").replace(".", "-"): folder for folder in metal.AGENT_FOLDERS}
     container = {
-        "name": AGENT,
-        "image": AGENT_IMAGE,
-        "command": ["/bin/bash", "-c", AGENT_COMMAND],
-        "env": [{"name": "LD_LIBRARY_PATH", "value": AGENT_LIBRARIES}],
+        "name": metal.AGENT,
+        "image": metal.AGENT_IMAGE,
+        "command": ["/bin/bash", "-c", metal.AGENT_COMMAND],
+        "env": [{"name": "LD_LIBRARY_PATH", "value": metal.AGENT_LIBRARIES}],
         "livenessProbe": {**probe, "initialDelaySeconds": 60},
         "readinessProbe": probe,
         "resources": {"requests": amounts, "limits": amounts},
@@ -114,4 +104,4 @@ def agent(opts: pulumi.ResourceOptions) -> None:
         ],
     }
     nodes = on_nodes({"key": INSTANCE_TYPE, "operator": "In", "values": machines})
-    critical_daemon_set(NVIDIA_DRIVER, AGENT, nodes, pod, opts)
+    critical_daemon_set(NVIDIA_DRIVER, metal.AGENT, nodes, pod, opts)

@@ -5,23 +5,14 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
-from gke_ai.catalog.kueue.operators import (
-    KUBERAY,
-    RUNTIME_KIND,
-    STEP_LABEL,
-    TORCH_IMAGE,
-    TORCH_RUNTIME,
-    TRAINER,
-    TRAINER_STEP,
-    Operator,
-)
+from gke_ai.catalog.kueue import operators
 from gke_ai.components.support.retry import kueue_hook
 
 TRAINER_VALUES: dict[str, Any] = {
     "image": {
-        "registry": TRAINER.image.partition("/")[0],
-        "repository": TRAINER.image.partition("/")[2],
-        "tag": f"v{TRAINER.version}",
+        "registry": operators.TRAINER.image.partition("/")[0],
+        "repository": operators.TRAINER.image.partition("/")[2],
+        "tag": f"v{operators.TRAINER.version}",
     },
     "jobset": {"install": False},  # the stack has its own
     "manager": {
@@ -29,7 +20,7 @@ TRAINER_VALUES: dict[str, Any] = {
     },
 }
 KUBERAY_VALUES: dict[str, Any] = {
-    "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}"},
+    "image": {"repository": operators.KUBERAY.image, "tag": f"v{operators.KUBERAY.version}"},
     # Without the proxy, it asks Ray heads with no credential of its own and for 2 seconds at most. With it, a head that
     # redirects the request would receive its token:
     # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/controllers/ray/utils/util.go
@@ -41,12 +32,12 @@ KUBERAY_VALUES: dict[str, Any] = {
 
 def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Resource]) -> pulumi.Resource:
     """Kubeflow Trainer with a runtime for PyTorch. Returns the release."""
-    release = _release(TRAINER, TRAINER_VALUES, parent, jobset)
+    release = _release(operators.TRAINER, TRAINER_VALUES, parent, jobset)
     k8s.apiextensions.CustomResource(
-        TORCH_RUNTIME,
-        api_version=TRAINER.api,
-        kind=RUNTIME_KIND,
-        metadata={"name": TORCH_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        operators.TORCH_RUNTIME,
+        api_version=operators.TRAINER.api,
+        kind=operators.RUNTIME_KIND,
+        metadata={"name": operators.TORCH_RUNTIME, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         spec=torch_runtime(),
         # Helm creates it before the webhook that checks it answers, so it is no part of the release.
         opts=pulumi.ResourceOptions(parent=parent, depends_on=[release], hooks=kueue_hook(f"runtimes of {name}")),
@@ -56,21 +47,24 @@ def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Reso
 
 def install_kuberay(parent: pulumi.Resource) -> pulumi.Resource:
     """KubeRay. Returns the release."""
-    return _release(KUBERAY, KUBERAY_VALUES, parent, [])
+    return _release(operators.KUBERAY, KUBERAY_VALUES, parent, [])
 
 
 def torch_runtime() -> dict[str, Any]:
     """Spec of the runtime `torch-distributed`, as Trainer's chart has it."""
-    pod = {"containers": [{"name": "node", "image": TORCH_IMAGE}]}
+    pod = {"containers": [{"name": "node", "image": operators.TORCH_IMAGE}]}
     job = {
         "name": "node",
-        "template": {"metadata": {"labels": {STEP_LABEL: TRAINER_STEP}}, "spec": {"template": {"spec": pod}}},
+        "template": {
+            "metadata": {"labels": {operators.STEP_LABEL: operators.TRAINER_STEP}},
+            "spec": {"template": {"spec": pod}},
+        },
     }
     return {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
 
 
 def _release(
-    operator: Operator, values: dict[str, Any], parent: pulumi.Resource, after: list[pulumi.Resource]
+    operator: operators.Operator, values: dict[str, Any], parent: pulumi.Resource, after: list[pulumi.Resource]
 ) -> pulumi.Resource:
     namespace = k8s.core.v1.Namespace(
         operator.namespace, metadata={"name": operator.namespace}, opts=pulumi.ResourceOptions(parent=parent)

@@ -10,16 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 import gke_ai
-from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.engines.model_cache import (
-    ACCOUNT,
-    FILL_IMAGE,
-    FILL_REQUEST,
-    FILL_SIDECAR,
-    MOUNT_PATH,
-    REFUSED,
-    folder_of,
-)
+from gke_ai.catalog.engines import fuse, model_cache
 from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
@@ -119,13 +110,13 @@ class ModelDownload(Component):
 
 def annotations() -> dict[str, str]:
     """Annotations of the pod that add the FUSE sidecar."""
-    limits = {f"{fuse.PREFIX}{resource}-limit": amount for resource, amount in FILL_SIDECAR.items()}
+    limits = {f"{fuse.PREFIX}{resource}-limit": amount for resource, amount in model_cache.FILL_SIDECAR.items()}
     return {fuse.VOLUMES: "true", **limits}
 
 
 def failure_rules() -> list[dict[str, Any]]:
     """The pod failure policy: a disruption is no failure, and another try does not help what the program refuses."""
-    refused = {"containerName": CONTAINER, "operator": "In", "values": [REFUSED]}
+    refused = {"containerName": CONTAINER, "operator": "In", "values": [model_cache.REFUSED]}
     return [
         {"action": "FailJob", "onExitCodes": refused},
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
@@ -137,7 +128,7 @@ def pod(download: Download, program: str) -> dict[str, Any]:
     stated = {
         "MODEL": download.model,
         "REVISION": download.revision,
-        "MODEL_DIRECTORY": f"{MOUNT_PATH}/{folder_of(download.model, download.revision)}",
+        "MODEL_DIRECTORY": f"{model_cache.MOUNT_PATH}/{model_cache.folder_of(download.model, download.revision)}",
         "PYTHONPATH": PROGRAM_PATH,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -151,19 +142,19 @@ def pod(download: Download, program: str) -> dict[str, Any]:
         "containers": [
             {
                 "name": CONTAINER,
-                "image": FILL_IMAGE,
+                "image": model_cache.FILL_IMAGE,
                 "command": ["python3", "-m", "programs.fill_bucket"],
                 "env": env,
-                "resources": {"requests": dict(FILL_REQUEST), "limits": dict(FILL_REQUEST)},
+                "resources": {"requests": dict(model_cache.FILL_REQUEST), "limits": dict(model_cache.FILL_REQUEST)},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                 "volumeMounts": [
                     {"name": "program", "mountPath": PROGRAM_PATH, "readOnly": True},
-                    {"name": "models", "mountPath": MOUNT_PATH, "readOnly": False},
+                    {"name": "models", "mountPath": model_cache.MOUNT_PATH, "readOnly": False},
                 ],
             }
         ],
         "restartPolicy": "Never",
-        "serviceAccountName": ACCOUNT,
+        "serviceAccountName": model_cache.ACCOUNT,
         "volumes": [
             {"name": "program", "configMap": {"name": program, "items": items}},
             {

@@ -6,16 +6,8 @@ from typing import Any
 import pulumi
 import pulumi_kubernetes as k8s
 
+from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.metrics import (
-    POD_NAMESPACE,
-    PROMETHEUS,
-    STACKDRIVER,
-    TPU_CONTAINERS,
-    Metric,
-    in_bytes,
-    metrics_of,
-)
 from gke_ai.catalog.quantities import format_bytes, format_cpu, parse_quantity
 from gke_ai.catalog.versions import POD_MONITORING_API
 from gke_ai.components.base import Component
@@ -60,7 +52,7 @@ class ServerAutoscaling(Component):
         opts: pulumi.ResourceOptions | None = None,
         *,
         cluster: str,
-        tpu_containers: Sequence[str] = tuple(TPU_CONTAINERS),
+        tpu_containers: Sequence[str] = tuple(metrics.TPU_CONTAINERS),
         monitored: bool = False,
     ) -> None:
         """Create the autoscaler.
@@ -113,11 +105,11 @@ class JetStreamAutoscaling(ServerAutoscaling):
     """A `ServerAutoscaling` under its former name. Use `ServerAutoscaling` in new programs."""
 
 
-def engine_metrics(spec: Autoscaler, target: ExistingDeployment) -> Mapping[str, Metric]:
+def engine_metrics(spec: Autoscaler, target: ExistingDeployment) -> Mapping[str, metrics.Metric]:
     """Metrics of the target's engine, by name. Raises ValueError if it lacks one of the autoscaler."""
     if target.engine not in ENGINES:
         raise ValueError(f"autoscaler {spec.name}: unknown engine {target.engine}")
-    known = metrics_of(target.engine)
+    known = metrics.metrics_of(target.engine)
     for scaled in spec.metrics:
         if scaled.metric not in known:
             raise ValueError(f"autoscaler {spec.name}: {target.engine} has no metric {scaled.metric}")
@@ -153,7 +145,7 @@ def collect_metrics(spec: Autoscaler, target: ExistingDeployment, opts: pulumi.R
 
 
 def metric(
-    described: Metric,
+    described: metrics.Metric,
     scaled: ScaledMetric,
     adapter: str,
     cluster: str,
@@ -169,23 +161,23 @@ def metric(
     identifier: dict[str, Any] = {"name": described.name(adapter)}
     amount = parse_quantity(scaled.target)
     # As the API returns it.
-    written = format_bytes(amount) if in_bytes(scaled.metric, adapter) else format_cpu(amount)
-    if described.of_server and adapter == STACKDRIVER:
+    written = format_bytes(amount) if metrics.in_bytes(scaled.metric, adapter) else format_cpu(amount)
+    if described.of_server and adapter == metrics.STACKDRIVER:
         return {"type": "Pods", "pods": {"metric": identifier, "target": average(written)}}
     if not described.of_server:
         identifier["selector"] = tpu_selector(adapter, cluster, namespace, containers)
     elif job is not None:
         identifier["selector"] = {"match_labels": {"job": job}}
-    target = {"type": "Value", "value": written} if adapter == PROMETHEUS else average(written)
+    target = {"type": "Value", "value": written} if adapter == metrics.PROMETHEUS else average(written)
     return {"type": "External", "external": {"metric": identifier, "target": target}}
 
 
 def tpu_selector(adapter: str, cluster: str, namespace: str, containers: list[str]) -> dict[str, Any]:
     """Selector of TPU metrics. Prometheus-adapter adds cluster and namespace itself; Stackdriver's does not."""
-    prefix = "metric.labels." if adapter == STACKDRIVER else ""
+    prefix = "metric.labels." if adapter == metrics.STACKDRIVER else ""
     labels = {}
-    if adapter == STACKDRIVER:
-        labels = {"resource.labels.cluster": cluster, f"{prefix}{POD_NAMESPACE}": namespace}
+    if adapter == metrics.STACKDRIVER:
+        labels = {"resource.labels.cluster": cluster, f"{prefix}{metrics.POD_NAMESPACE}": namespace}
     # Stackdriver's adapter builds a wrong filter from a list with one entry.
     if len(containers) == 1:
         return {"match_labels": {**labels, f"{prefix}container": containers[0]}}

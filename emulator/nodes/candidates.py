@@ -14,16 +14,8 @@ from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MODES, mode_of_priority
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 from gke_ai.catalog.machines.types import MACHINES
+from gke_ai.catalog.nodes import shape
 from gke_ai.catalog.nodes.boot_disks import DEFAULT_GB, autopilot_disk
-from gke_ai.catalog.nodes.shape import (
-    COMPUTE_CLASS,
-    GKE_ACCELERATOR,
-    GKE_GPU_DRIVER_VERSION,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    NVIDIA_GPU,
-    autopilot_machine,
-)
 
 Object = dict[str, Any]
 
@@ -53,7 +45,7 @@ def candidates(
     Raises LookupError with the reason if none may.
     """
     autopilot = cluster.mode == "autopilot"
-    name = pod["spec"].get("nodeSelector", {}).get(COMPUTE_CLASS)
+    name = pod["spec"].get("nodeSelector", {}).get(shape.COMPUTE_CLASS)
     if name is not None:
         if name not in classes:
             raise LookupError(f"compute class {name} doesn't exist")
@@ -76,7 +68,7 @@ def _class_candidates(
     result: list[Candidate] = []
     created: list[PoolRecord] = []
     unknown: list[str] = []
-    of_class = [pool for pool in pools if pool.labels.get(COMPUTE_CLASS) == name and pool.autoscaled]
+    of_class = [pool for pool in pools if pool.labels.get(shape.COMPUTE_CLASS) == name and pool.autoscaled]
     for number, priority in enumerate(spec.get("priorities", []), 1):
         own = [pool for pool in of_class if _has_priority(pool, priority)]
         result += [Candidate(pool, f"priority {number} of {name} ({pool.name})", created=False) for pool in own]
@@ -166,21 +158,21 @@ def _autopilot_pool(cluster: ClusterRecord, pod: Object, gpu: str | None = None)
         # Each multi-host slice has a pool of its own, named after the first pod.
         suffix = f"-{_hash(pod['metadata']['uid'])}" if tpu.multi_host else ""
     else:
-        gpus = int(requests.get(NVIDIA_GPU, 0))
-        gpu = selector.get(GKE_ACCELERATOR, gpu if gpus else None)
+        gpus = int(requests.get(shape.NVIDIA_GPU, 0))
+        gpu = selector.get(shape.GKE_ACCELERATOR, gpu if gpus else None)
         if gpus and gpu is None:
             raise LookupError(
-                f"the pod requests {NVIDIA_GPU} but has no node selector {GKE_ACCELERATOR} for the GPU type"
+                f"the pod requests {shape.NVIDIA_GPU} but has no node selector {shape.GKE_ACCELERATOR} for the GPU type"
             )
         cpu, memory = requests.get("cpu", Fraction(0)), requests.get("memory", Fraction(0))
-        machine, topology, suffix = autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
+        machine, topology, suffix = shape.autopilot_machine(gpu, gpus, cpu, memory, capacity), None, ""
     alone = {"key": "emulator.gke-ai/gpus", "value": str(machine.gpus), "effect": "NoSchedule"}
     pool = PoolRecord(
         name=f"{CREATED_POOL_PREFIX}{machine.name}-{MODES[capacity].provisioning}{suffix}",
         machine_type=machine.name,
         gpu=machine.gpu,
         gpus=machine.gpus,
-        driver=selector.get(GKE_GPU_DRIVER_VERSION, "default"),
+        driver=selector.get(shape.GKE_GPU_DRIVER_VERSION, "default"),
         capacity=capacity,
         zones=cluster.zones,
         max_nodes=MAX_CREATED_NODES * len(cluster.zones),
@@ -200,9 +192,9 @@ def _with_disk_for(pod: Object, pool: PoolRecord) -> PoolRecord:
 
 def _selected_slice(selector: Mapping[str, str], chips: int) -> Slice:
     """Returns the TPU slice that a pod selects by its node selectors and its number of chips."""
-    accelerator, topology = selector.get(GKE_TPU_ACCELERATOR), selector.get(GKE_TPU_TOPOLOGY)
+    accelerator, topology = selector.get(shape.GKE_TPU_ACCELERATOR), selector.get(shape.GKE_TPU_TOPOLOGY)
     if accelerator is None or topology is None:
-        selectors = f"{GKE_TPU_ACCELERATOR} and {GKE_TPU_TOPOLOGY}"
+        selectors = f"{shape.GKE_TPU_ACCELERATOR} and {shape.GKE_TPU_TOPOLOGY}"
         raise LookupError(f"the pod requests {GOOGLE_TPU} but lacks one of the node selectors {selectors}")
     versions = [version.name for version in VERSIONS.values() if version.accelerator == accelerator]
     for tpu in (tpu for version in versions for tpu in slices(version)):

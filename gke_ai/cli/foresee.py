@@ -9,27 +9,8 @@ from typing import Any
 
 import click
 
+from gke_ai.cli import options
 from gke_ai.cli.group import gke_ai
-from gke_ai.cli.options import (
-    FILE,
-    Checked,
-    alone,
-    always_on_emulator,
-    blocks_option,
-    context_option,
-    emulator_option,
-    enter_emulator,
-    file_option,
-    json_option,
-    name_of,
-    option,
-    picture_option,
-    prices_option,
-    snapshot_option,
-    stack_options,
-    target,
-    variable,
-)
 from gke_ai.forecast.result.spread import MAX_SEEDS
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
@@ -45,17 +26,17 @@ gke-ai doctor --stack prod
 gke-ai doctor --context gke_my-project_us-central1_ml    # of the cluster alone
 """,
 )
-@stack_options
-@context_option
+@options.stack_options
+@options.context_option
 def doctor(stack: str, config: Path | None, context: str) -> None:
     """Lists what is missing for Google Cloud, with the commands that fix it."""
     if context:
         from gke_ai.ops.doctor.context import show_cluster
 
-        sys.exit(show_cluster(alone(context)))
+        sys.exit(show_cluster(options.alone(context)))
     from gke_ai.ops.doctor.command import show
 
-    sys.exit(show(Stack(name_of(stack, config), config)))
+    sys.exit(show(Stack(options.name_of(stack, config), config)))
 
 
 @gke_ai.verb(
@@ -68,11 +49,13 @@ gke-ai report --stack prod --output report.md --graph mermaid         # for a co
 gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with costs, and what happens in the queue
 """,
 )
-@file_option("--output", help="file for the page; the graph is written beside it. Default: stdout")
-@prices_option
-@file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
-@file_option("--simulation", help="result of `gke-ai simulate --json`")
-@click.option("--policy-pack", "packs", type=FILE, multiple=True, help="folder of a policy pack. Default: policy")
+@options.file_option("--output", help="file for the page; the graph is written beside it. Default: stdout")
+@options.prices_option
+@options.file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
+@options.file_option("--simulation", help="result of `gke-ai simulate --json`")
+@click.option(
+    "--policy-pack", "packs", type=options.FILE, multiple=True, help="folder of a policy pack. Default: policy"
+)
 @click.option("--no-policies", is_flag=True, help="run without policy packs")
 @click.option(
     "--graph",
@@ -80,10 +63,10 @@ gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with cos
     help="format of the graph: svg (file beside the page) or mermaid. Default: svg with --output, else mermaid",
 )
 @click.option("--limit", type=int, help="maximum length in characters; 0: no limit. Default: what GitHub allows")
-@click.option("--save", type=FILE, help="also save the preview as JSON to this file")
-@click.option("--from", "preview", type=FILE, help="read a saved preview instead of running Pulumi")
-@stack_options
-@emulator_option
+@click.option("--save", type=options.FILE, help="also save the preview as JSON to this file")
+@click.option("--from", "preview", type=options.FILE, help="read a saved preview instead of running Pulumi")
+@options.stack_options
+@options.emulator_option
 def report(
     stack: str,
     config: Path | None,
@@ -100,9 +83,9 @@ def report(
     from gke_ai.workspace import emulated
 
     if named["preview"]:
-        previewed = Stack(name_of(stack, config), config)
+        previewed = Stack(options.name_of(stack, config), config)
     else:
-        previewed = target(stack, config, emulator, deploying=True)
+        previewed = options.target(stack, config, emulator, deploying=True)
         if on_emulator():
             deploy.ensure(previewed)
             output = output or emulated.state("reports", f"{previewed.name}.md")
@@ -135,27 +118,29 @@ gke-ai rehearse --manifests folder --snapshot snapshot.json --markdown comment.m
 gke-ai rehearse --stack prod --upgrade kueue
 """,
 )
-@stack_options
-@file_option("--base", help="configuration or folder before the change. Default: see docs/rehearsal.md")
-@file_option("--manifests", help="folder of manifests with the change, in place of a configuration")
-@snapshot_option
-@option("--minutes", type=int, default=30, show_default=True, help="horizon in minutes of Google Cloud")
-@option(
+@options.stack_options
+@options.file_option("--base", help="configuration or folder before the change. Default: see docs/rehearsal.md")
+@options.file_option("--manifests", help="folder of manifests with the change, in place of a configuration")
+@options.snapshot_option
+@options.option("--minutes", type=int, default=30, show_default=True, help="horizon in minutes of Google Cloud")
+@options.option(
     "--unavailable",
-    type=Checked("MODE,…", _modes),
+    type=options.Checked("MODE,…", _modes),
     default="",
     help="capacity modes in which Google has no more nodes when the change begins: onDemand, spot, flexStart, …",
 )
-@option(
-    "--upgrade", type=Checked("WHAT", _upgrade), help="rehearse an upgrade: kueue, jobset, kueue,jobset or pool/NAME"
+@options.option(
+    "--upgrade",
+    type=options.Checked("WHAT", _upgrade),
+    help="rehearse an upgrade: kueue, jobset, kueue,jobset or pool/NAME",
 )
 @click.option("--compression", type=float, hidden=True)
-@json_option
-@picture_option
-@blocks_option
-@file_option("--markdown", help="file for the result as Markdown, for a comment")
-@prices_option
-@always_on_emulator
+@options.json_option
+@options.picture_option
+@options.blocks_option
+@options.file_option("--markdown", help="file for the result as Markdown, for a comment")
+@options.prices_option
+@options.always_on_emulator
 def rehearse(stack: str, config: Path | None, manifests: Path | None, **named: Any) -> None:
     """Says what a change does in the queue before it is merged.
 
@@ -163,8 +148,8 @@ def rehearse(stack: str, config: Path | None, manifests: Path | None, **named: A
     follows is recorded until the cluster settles. Your own stacks are not touched. A change that is refused half-way
     has a result: that of its applied part.
     """
-    name = manifests.name if manifests else name_of(stack, config)
-    enter_emulator(name)
+    name = manifests.name if manifests else options.name_of(stack, config)
+    options.enter_emulator(name)
     from gke_ai.forecast.rehearse.command import Options, show
 
     if not named["compression"]:
@@ -186,20 +171,22 @@ gke-ai simulate --stack prod --trace trace.csv
 gke-ai simulate --stack prod --compare changed.yaml --seeds 5 --json day.json
 """,
 )
-@stack_options
-@file_option("--trace", help="trace as CSV. Default: a generated one")
-@option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
-@option("--seed", type=int, default=1, show_default=True, help="seed of the generated trace")
-@option("--seeds", type=click.IntRange(1, MAX_SEEDS), default=1, show_default=True, help="number of seeds")
-@file_option("--compare", multiple=True, help="configuration to compare; repeatable")
-@option(
-    "--begin", type=Checked("TIME", _moment), help="when the day begins, for reservations with an end. Default: now"
+@options.stack_options
+@options.file_option("--trace", help="trace as CSV. Default: a generated one")
+@options.option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
+@options.option("--seed", type=int, default=1, show_default=True, help="seed of the generated trace")
+@options.option("--seeds", type=click.IntRange(1, MAX_SEEDS), default=1, show_default=True, help="number of seeds")
+@options.file_option("--compare", multiple=True, help="configuration to compare; repeatable")
+@options.option(
+    "--begin",
+    type=options.Checked("TIME", _moment),
+    help="when the day begins, for reservations with an end. Default: now",
 )
-@prices_option
-@json_option
-@picture_option
-@blocks_option
-@always_on_emulator
+@options.prices_option
+@options.json_option
+@options.picture_option
+@options.blocks_option
+@options.always_on_emulator
 def simulate(stack: str, config: Path | None, **named: Any) -> None:
     """Replays a day of submissions against the real Kueue.
 
@@ -207,8 +194,8 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
     and ends are simulated. With several configurations, the same traces are replayed with the queues of each. With
     several seeds, the result says how much days vary. Your own stacks are not touched.
     """
-    name = name_of(stack, config)
-    enter_emulator(name)
+    name = options.name_of(stack, config)
+    options.enter_emulator(name)
     from gke_ai.forecast.simulate.command import Options, simulate
 
     if named["begin"] is None:
@@ -217,13 +204,13 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
 
 
 @gke_ai.verb(SECTION, "when", "gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
-@click.argument("file", type=FILE, envvar=variable("run-file"))
-@stack_options
-@snapshot_option
-@option("--interval", is_flag=True, help="also say within which time it starts, if it waits")
-@option("--seed", type=int, default=1, show_default=True, help="seed of the drawn durations")
-@json_option
-@always_on_emulator
+@click.argument("file", type=options.FILE, envvar=options.variable("run-file"))
+@options.stack_options
+@options.snapshot_option
+@options.option("--interval", is_flag=True, help="also say within which time it starts, if it waits")
+@options.option("--seed", type=int, default=1, show_default=True, help="seed of the drawn durations")
+@options.json_option
+@options.always_on_emulator
 def when(
     file: Path, stack: str, config: Path | None, snapshot: Path | None, interval: bool, seed: int, json: Path | None
 ) -> None:
@@ -234,8 +221,8 @@ def when(
     the run: the real Kueue decides. Nothing is submitted to your cluster. Capacity of Google Cloud and the start of
     nodes are not part of the answer.
     """
-    name = name_of(stack, config)
-    enter_emulator(name)
+    name = options.name_of(stack, config)
+    options.enter_emulator(name)
     from gke_ai.forecast.when.command import show
 
     show(Stack(name, config), file, snapshot, seed if interval else None, json)
@@ -249,10 +236,12 @@ gke-ai compare out.json --stack prod
 gke-ai compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
 """,
 )
-@click.argument("forecast", type=FILE)
-@snapshot_option
-@click.option("--since", type=Checked("TIME", _moment), help="when the change began. Default: the stack's last update")
-@stack_options
+@click.argument("forecast", type=options.FILE)
+@options.snapshot_option
+@click.option(
+    "--since", type=options.Checked("TIME", _moment), help="when the change began. Default: the stack's last update"
+)
+@options.stack_options
 def compare(forecast: Path, snapshot: Path | None, since: datetime | None, stack: str, config: Path | None) -> None:
     """Puts the JSON of a rehearsal beside what happened after the merge.
 
@@ -261,4 +250,4 @@ def compare(forecast: Path, snapshot: Path | None, since: datetime | None, stack
     """
     from gke_ai.forecast.compare.command import show
 
-    show(Stack(name_of(stack, config), config), forecast, snapshot, since)
+    show(Stack(options.name_of(stack, config), config), forecast, snapshot, since)

@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gke_ai.cli import options
 from gke_ai.cli.group import gke_ai
-from gke_ai.cli.options import (
-    blocks_option,
-    context_option,
-    emulator_option,
-    file_option,
-    json_option,
-    name_of,
-    option,
-    stack_options,
-    target,
-    variable,
-    with_stack,
-)
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
 
@@ -39,12 +27,12 @@ gke-ai status --stack prod --namespace team-a
 gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no stack
 """,
 )
-@option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
-@option("--namespace", default="", help="list only what is in this namespace, in full")
-@option("--queue", default="", help="list only workloads of this local queue, in full")
+@options.option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
+@options.option("--namespace", default="", help="list only what is in this namespace, in full")
+@options.option("--queue", default="", help="list only workloads of this local queue, in full")
 @click.option("--watch", is_flag=True, help="redraw the status on one screen until Ctrl-C")
-@blocks_option
-@with_stack(context=True)
+@options.blocks_option
+@options.with_stack(context=True)
 def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bool, blocks: Path | None) -> None:
     """Prints what runs, what waits and why."""
     from gke_ai.ops.status import command as status
@@ -66,7 +54,7 @@ gke-ai runs --stack prod
 gke-ai runs --namespace team-a    # of a namespace of the kubeconfig's cluster
 """,
 )
-@with_stack(context=True, namespaced=True)
+@options.with_stack(context=True, namespaced=True)
 def runs(stack: Stack) -> None:
     """Lists runs: their state, restarts and newest checkpoint."""
     from gke_ai.ops.runs import command as runs
@@ -82,10 +70,10 @@ gke-ai logs finetune-gemma --stack prod --lines 500
 gke-ai logs first --namespace team-a --follow    # of a namespace of the kubeconfig's cluster
 """,
 )
-@click.argument("run", envvar=variable("run"))
-@option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
+@click.argument("run", envvar=options.variable("run"))
+@options.option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
 @click.option("-f", "--follow", is_flag=True, help="print new lines of all pods until the run ends, or Ctrl-C")
-@with_stack(context=True, namespaced=True)
+@options.with_stack(context=True, namespaced=True)
 def logs(stack: Stack, run: str, lines: int, follow: bool) -> None:
     """Prints the logs of a run's pods, its restarts and its newest checkpoint."""
     from gke_ai.ops.runs import follow_logs, logs
@@ -101,8 +89,8 @@ gke-ai remove-run finetune-gemma --stack prod
 gke-ai remove-run first --namespace team-a    # of a namespace of the kubeconfig's cluster
 """,
 )
-@click.argument("run", envvar=variable("run"))
-@with_stack(context=True, namespaced=True)
+@click.argument("run", envvar=options.variable("run"))
+@options.with_stack(context=True, namespaced=True)
 def remove_run(stack: Stack, run: str) -> None:
     """Deletes the Job or JobSet of a run that has ended. Its checkpoints stay."""
     from gke_ai.ops.runs import command as runs
@@ -111,7 +99,7 @@ def remove_run(stack: Stack, run: str) -> None:
 
 
 @gke_ai.verb(SECTION, "smoke", "gke-ai smoke --stack prod")
-@with_stack()
+@options.with_stack()
 def smoke(stack: Stack) -> None:
     """Sends requests to every server of a stack, and prints latencies and pass or fail."""
     from gke_ai.ops.smoke.command import smoke
@@ -127,8 +115,10 @@ gke-ai verify --stack prod
 gke-ai verify --stack prod --bandwidth h100-mega --nodes 4
 """,
 )
-@file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
-@option("--bandwidth", default="", metavar="POOL", help="measure all-reduce between nodes of a GPU pool, by a run")
+@options.file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
+@options.option(
+    "--bandwidth", default="", metavar="POOL", help="measure all-reduce between nodes of a GPU pool, by a run"
+)
 @click.option("--nodes", type=click.IntRange(1), default=2, show_default=True, help="nodes for --bandwidth")
 @click.option("--namespace", default="", help="tenant of --bandwidth. Default: the first with a queue for the pool")
 @click.option("--queue", default="", help="local queue of --bandwidth. Default: the first that leads to the pool")
@@ -136,8 +126,8 @@ gke-ai verify --stack prod --bandwidth h100-mega --nodes 4
 @click.option(
     "--minutes", type=click.FloatRange(0), default=30, show_default=True, help="time limit of --bandwidth, in minutes"
 )
-@json_option
-@with_stack()
+@options.json_option
+@options.with_stack()
 def verify(
     stack: Stack, output: Path | None, bandwidth: str, image: str | None, json: Path | None, **test: Any
 ) -> None:
@@ -164,15 +154,17 @@ gke-ai snapshot --context gke_my-project_us-central1_ml > snapshot.json
 gke-ai snapshot --role | kubectl apply -f -
 """,
 )
-@file_option("--kubeconfig", help="read the cluster of this kubeconfig, which needs no stack")
-@file_option("--pools", help="node pools from `gcloud container node-pools list --format json`, to add them")
-@option("--hash-names", is_flag=True, help="hash the names that the stack does not use itself")
-@file_option("--keep-names", help="folder of manifests; names in its files are not hashed")
-@file_option("--hash-key", help="file with the key of the hashes, for the same hashes each time. Default: random")
+@options.file_option("--kubeconfig", help="read the cluster of this kubeconfig, which needs no stack")
+@options.file_option("--pools", help="node pools from `gcloud container node-pools list --format json`, to add them")
+@options.option("--hash-names", is_flag=True, help="hash the names that the stack does not use itself")
+@options.file_option("--keep-names", help="folder of manifests; names in its files are not hashed")
+@options.file_option(
+    "--hash-key", help="file with the key of the hashes, for the same hashes each time. Default: random"
+)
 @click.option("--role", is_flag=True, help="print the ClusterRole that a snapshot needs, and nothing else")
-@stack_options
-@context_option
-@emulator_option
+@options.stack_options
+@options.context_option
+@options.emulator_option
 def snapshot(
     role: bool,
     hash_names: bool,
@@ -195,9 +187,9 @@ def snapshot(
             raise click.UsageError(f"{name} has no effect without --hash-names. Add --hash-names.")
     read = read_pools(pools) if pools else None
     if kubeconfig:
-        stack: Stack = Stack(name_of(named["stack"], named["config"]))
+        stack: Stack = Stack(options.name_of(named["stack"], named["config"]))
         cluster: ApiClient | None = client_of(command.read_text(kubeconfig), 4)
     else:
-        stack = target(**named)
+        stack = options.target(**named)
         cluster = stack.cluster() if stack.is_alone else None
     command.show(stack, hash_names, hash_key, cluster, read, keep_names)

@@ -8,17 +8,8 @@ from typing import Any
 
 import click
 
+from gke_ai.cli import options
 from gke_ai.cli.group import gke_ai
-from gke_ai.cli.options import (
-    Checked,
-    emulator_option,
-    enter_emulator,
-    file_option,
-    name_of,
-    option,
-    prices_option,
-    yes_option,
-)
 from gke_ai.workspace.emulation import on_emulator
 
 
@@ -48,16 +39,18 @@ gke-ai trial multislice-training --budget 20 --prices prices.yaml --emulator
 gke-ai trial multislice-training --clean    # after it was killed
 """,
 )
-@click.argument("config", metavar="NAME", type=Checked("NAME", _system))
-@option("--budget", type=Checked("AMOUNT", _amount), help="maximum cost, in the currency of the price table")
-@prices_option
-@option("--minutes", type=click.IntRange(1, 1440), default=120, show_default=True, help="maximum time")
-@option("--project", default="", help="project of Google Cloud in which to deploy")
+@click.argument("config", metavar="NAME", type=options.Checked("NAME", _system))
+@options.option(
+    "--budget", type=options.Checked("AMOUNT", _amount), help="maximum cost, in the currency of the price table"
+)
+@options.prices_option
+@options.option("--minutes", type=click.IntRange(1, 1440), default=120, show_default=True, help="maximum time")
+@options.option("--project", default="", help="project of Google Cloud in which to deploy")
 @click.option("--show-project", is_flag=True, help="write the project's name to the file, too")
-@file_option("--output", help="file for the result. Default: trial-NAME.md")
+@options.file_option("--output", help="file for the result. Default: trial-NAME.md")
 @click.option("--clean", is_flag=True, help="delete what a killed trial has left")
-@yes_option
-@emulator_option
+@options.yes_option
+@options.emulator_option
 def trial(config: Path, emulator: bool, clean: bool, yes: bool, output: Path | None, **named: Any) -> None:
     """Deploys a system, verifies and measures it, and deletes it within a budget of money and time.
 
@@ -66,7 +59,7 @@ def trial(config: Path, emulator: bool, clean: bool, yes: bool, output: Path | N
     send back, without secrets and without the name of the project.
     """
     if emulator:
-        enter_emulator(f"trial-{name_of('', config)}")
+        options.enter_emulator(f"trial-{options.name_of('', config)}")
     from gke_ai.trial import command
 
     if clean:

@@ -18,20 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import count
 from typing import Protocol
 
+from gke_ai.forecast.simulate import objects
 from gke_ai.forecast.simulate.availability import Capacity
 from gke_ai.forecast.simulate.fleet import RECLAIMED, Fleet, Group
 from gke_ai.forecast.simulate.kueue import Counts, Log
 from gke_ai.forecast.simulate.nodes import Nodes
-from gke_ai.forecast.simulate.objects import (
-    Object,
-    Queues,
-    evicted,
-    flavor_of,
-    name_of,
-    pods_by_node,
-    stamped,
-    workload,
-)
 from gke_ai.forecast.simulate.run import Run
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.objects import holds
@@ -57,7 +48,7 @@ LONGEST_WAIT = 30 * 86_400.0
 class Decider(Protocol):
     """What a replay needs of Kueue."""
 
-    def write(self, puts: Iterable[Object], deletes: Iterable[Object]) -> None:
+    def write(self, puts: Iterable[objects.Object], deletes: Iterable[objects.Object]) -> None:
         """Writes and deletes Workloads, but for those that changed since they were read."""
 
     def log(self) -> Log:
@@ -66,7 +57,7 @@ class Decider(Protocol):
     def counts(self) -> Counts:
         """Returns Kueue's own counts. They cost far more time than its log."""
 
-    def changes(self, seconds: float) -> Iterator[Object]:
+    def changes(self, seconds: float) -> Iterator[objects.Object]:
         """Yields the Workloads that changed since the last call."""
 
 
@@ -77,7 +68,7 @@ class Clock:
         self,
         names: frozenset[str],
         runs: list[Run],
-        queues: Queues,
+        queues: objects.Queues,
         stamps: Iterator[int],
         fleet: Fleet | None,
         until: Collection[int] = (),
@@ -103,7 +94,7 @@ class Clock:
             heapq.heappush(self._events, (run.row.time, STARTS, run.number, 0))
         self._new: dict[int, str] = {}
         self._evicted: set[int] = set()
-        self._overtaken: dict[int, tuple[float, Object]] = {}
+        self._overtaken: dict[int, tuple[float, objects.Object]] = {}
         self._freed: set[str] = set()
         self._agreed: float | None = None
         self._attempts = 0
@@ -178,7 +169,7 @@ class Clock:
             f"{len(self.admitted[name])} are admitted by its decisions"
         )
 
-    def see(self, item: Object, run: Run) -> Object | None:
+    def see(self, item: objects.Object, run: Run) -> objects.Object | None:
         """Takes note of a change of a Workload. Returns the Workload as it is to be written, if at all.
 
         Kueue's scheduler writes in parallel: it can evict a Workload that it is still admitting. The admission then
@@ -196,16 +187,16 @@ class Clock:
         if preempted or not admitted:
             if run.holds_quota:
                 self._evict(run)
-            return evicted(item) if preempted else None
+            return objects.evicted(item) if preempted else None
         if not holds(item, "Admitted") or run.holds_quota:
             return None
         held = run.number not in self.waiting[run.cluster_queue]  # from the start, with a time of its own
         self.late += not held and run.number not in self._expected
-        run.admit(self.now, pods_by_node(item))
+        run.admit(self.now, objects.pods_by_node(item))
         self.waiting[run.cluster_queue].discard(run.number)
         self.admitted[run.cluster_queue].add(run.number)
-        self._new[run.number] = flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
-        return stamped(item, next(self._stamps)) if self._preempts and not held else None
+        self._new[run.number] = objects.flavor_of(item) or self._queues.first_flavor(run.cluster_queue)
+        return objects.stamped(item, next(self._stamps)) if self._preempts and not held else None
 
     def _evict(self, run: Run) -> None:
         run.evict(self.now)
@@ -214,13 +205,13 @@ class Clock:
         self.waiting[run.cluster_queue].add(run.number)
         self._free(run.cluster_queue)
 
-    def overtaken(self, now: float) -> Iterator[Object]:
+    def overtaken(self, now: float) -> Iterator[objects.Object]:
         """Yields evicted Workloads as they are to be written whose admission should have been seen by now."""
         for number, (since, item) in [*self._overtaken.items()]:
             if now - since >= OVERTAKEN_SECONDS:
                 del self._overtaken[number]
                 self._evicted.add(number)
-                yield evicted(item)
+                yield objects.evicted(item)
 
     # ---------------------------------------------------------------------------------------------------------- events
     def settle(self) -> None:
@@ -239,7 +230,9 @@ class Clock:
         if self._before is None:
             self._before = log
 
-    def advance(self, puts: list[Object], deletes: list[Object], make: Callable[[Run], Object]) -> None:
+    def advance(
+        self, puts: list[objects.Object], deletes: list[objects.Object], make: Callable[[Run], objects.Object]
+    ) -> None:
         """Moves to the next event on which Kueue decides, and adds what to write for all until then."""
         self._freed, self._agreed, self._expected = set(), None, set()
         self._advanced = time.monotonic()
@@ -314,10 +307,10 @@ class Replay:
     def __init__(
         self,
         kueue: Decider,
-        queues: Queues,
+        queues: objects.Queues,
         trace: tuple[Submission, ...],
         capacity: Capacity | None = None,
-        make: Callable[[Run], Object] | None = None,
+        make: Callable[[Run], objects.Object] | None = None,
         until: Collection[int] = (),
         horizon: float = math.inf,
     ) -> None:
@@ -344,7 +337,7 @@ class Replay:
             )
             for names in queues.groups(nodes)
         ]
-        self._by_name = {name_of(run.number): run for run in self.runs}
+        self._by_name = {objects.name_of(run.number): run for run in self.runs}
         self._clock_of = {name: clock for clock in self.clocks for name in clock.names}
 
     def run(self, progress: Callable[[float, int], None] = lambda _now, _ended: None) -> list[Run]:
@@ -355,7 +348,7 @@ class Replay:
             pause = min(clock.pause(now) for clock in active)
             puts = [written for item in self._kueue.changes(pause) if (written := self._see(item))]
             puts += [written for clock in active for written in clock.overtaken(now)]
-            deletes: list[Object] = []
+            deletes: list[objects.Object] = []
             log = self._kueue.log()  # before the counts, which then show at least as much
             if not puts and (ready := [clock for clock in active if clock.may_rest(log, now)]):
                 counts, now = self._kueue.counts(), time.monotonic()
@@ -386,11 +379,11 @@ class Replay:
         """Decisions that came after the clock had moved on. Their time is that of the next event."""
         return sum(clock.late for clock in self.clocks)
 
-    def _object(self, run: Run) -> Object:
+    def _object(self, run: Run) -> objects.Object:
         accelerator = self._queues.accelerator(run.cluster_queue)
-        return workload(run.number, run.row, self._queues.priorities[run.row.priority], accelerator)
+        return objects.workload(run.number, run.row, self._queues.priorities[run.row.priority], accelerator)
 
-    def _see(self, item: Mapping[str, object]) -> Object | None:
+    def _see(self, item: Mapping[str, object]) -> objects.Object | None:
         metadata = dict(item)["metadata"]
         assert isinstance(metadata, dict)
         run = self._by_name.get(str(metadata["name"]))
