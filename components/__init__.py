@@ -44,45 +44,8 @@ from gke_ai.components.serving.vllm import VllmServer
 from gke_ai.components.serving.vllm_tpu import VllmTpuServer
 from gke_ai.manifests.cluster_queue import NodeFlavor
 
-__all__ = [
-    "ClusterNetwork",
-    "ComputeClass",
-    "FinetuneJob",
-    "FlexStartTpuPool",
-    "GatewayRoute",
-    "GkeCluster",
-    "GpuDirectNetworks",
-    "GpuNodePool",
-    "InferenceGateway",
-    "InferencePool",
-    "JetStreamAutoscaling",
-    "JetStreamServer",
-    "KueueStack",
-    "MetricsAdapter",
-    "ModelBucket",
-    "ModelDownload",
-    "ModelRouter",
-    "MultisliceJob",
-    "NamespaceQueue",
-    "NodeAccount",
-    "NodeFlavor",
-    "NvlinkDriver",
-    "ProjectApis",
-    "SecretManager",
-    "ServerAutoscaling",
-    "SystemMonitoring",
-    "Tenant",
-    "TgiServer",
-    "TpuBatchJob",
-    "TpuNodePool",
-    "TrainingJob",
-    "VllmServer",
-    "VllmTpuServer",
-    "WorkloadNamespace",
-]
-
 
 def every_component() -> list[type[Component]]:
-    """The components that this package exports."""
-    members = (globals()[name] for name in __all__)
+    """The components that this package exports, by name."""
+    members = [member for _, member in sorted(globals().items()) if member is not Component]
     return [member for member in members if isinstance(member, type) and issubclass(member, Component)]

@@ -1,10 +1,11 @@
-"""What all components share: the type token, and lookups in the cloud."""
+"""What all components share: the type token, custom objects in the cluster, and lookups in the cloud."""
 
 import inspect
-from collections.abc import Callable
-from typing import TypeVar, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args
 
 import pulumi
+import pulumi_kubernetes as k8s
 from typing_extensions import get_original_bases
 
 from gke_ai.settings.model import Section
@@ -36,6 +37,26 @@ def section_of(component: type[Component]) -> type[Section] | None:
         # The parameter of the generic base class, as in `class VllmServer(ModelServer[Vllm])`.
         (section,) = get_args(get_original_bases(component)[0])
     return section
+
+
+def custom_object(
+    api_version: str,
+    kind: str,
+    name: str,
+    spec: pulumi.Input[Mapping[str, Any]],
+    opts: pulumi.ResourceOptions,
+    *,
+    namespace: str = "",
+    suffix: str = "",
+) -> "k8s.apiextensions.CustomResource":
+    """A Kubernetes object of a kind without a class in the SDK: the resource `NAMESPACE/NAME`, ending with `suffix`."""
+    metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": name}
+    if namespace:
+        metadata["namespace"] = namespace
+    resource = f"{namespace}/{name}{suffix}" if namespace else f"{name}{suffix}"
+    return k8s.apiextensions.CustomResource(
+        resource, api_version=api_version, kind=kind, metadata=metadata, spec=spec, opts=opts
+    )
 
 
 def look_up(call: Callable[[], T], advice: str) -> T:

@@ -11,7 +11,7 @@ from gke_ai.catalog.engines import dashboards
 from gke_ai.catalog.engines.dashboards import Chart, MonitoredServer
 from gke_ai.catalog.kueue.namespaces import METRICS_COLLECTORS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.queues.kueue import NAMESPACE, RELEASE
 from gke_ai.settings.model import Monitoring
 
@@ -227,22 +227,17 @@ class SystemMonitoring(Component):
             type="kubernetes.io/service-account-token",
             opts=pulumi.ResourceOptions(parent=self, depends_on=[account]),
         )
-        role = k8s.rbac.v1.Role(
-            METRICS_TOKEN,
-            metadata={"name": METRICS_TOKEN, "namespace": NAMESPACE},
-            rules=[
-                {
-                    "api_groups": [""],
-                    "resources": ["secrets"],
-                    "resource_names": [METRICS_TOKEN],
-                    "verbs": ["get", "list", "watch"],
-                }
-            ],
-            opts=inside,
-        )
+        rule: k8s.rbac.v1.PolicyRuleArgsDict = {
+            "api_groups": [""],
+            "resources": ["secrets"],
+            "resource_names": [METRICS_TOKEN],
+            "verbs": ["get", "list", "watch"],
+        }
+        metadata: k8s.meta.v1.ObjectMetaArgsDict = {"name": METRICS_TOKEN, "namespace": NAMESPACE}
+        role = k8s.rbac.v1.Role(METRICS_TOKEN, metadata=metadata, rules=[rule], opts=inside)
         reading = k8s.rbac.v1.RoleBinding(
             METRICS_TOKEN,
-            metadata={"name": METRICS_TOKEN, "namespace": NAMESPACE},
+            metadata=metadata,
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "Role", "name": METRICS_TOKEN},
             subjects=[
                 {"kind": "ServiceAccount", "name": COLLECTOR, "namespace": namespace}
@@ -250,29 +245,17 @@ class SystemMonitoring(Component):
             ],
             opts=inside,
         )
-        k8s.apiextensions.CustomResource(
-            f"{NAMESPACE}/{RELEASE}",
-            api_version=POD_MONITORING_API,
-            kind="PodMonitoring",
-            metadata={"name": RELEASE, "namespace": NAMESPACE},
-            spec={
-                "selector": {"matchLabels": MANAGER_LABELS},
-                "endpoints": [
-                    {
-                        "port": METRICS_PORT,
-                        "path": "/metrics",
-                        "scheme": "https",
-                        "interval": INTERVAL,
-                        "authorization": {
-                            "type": "Bearer",
-                            "credentials": {"secret": {"name": METRICS_TOKEN, "key": "token"}},
-                        },
-                        "tls": {"insecureSkipVerify": True},
-                    }
-                ],
-            },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[token, role, reading, binding]),
-        )
+        endpoint = {
+            "port": METRICS_PORT,
+            "path": "/metrics",
+            "scheme": "https",
+            "interval": INTERVAL,
+            "authorization": {"type": "Bearer", "credentials": {"secret": {"name": METRICS_TOKEN, "key": "token"}}},
+            "tls": {"insecureSkipVerify": True},
+        }
+        scrape = {"selector": {"matchLabels": MANAGER_LABELS}, "endpoints": [endpoint]}
+        after = pulumi.ResourceOptions(parent=self, depends_on=[token, role, reading, binding])
+        custom_object(POD_MONITORING_API, "PodMonitoring", RELEASE, scrape, after, namespace=NAMESPACE)
 
 
 def all_charts(

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.gateways import API_PATH, CERTIFICATES_OPTION
 from gke_ai.catalog.engines.inference_extension import MODEL_HEADER
 from gke_ai.catalog.kueue.namespaces import NAMESPACE_NAME
 from gke_ai.catalog.versions import GATEWAY_API, INFERENCE_POOL_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.gateway.gateway_address import gateway_address
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.model import Gateway, Route
@@ -66,14 +65,8 @@ class InferenceGateway(Component):
         }
         if args.address:
             spec["addresses"] = [{"type": "NamedAddress", "value": args.address}]
-        gateway = k8s.apiextensions.CustomResource(
-            f"{own}/{args.name}",
-            api_version=GATEWAY_API,
-            kind="Gateway",
-            metadata={"name": args.name, "namespace": own},
-            spec=spec,
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"gateway {name}")),
-        )
+        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"gateway {name}"))
+        gateway = custom_object(GATEWAY_API, "Gateway", args.name, spec, child, namespace=own)
         self.address = gateway_address(gateway, own, args.name, kubeconfig)
         self.url = self.address.apply(lambda address: f"{scheme}://{address}" if address else "")
         self.register_outputs({"address": self.address, "url": self.url})
@@ -117,14 +110,9 @@ class GatewayRoute(Component):
         """
         super().__init__(name, opts)
         spec = route_spec(args, gateway, gateway_namespace, rules)
-        k8s.apiextensions.CustomResource(
-            f"{namespace}/{args.name}",
-            api_version=GATEWAY_API,
-            kind="HTTPRoute",
-            metadata={"name": args.name, "namespace": namespace},
-            spec=pulumi.Output.from_input(servers_ready).apply(lambda _: spec),
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"route {name}")),
-        )
+        late_spec = pulumi.Output.from_input(servers_ready).apply(lambda _: spec)
+        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"route {name}"))
+        custom_object(GATEWAY_API, "HTTPRoute", args.name, late_spec, child, namespace=namespace)
         self.register_outputs({})
 
 

@@ -17,7 +17,7 @@ from gke_ai.catalog.engines.inference_extension import (
     PICKER_PORT,
 )
 from gke_ai.catalog.versions import GATEWAY_POLICY_API, INFERENCE_POOL_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.peers import api_server, namespaces
 from gke_ai.components.support.retry import kueue_hook
@@ -149,33 +149,20 @@ class InferencePool(Component):
             },
             opts=inside,
         )
-        inference_pool = k8s.apiextensions.CustomResource(
-            f"{namespace}/{pool}",
-            api_version=INFERENCE_POOL_API,
-            kind="InferencePool",
-            metadata={"name": pool, "namespace": namespace},
-            spec={
-                "selector": {"matchLabels": {"app": app}},
-                "targetPorts": [{"number": port}],
-                "endpointPickerRef": {"name": picker, "port": {"number": PICKER_PORT}},
-            },
-            opts=served,
-        )
+        spec = {
+            "selector": {"matchLabels": {"app": app}},
+            "targetPorts": [{"number": port}],
+            "endpointPickerRef": {"name": picker, "port": {"number": PICKER_PORT}},
+        }
+        inference_pool = custom_object(INFERENCE_POOL_API, "InferencePool", pool, spec, served, namespace=namespace)
+        target = {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool}
+        after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool]))
         for kind, default in (
             ("HealthCheckPolicy", health_check(port, health_path)),
             ("GCPBackendPolicy", backend_policy(response_seconds, drain_seconds)),
         ):
-            k8s.apiextensions.CustomResource(
-                f"{namespace}/{pool}-{kind.lower()}",
-                api_version=GATEWAY_POLICY_API,
-                kind=kind,
-                metadata={"name": pool, "namespace": namespace},
-                spec={
-                    "default": default,
-                    "targetRef": {"group": INFERENCE_POOL_API.partition("/")[0], "kind": "InferencePool", "name": pool},
-                },
-                opts=pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[inference_pool])),
-            )
+            policy, suffix = {"default": default, "targetRef": target}, f"-{kind.lower()}"
+            custom_object(GATEWAY_POLICY_API, kind, pool, policy, after, namespace=namespace, suffix=suffix)
         deployment = k8s.apps.v1.Deployment(
             f"{namespace}/{picker}",
             metadata={"name": picker, "namespace": namespace, "annotations": WAIT_FOR_ONE},

@@ -7,7 +7,7 @@ import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.engines.inference_extension import ROUTER_HEALTH_PORT, ROUTER_IMAGE, ROUTER_PORT
 from gke_ai.catalog.versions import GATEWAY_API, GATEWAY_POLICY_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.gateway.callout_parts import permissions, pod_spec
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.resolved.gateway import router_name
@@ -87,22 +87,15 @@ class ModelRouter(Component):
         after = pulumi.ResourceOptions(
             parent=self, depends_on=[service, deployment], hooks=kueue_hook(f"extension {name}")
         )
-        check = k8s.apiextensions.CustomResource(
-            f"{namespace}/{router}-healthcheckpolicy",
-            api_version=GATEWAY_POLICY_API,
-            kind="HealthCheckPolicy",
-            metadata=metadata,
-            spec={"default": {"config": health_check()}, "targetRef": {"group": "", "kind": "Service", "name": router}},
-            opts=after,
+        policy = {"default": {"config": health_check()}, "targetRef": {"group": "", "kind": "Service", "name": router}}
+        check = custom_object(
+            *(GATEWAY_POLICY_API, "HealthCheckPolicy", router, policy, after),
+            namespace=namespace,
+            suffix="-healthcheckpolicy",
         )
-        k8s.apiextensions.CustomResource(
-            f"{namespace}/{router}",
-            api_version=GATEWAY_POLICY_API,
-            kind="GCPRoutingExtension",
-            metadata=metadata,
-            spec=extension_spec(gateway, router),
-            opts=pulumi.ResourceOptions.merge(after, pulumi.ResourceOptions(depends_on=[check])),
-        )
+        last = pulumi.ResourceOptions.merge(after, pulumi.ResourceOptions(depends_on=[check]))
+        extension = extension_spec(gateway, router)
+        custom_object(GATEWAY_POLICY_API, "GCPRoutingExtension", router, extension, last, namespace=namespace)
         self.register_outputs({})
 
 

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pulumi
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.fabric.rdma import PROFILE
 from gke_ai.catalog.machines.capacity import reserved_part
 from gke_ai.catalog.machines.types import machine
 from gke_ai.catalog.versions import COMPUTE_CLASS_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings import model
 from gke_ai.settings.model import ClassFlexStart, Priority
@@ -53,20 +52,15 @@ class ComputeClass(Component):
         account = node_service_account if args.auto_create_pools else None
         nodes: dict[str, Any] = {"serviceAccount": account} if account else {}
         nodes |= {"dra": {"networking": {"enabled": True}}} if args.rdma_zone else {}
-        resource = k8s.apiextensions.CustomResource(
-            args.name,
-            api_version=COMPUTE_CLASS_API,
-            kind="ComputeClass",
-            metadata={"name": args.name},
-            spec={
-                "priorities": [{**choice(priority), **network(args.rdma_zone)} for priority in args.priorities],
-                "nodePoolAutoCreation": {"enabled": args.auto_create_pools},
-                "whenUnsatisfiable": args.when_unsatisfiable,
-                **({"nodePoolConfig": nodes} if nodes else {}),
-            },
-            # A new cluster may not serve the kind yet.
-            opts=pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}")),
-        )
+        spec = {
+            "priorities": [{**choice(priority), **network(args.rdma_zone)} for priority in args.priorities],
+            "nodePoolAutoCreation": {"enabled": args.auto_create_pools},
+            "whenUnsatisfiable": args.when_unsatisfiable,
+            **({"nodePoolConfig": nodes} if nodes else {}),
+        }
+        # A new cluster may not serve the kind yet.
+        child = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"compute class {name}"))
+        resource = custom_object(COMPUTE_CLASS_API, "ComputeClass", args.name, spec, child)
         self.class_name = resource.id.apply(lambda _: args.name)
         self.register_outputs({"className": self.class_name})
 

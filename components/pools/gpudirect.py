@@ -5,7 +5,6 @@ from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
-import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.fabric.gpudirect import (
     AGENT_REQUESTS,
@@ -21,7 +20,7 @@ from gke_ai.catalog.fabric.gpudirect import (
     network_name,
 )
 from gke_ai.catalog.kueue.namespaces import GPUDIRECT
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.support.critical import critical_daemon_set, critical_namespace, on_nodes
 from gke_ai.components.support.retry import kueue_hook
 
@@ -111,23 +110,13 @@ class GpuDirectNetworks(Component):
         )
         # GKE serves the kinds some time after the cluster exists.
         served = pulumi.ResourceOptions(parent=self, hooks=kueue_hook(f"network {name}"))
-        parameters = k8s.apiextensions.CustomResource(
-            network_name(number),
-            api_version=NETWORK_API,
-            kind="GKENetworkParamSet",
-            metadata={"name": network_name(number)},
-            spec={"vpc": network.name, "vpcSubnet": subnetwork.name, "deviceMode": "NetDevice"},
-            opts=served,
-        )
-        reference = {"group": NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": network_name(number)}
-        k8s.apiextensions.CustomResource(
-            f"{network_name(number)}-network",
-            api_version=NETWORK_API,
-            kind="Network",
-            metadata={"name": network_name(number)},
-            spec={"type": "Device", "parametersRef": reference},
-            opts=pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[parameters])),
-        )
+        named = network_name(number)
+        vpc = {"vpc": network.name, "vpcSubnet": subnetwork.name, "deviceMode": "NetDevice"}
+        parameters = custom_object(NETWORK_API, "GKENetworkParamSet", named, vpc, served)
+        reference = {"group": NETWORK_API.partition("/")[0], "kind": "GKENetworkParamSet", "name": named}
+        after = pulumi.ResourceOptions.merge(served, pulumi.ResourceOptions(depends_on=[parameters]))
+        device = {"type": "Device", "parametersRef": reference}
+        custom_object(NETWORK_API, "Network", named, device, after, suffix="-network")
 
 
 def with_networks(technologies: Sequence[GpuDirect]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.components.queues.operators import install_kuberay, install_trainer
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.rollout import wait_for_rollout
@@ -186,19 +186,9 @@ class KueueStack(Component):
         queued = {flavor.name for flavor in flavors if flavor.queued_resource}
         for queue in cluster_queues:
             created = [resource_flavors[quota.flavor] for quota in queue.flavors if quota.flavor in resource_flavors]
-            k8s.apiextensions.CustomResource(
-                queue.name,
-                api_version=KUEUE_API,
-                kind="ClusterQueue",
-                metadata={"name": queue.name},
-                spec=cluster_queue(queue, queued),
-                opts=pulumi.ResourceOptions(
-                    parent=self,
-                    # Kueue keeps a flavor while a queue uses it.
-                    depends_on=[*ready, *checks, *created],
-                    hooks=hook,
-                ),
-            )
+            # Kueue keeps a flavor while a queue uses it.
+            after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *created], hooks=hook)
+            custom_object(KUEUE_API, "ClusterQueue", queue.name, cluster_queue(queue, queued), after)
 
         self.register_outputs({"version": self.version})
 
@@ -268,14 +258,8 @@ class KueueStack(Component):
 
     def _topology(self, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding) -> pulumi.Resource:
         """The levels of the network between nodes."""
-        return k8s.apiextensions.CustomResource(
-            TOPOLOGY,
-            api_version=KUEUE_API,
-            kind="Topology",
-            metadata={"name": TOPOLOGY},
-            spec={"levels": list(TOPOLOGY_LEVELS)},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),
-        )
+        opts = pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook)
+        return custom_object(KUEUE_API, "Topology", TOPOLOGY, {"levels": list(TOPOLOGY_LEVELS)}, opts)
 
     def _queued_provisioning(
         self, queued: NodeFlavor, resource: str, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding
@@ -283,38 +267,22 @@ class KueueStack(Component):
         """The admission check of a flavor, with the same name, and its provisioning request settings."""
         flavor = queued.name
         topology = (queued.node_labels or {}).get(GKE_TPU_TOPOLOGY)
-        configuration = k8s.apiextensions.CustomResource(
-            f"{flavor}-provisioning",
-            api_version=KUEUE_API,
-            kind="ProvisioningRequestConfig",
-            metadata={"name": flavor},
-            spec={
-                "provisioningClassName": QUEUED_PROVISIONING,
-                "managedResources": [resource],
-                # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
-                **({"parameters": {"tpu-topology": topology}} if topology else {}),
-                # The pods run on the nodes that were provisioned for them.
-                "podSetUpdates": {
-                    "nodeSelector": [{"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"}]
-                },
+        settings = {
+            "provisioningClassName": QUEUED_PROVISIONING,
+            "managedResources": [resource],
+            # Google's template for queued TPUs: cluster-toolkit, examples/dws-sample-workloads/tpu-dws-queues.
+            **({"parameters": {"tpu-topology": topology}} if topology else {}),
+            # The pods run on the nodes that were provisioned for them.
+            "podSetUpdates": {
+                "nodeSelector": [{"key": PROVISIONED_FOR, "valueFromProvisioningClassDetail": "ResizeRequestName"}]
             },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook),
-        )
-        return k8s.apiextensions.CustomResource(
-            f"{flavor}-check",
-            api_version=KUEUE_API,
-            kind="AdmissionCheck",
-            metadata={"name": flavor},
-            spec={
-                "controllerName": PROVISIONING,
-                "parameters": {
-                    "apiGroup": KUEUE_API.partition("/")[0],
-                    "kind": "ProvisioningRequestConfig",
-                    "name": flavor,
-                },
-            },
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
-        )
+        }
+        kind, opts = "ProvisioningRequestConfig", pulumi.ResourceOptions(parent=self, depends_on=after, hooks=hook)
+        configuration = custom_object(KUEUE_API, kind, flavor, settings, opts, suffix="-provisioning")
+        parameters = {"apiGroup": KUEUE_API.partition("/")[0], "kind": kind, "name": flavor}
+        check = {"controllerName": PROVISIONING, "parameters": parameters}
+        last = pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook)
+        return custom_object(KUEUE_API, "AdmissionCheck", flavor, check, last, suffix="-check")
 
 
 def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:

@@ -12,7 +12,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.fabric.nvlink import DOMAIN, written_objects
 from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
-from gke_ai.components.base import Component, look_up
+from gke_ai.components.base import Component, custom_object, look_up
 from gke_ai.components.support.identity import after_workload_pool, project_number
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.settings.model import TokenSecret
@@ -145,25 +145,18 @@ class WorkloadNamespace(Component):
             )
         kueue = kueue_hook(f"namespace {name}") if local_queues else None
         for queue in local_queues:
-            k8s.apiextensions.CustomResource(
-                f"{namespace}/{queue.name}",
-                api_version=KUEUE_API,
-                kind="LocalQueue",
-                metadata={"name": queue.name, "namespace": namespace},
-                spec={"clusterQueue": queue.cluster_queue},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue),
-            )
+            spec = {"clusterQueue": queue.cluster_queue}
+            child = pulumi.ResourceOptions(parent=self, depends_on=created, hooks=kueue)
+            custom_object(KUEUE_API, "LocalQueue", queue.name, spec, child, namespace=namespace)
 
         # The cluster serves ComputeDomains some time after the driver exists.
         served = pulumi.ResourceOptions(hooks=kueue_hook(f"claims of {name}")) if DOMAIN in claims else None
         for written in written_objects(namespace, tuple(claims)):
-            k8s.apiextensions.CustomResource(
-                f"{namespace}/{written['metadata']['name']}-claims",
-                api_version=written["apiVersion"],
-                kind=written["kind"],
-                metadata=written["metadata"],
-                spec=written["spec"],
-                opts=pulumi.ResourceOptions.merge(inside, served),
+            custom_object(
+                *(written["apiVersion"], written["kind"], written["metadata"]["name"], written["spec"]),
+                pulumi.ResourceOptions.merge(inside, served),
+                namespace=namespace,
+                suffix="-claims",
             )
 
         self.namespace_name = pulumi.Output.all(*(resource.id for resource in created)).apply(lambda _: namespace)
@@ -203,27 +196,20 @@ class WorkloadNamespace(Component):
         source = {"resourceName": f"{token_from.secret}/versions/latest", "path": TOKEN_PATH}
         # The cluster serves these kinds only after its setting has taken effect.
         hooks = kueue_hook(f"token of {name}")
-        provider_class = k8s.apiextensions.CustomResource(
-            f"{namespace}/{TOKEN_SYNC}-source",
-            api_version=SECRET_PROVIDER_CLASS_API,
-            kind="SecretProviderClass",
-            metadata={"name": TOKEN_SYNC, "namespace": namespace},
-            spec={"provider": "gke", "parameters": {"secrets": yaml.safe_dump([source], sort_keys=False)}},
-            opts=pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(hooks=hooks)),
+        provider_class = custom_object(
+            *(SECRET_PROVIDER_CLASS_API, "SecretProviderClass", TOKEN_SYNC),
+            {"provider": "gke", "parameters": {"secrets": yaml.safe_dump([source], sort_keys=False)}},
+            pulumi.ResourceOptions.merge(inside, pulumi.ResourceOptions(hooks=hooks)),
+            namespace=namespace,
+            suffix="-source",
         )
+        after = pulumi.ResourceOptions(parent=self, depends_on=[account, grant, provider_class], hooks=hooks)
         for secret, keys in keys_of.items():
-            k8s.apiextensions.CustomResource(
-                f"{namespace}/{secret}-sync",
-                api_version=SECRET_SYNC_API,
-                kind="SecretSync",
-                metadata={"name": secret, "namespace": namespace},  # the Secret's name
-                spec={
-                    "serviceAccountName": TOKEN_SYNC,
-                    "secretProviderClassName": TOKEN_SYNC,
-                    "secretObject": {
-                        "type": "Opaque",
-                        "data": [{"sourcePath": TOKEN_PATH, "targetKey": key} for key in keys],
-                    },
-                },
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[account, grant, provider_class], hooks=hooks),
-            )
+            data = [{"sourcePath": TOKEN_PATH, "targetKey": key} for key in keys]
+            sync = {
+                "serviceAccountName": TOKEN_SYNC,
+                "secretProviderClassName": TOKEN_SYNC,
+                "secretObject": {"type": "Opaque", "data": data},
+            }
+            # It has the Secret's name.
+            custom_object(SECRET_SYNC_API, "SecretSync", secret, sync, after, namespace=namespace, suffix="-sync")

@@ -13,7 +13,7 @@ from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.engines.model_cache import MOUNT_PATH
 from gke_ai.catalog.machines.disks import USUAL_STORAGE_CLASS
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import SKIP_AWAIT, Component
+from gke_ai.components.base import SKIP_AWAIT, Component, custom_object
 from gke_ai.components.serving.readiness import first_replica
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.job import fuse_annotations
@@ -141,19 +141,10 @@ class ModelServer(Component, Generic[S_co]):
             )
         if server.pod_monitoring:
             engine = engine_of(server)
-            k8s.apiextensions.CustomResource(
-                f"{namespace}/{server.name}",
-                api_version=POD_MONITORING_API,
-                kind="PodMonitoring",
-                metadata={"name": server.name, "namespace": namespace},
-                spec={
-                    "selector": {"matchLabels": selector},
-                    "endpoints": [
-                        {"port": engine.metrics_port_name, "path": engine.metrics_path, "interval": MONITORING_INTERVAL}
-                    ],
-                },
-                opts=inside,
-            )
+            port, path = engine.metrics_port_name, engine.metrics_path
+            scraped = {"port": port, "path": path, "interval": MONITORING_INTERVAL}
+            scrape = {"selector": {"matchLabels": selector}, "endpoints": [scraped]}
+            custom_object(POD_MONITORING_API, "PodMonitoring", server.name, scrape, inside, namespace=namespace)
 
         self.ready = first_replica(server, deployment, kubeconfig)
         self.url = self.ready.apply(lambda _: f"http://{service}.{namespace}.svc.cluster.local:{server.port}")

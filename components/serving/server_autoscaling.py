@@ -10,7 +10,7 @@ from gke_ai.catalog.engines import metrics
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.quantities import format_bytes, format_cpu, parse_quantity
 from gke_ai.catalog.versions import POD_MONITORING_API
-from gke_ai.components.base import Component
+from gke_ai.components.base import Component, custom_object
 from gke_ai.settings.model import Autoscaler, ExistingDeployment, ScaledMetric
 
 # Name of the PodMonitoring in JetStream's source document.
@@ -123,25 +123,18 @@ def monitoring_name(target: ExistingDeployment) -> str:
 
 def collect_metrics(spec: Autoscaler, target: ExistingDeployment, opts: pulumi.ResourceOptions) -> None:
     """Collect the metrics of the server. Stackdriver's adapter finds those of a pod by their label `pod`."""
-    name = monitoring_name(target)
-    k8s.apiextensions.CustomResource(
-        f"{target.namespace}/{name}",
-        api_version=POD_MONITORING_API,
-        kind="PodMonitoring",
-        metadata={"name": name, "namespace": target.namespace},
-        spec={
-            "selector": {"matchLabels": {"app": target.app}},
-            "endpoints": [
-                {
-                    "port": target.metrics_port,  # by name, so the metrics carry the container's name
-                    "path": ENGINES[target.engine].metrics_path,
-                    "interval": f"{spec.scrape_interval_seconds}s",
-                }
-            ],
-            "targetLabels": {"metadata": ["pod", "container", "node"]},
-        },
-        opts=opts,
-    )
+    endpoint = {
+        "port": target.metrics_port,  # by name, so the metrics carry the container's name
+        "path": ENGINES[target.engine].metrics_path,
+        "interval": f"{spec.scrape_interval_seconds}s",
+    }
+    scrape = {
+        "selector": {"matchLabels": {"app": target.app}},
+        "endpoints": [endpoint],
+        "targetLabels": {"metadata": ["pod", "container", "node"]},
+    }
+    name, namespace = monitoring_name(target), target.namespace
+    custom_object(POD_MONITORING_API, "PodMonitoring", name, scrape, opts, namespace=namespace)
 
 
 def metric(

@@ -12,24 +12,3 @@ from emulator.cluster.jobs import NothingRuns, finish_job
 from emulator.cluster.kwok import ClusterFailed, create, delete, endpoint, exists, start
 from emulator.machine.processes import MissingTool
 from emulator.nodes.pools import NoCapacity, remove_pool, set_pool
-
-__all__ = [
-    "ClusterFailed",
-    "ClusterRecord",
-    "Endpoint",
-    "MissingTool",
-    "NoCapacity",
-    "NoSuchCluster",
-    "NothingRuns",
-    "PoolRecord",
-    "create",
-    "credential",
-    "delete",
-    "endpoint",
-    "exists",
-    "finish_job",
-    "names",
-    "remove_pool",
-    "set_pool",
-    "start",
-]
