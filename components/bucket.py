@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_gcp as gcp
 
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 from gke_ai.components.base import Component
 from gke_ai.components.support.identity import after_workload_pool, project_number
 from gke_ai.settings.model import Bucket

@@ -8,8 +8,7 @@ from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
 from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.zones import is_zone, region_of
-from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email, pool_name
 from gke_ai.components.base import Component
 from gke_ai.components.cluster import cluster_fields
 from gke_ai.components.cluster.control_plane import wait_for_control_plane

@@ -10,7 +10,7 @@ import yaml
 
 from gke_ai.catalog.engines.gateways import API_KEY, API_KEY_SECRET
 from gke_ai.catalog.fabric.nvlink import DOMAIN, written_objects
-from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
+from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import KUEUE_API, SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 from gke_ai.components.base import Component, custom_object, look_up
 from gke_ai.components.support.identity import after_workload_pool, project_number

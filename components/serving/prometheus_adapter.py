@@ -11,7 +11,7 @@ import yaml
 
 from gke_ai.catalog.engines.metrics import POD_NAMESPACE, TPU_MEMORY, metrics_of, query
 from gke_ai.catalog.nodes.shape import ARCH, OS
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 from gke_ai.catalog.versions import PROMETHEUS_ADAPTER_IMAGE, PROMETHEUS_FRONTEND_IMAGE
 from gke_ai.components.serving.adapter_parts import VIEWER, WORKLOAD_USER, AdapterParts
 from gke_ai.components.support.identity import after_workload_pool

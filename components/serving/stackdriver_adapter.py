@@ -5,7 +5,7 @@ import pulumi_gcp as gcp
 import pulumi_kubernetes as k8s
 
 from gke_ai.catalog.kueue.namespaces import STACKDRIVER_ADAPTER
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 from gke_ai.catalog.versions import STACKDRIVER_ADAPTER_IMAGE
 from gke_ai.components.serving.adapter_parts import VIEWER, AdapterParts
 from gke_ai.components.support.identity import after_workload_pool, project_number

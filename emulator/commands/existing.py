@@ -31,7 +31,7 @@ from emulator.google.resource import Cloud, Properties
 from emulator.google.secrets import create_secret, delete_secret
 from emulator.pulumi.plugin import Refused
 from gke_ai.catalog.machines.zones import region_of
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 from gke_ai.workspace.emulation import COMMAND
 
 # Keys that a configuration may leave to its user. On the emulator any value works.

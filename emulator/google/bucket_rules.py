@@ -13,31 +13,13 @@ from gke_ai.catalog.machines import zones
 BUCKET_ROLES = frozenset(
     f"roles/storage.{role}"
     for role in (
-        "admin",
-        "bucketViewer",
-        "expressModeServiceInput",
-        "expressModeServiceOutput",
-        "folderAdmin",
-        "insightsCollectorService",
-        "legacyBucketOwner",
-        "legacyBucketReader",
-        "legacyBucketWriter",
-        "legacyObjectOwner",
-        "legacyObjectReader",
-        "objectAdmin",
-        "objectCreator",
-        "objectUser",
-        "objectViewer",
+        *("admin", "bucketViewer", "expressModeServiceInput", "expressModeServiceOutput", "folderAdmin"),
+        *("insightsCollectorService", "legacyBucketOwner", "legacyBucketReader", "legacyBucketWriter"),
+        *("legacyObjectOwner", "legacyObjectReader", "objectAdmin", "objectCreator", "objectUser", "objectViewer"),
     )
 )
 _STORAGE_CLASSES = (
-    "STANDARD",
-    "NEARLINE",
-    "COLDLINE",
-    "ARCHIVE",
-    "MULTI_REGIONAL",
-    "REGIONAL",
-    "DURABLE_REDUCED_AVAILABILITY",
+    *("STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE", "MULTI_REGIONAL", "REGIONAL", "DURABLE_REDUCED_AVAILABILITY"),
 )
 _LIFECYCLE_ACTIONS = ("Delete", "SetStorageClass", "AbortIncompleteMultipartUpload")
 

@@ -10,7 +10,7 @@ from emulator.google import rest, rules
 from emulator.google.resource import Properties
 from gke_ai.catalog.machines.capacity import reserved_part
 from gke_ai.catalog.nodes.upgrades import flat
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 
 
 def cluster_record(record: Record, inputs: Properties) -> ClusterRecord:

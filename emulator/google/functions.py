@@ -50,17 +50,8 @@ def get_cluster(cloud: Cloud, arguments: Properties) -> Properties:
         raise Refused(f"{identity} not found")
     outputs = plain(resource.outputs(record))
     plain_names = {
-        "datapathProvider",
-        "endpoint",
-        "location",
-        "masterVersion",
-        "name",
-        "network",
-        "nodeLocations",
-        "nodeVersion",
-        "project",
-        "resourceLabels",
-        "selfLink",
+        *("datapathProvider", "endpoint", "location", "masterVersion", "name", "network", "nodeLocations"),
+        *("nodeVersion", "project", "resourceLabels", "selfLink"),
     }
     result: dict[str, Any] = {name: value for name, value in outputs.items() if name in plain_names}
     for name in blocks_of(resource.schema):

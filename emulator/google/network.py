@@ -381,3 +381,37 @@ def check_network(store: Store, record: Record) -> None:
         if policy.get(key) is not None and policy[key] not in names:
             text = f'{users} secondary range "{policy[key]}" does not exist in subnetwork {subnetwork}.'
             raise Refused(bad_request(text))
+
+
+class Firewall(ComputeResource):
+    """A firewall rule, of one network. No packet passes through it."""
+
+    token = FIREWALL
+    type = "Firewall"
+    collection = "firewalls"
+    noun = "firewall"
+    is_global = True
+    arguments = ("pulumi_gcp.compute", "FirewallArgs")
+    decided = ("creationTimestamp", "project", "selfLink")
+
+    def may_create(self, record: Record) -> None:
+        super().may_create(record)
+        self.require_network(record)
+
+    def outputs(self, record: Record) -> Properties:
+        network = network_of(record.inputs["network"], record.project)
+        return self.shown(record, {"direction": "INGRESS", "network": network})
+
+
+class ResourcePolicy(ComputeResource):
+    """A resource policy of a region, such as a workload policy. Nothing is placed by it."""
+
+    token = "gcp:compute/resourcePolicy:ResourcePolicy"
+    type = "ResourcePolicy"
+    collection = "resourcePolicies"
+    noun = "resource policy"
+    arguments = ("pulumi_gcp.compute", "ResourcePolicyArgs")
+    decided = ("project", "region", "selfLink")
+
+    def outputs(self, record: Record) -> Properties:
+        return self.shown(record, {"region": self.region(record.inputs)})

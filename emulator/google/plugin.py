@@ -17,12 +17,10 @@ from emulator.cloud.store import Record, Store
 from emulator.google import diff, functions
 from emulator.google.clusters import Clusters, LocalClusters
 from emulator.google.containers import Cluster, NodePool
-from emulator.google.firewall import Firewall
 from emulator.google.iam import ProjectIAMMember, ServiceAccount, ServiceAccountIAMMember
 from emulator.google.monitoring import AlertPolicy, Dashboard
-from emulator.google.network import Network, Router, RouterNat, Subnetwork
+from emulator.google.network import Firewall, Network, ResourcePolicy, Router, RouterNat, Subnetwork
 from emulator.google.resource import Cloud, Properties, Resource
-from emulator.google.resource_policy import ResourcePolicy
 from emulator.google.schema import Schema
 from emulator.google.secrets import SecretIamMember
 from emulator.google.services import ProjectService

@@ -25,7 +25,7 @@ from gke_ai.catalog.machines.disks import BOOT_TYPES, boot_disks
 from gke_ai.catalog.machines.tpus import VERSIONS, NoSuchSlice, Slice, slice_on
 from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES, UnknownMachine, machine
 from gke_ai.catalog.project.addresses import MAX_AUTHORIZED_NETWORKS
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 
 GKE_VERSION = "1.36.1-gke.1027000"
 """The emulator's only version, on every release channel: that of its Kubernetes binaries."""

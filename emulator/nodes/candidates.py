@@ -15,7 +15,7 @@ from gke_ai.catalog.machines.capacity import MODES, mode_of_priority
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, VERSIONS, Slice, slices
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes import shape
-from gke_ai.catalog.nodes.boot_disks import DEFAULT_GB, autopilot_disk
+from gke_ai.catalog.nodes.shape import DEFAULT_GB, autopilot_disk
 
 Object = dict[str, Any]
 

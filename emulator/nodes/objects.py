@@ -7,13 +7,14 @@ import json
 import secrets
 import string
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import count
 from math import prod
 from typing import Any
 
 from emulator.cloud.records import ClusterRecord, PoolRecord
-from emulator.nodes import blocks, devices
-from gke_ai.catalog.fabric.topology import HOSTNAME, LEVELS
+from emulator.nodes import devices
+from gke_ai.catalog.fabric.topology import HOSTNAME, LEVELS, has_labels
 from gke_ai.catalog.nodes.shape import (
     GKE_ACCELERATOR_COUNT,
     GKE_NODEPOOL,
@@ -113,14 +114,14 @@ def new_nodes(cluster: ClusterRecord, pool: PoolRecord, present: Iterable[Object
     """Returns `count` more nodes of a pool, each in the zone with the fewest nodes."""
     spread = Counter(dict.fromkeys(pool.zones, 0))
     spread.update(zone for zone in (label(node, ZONE) for node in present) if zone in spread)
-    hosts = {label(node, blocks.HOST) for node in present}
+    hosts = {label(node, HOST) for node in present}
     result = []
     for _ in range(count):
         zone = min(pool.zones, key=lambda candidate: (spread[candidate], candidate))
         spread[zone] += 1
         node = node_object(cluster, pool.shape(zone), new_name(cluster.name, pool), pool.taints)
-        node["metadata"]["labels"] |= blocks.first_free(pool, zone, hosts) | devices.labels(pool)
-        hosts.add(label(node, blocks.HOST))
+        node["metadata"]["labels"] |= first_free(pool, zone, hosts) | devices.labels(pool)
+        hosts.add(label(node, HOST))
         result.append(node)
     return result
 
@@ -151,3 +152,28 @@ def is_ready(node: Object) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
     tainted = any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"].get("taints", []))
     return not tainted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+# Where simulated nodes are in the network: a simulation of Google's placement, in order and without gaps. The nodes of
+# a compact pool are in one block, and those of a block of a reservation in that one. Those of a whole reservation fill
+# one block of a zone after the other. Google publishes neither the sizes of blocks nor its order.
+BLOCK, SUBBLOCK, HOST = LEVELS.values()
+SUBBLOCK_NODES, BLOCK_NODES = 4, 8
+
+
+def first_free(pool: PoolRecord, zone: str, hosts: Collection[str]) -> dict[str, str]:
+    """Returns the labels of the first place of a pool in a zone whose host is not one of these, such as a lost node's.
+
+    Empty if GKE sets no such labels.
+    """
+    if not has_labels(pool.machine_type, pool.capacity, pool.compact):
+        return {}
+    places = (_place(pool, zone, number) for number in count())
+    return next(place for place in places if place[HOST] not in hosts)
+
+
+def _place(pool: PoolRecord, zone: str, number: int) -> dict[str, str]:
+    in_zone = f"{pool.name}-{zone.rpartition('-')[2]}"
+    block = pool.block or f"{in_zone}{1 if pool.compact else number // BLOCK_NODES + 1}"
+    # Pools can share a block of a reservation.
+    return {BLOCK: block, SUBBLOCK: f"{block}-{number // SUBBLOCK_NODES + 1}", HOST: f"{in_zone}-{number + 1}"}

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
 FLAGS = (
     *(
-        "--pool-group",
-        "--pool-name",
-        "--pool-namespace",
-        "--config-file",
-        "--config-text",
+        *("--pool-group", "--pool-name", "--pool-namespace", "--config-file", "--config-text"),
         "--ha-enable-leader-election",
     ),
     *("--zap-encoder", "--zap-log-level", "--v", "--tracing", "--enable-pprof", "--metrics-endpoint-auth"),

@@ -20,7 +20,7 @@ from emulator.machine.folders import folder_name, inside
 from emulator.pods import model_cache, trusted
 from emulator.pods.local_spec import Names, NotStarted, Paths, bucket_of, expand, sources, variables
 from emulator.pods.rendezvous import Member
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 
 Object = dict[str, Any]
 

@@ -21,7 +21,7 @@ import yaml
 from emulator.cloud.api import MERGE_PATCH, Refused, View, answer
 from emulator.cloud.folder import Folder
 from emulator.cloud.store import Store, project_number
-from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
+from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 from gke_ai.catalog.versions import SECRET_PROVIDER_CLASS_API, SECRET_SYNC_API
 
 Object = dict[str, Any]

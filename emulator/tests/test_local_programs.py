@@ -26,7 +26,7 @@ from emulator.commands import logs
 from emulator.google.storage import BUCKET
 from emulator.machine import paths, processes
 from emulator.tests import spares
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 
 pytestmark = pytest.mark.cluster
 

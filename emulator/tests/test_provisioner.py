@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from emulator.cloud.records import ClusterRecord, PoolRecord
-from emulator.nodes import blocks, devices, fit, planner
+from emulator.nodes import devices, fit, planner
 from emulator.nodes import objects as nodes
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MODES
@@ -87,7 +87,7 @@ COMPACT = replace(A4_POOL, capacity="spot", compact=True)
 
 
 def places(present: Iterable[Object]) -> Counter[str]:
-    return Counter(nodes.label(node, blocks.BLOCK) for node in present)
+    return Counter(nodes.label(node, nodes.BLOCK) for node in present)
 
 
 def test_nodes_of_a_reservation_fill_blocks_and_those_of_one_block_or_a_compact_pool_have_one() -> None:
@@ -95,8 +95,8 @@ def test_nodes_of_a_reservation_fill_blocks_and_those_of_one_block_or_a_compact_
     assert places(nodes_of(COMPACT, 10)) == {"b200-b1": 10}
     one = [*nodes_of(replace(RESERVED, block="one"), 9), *nodes_of(replace(RESERVED, name="more", block="one"), 1)]
     assert places(one) == {"one": 10}
-    assert len({nodes.label(node, blocks.HOST) for node in one}) == 10
-    subblocks = Counter(nodes.label(node, blocks.SUBBLOCK) for node in nodes_of(COMPACT, 10))
+    assert len({nodes.label(node, nodes.HOST) for node in one}) == 10
+    subblocks = Counter(nodes.label(node, nodes.SUBBLOCK) for node in nodes_of(COMPACT, 10))
     assert subblocks == {"b200-b1-1": 4, "b200-b1-2": 4, "b200-b1-3": 2}
 
 
@@ -109,7 +109,7 @@ def test_nodes_with_a_network_profile_publish_eight_nics_with_rdma_and_one_witho
     published = devices.resource_slice(node)
     attributes = [device["attributes"] for device in published["spec"]["devices"]]
     assert Counter(item["dra.net/rdma"]["bool"] for item in attributes) == {True: 8, False: 1}
-    assert {item["gce.dra.net/block"]["string"] for item in attributes} == {nodes.label(node, blocks.BLOCK)}
+    assert {item["gce.dra.net/block"]["string"] for item in attributes} == {nodes.label(node, nodes.BLOCK)}
     assert published["spec"]["pool"]["name"] == f"{node['metadata']['name']}-dra.net"
     assert published["metadata"]["ownerReferences"][0]["kind"] == "Node"
 

@@ -22,7 +22,7 @@ from emulator.pods.secret_sync import SecretSyncs
 from emulator.pulumi.plugin import Refused
 from emulator.tests import test_gcp_plugin
 from emulator.tests.test_gcp_plugin import AUTOPILOT, PROJECT, Engine
-from gke_ai.catalog.project.workload_identity import SECRET_ACCESSOR, principal
+from gke_ai.catalog.project.identities import SECRET_ACCESSOR, principal
 
 SECRET = f"projects/{PROJECT}/secrets/hf-token"
 TOKEN_SYNC = "hf-token-sync"  # a service account that reads it

@@ -8,8 +8,7 @@ from typing import Any
 import pulumi
 
 from gke_ai.catalog.nodes.shape import GPU_TAINT, TPU_TAINT, node_taints
-from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, principal
 from gke_ai.components import GkeCluster, InferenceGateway, ModelBucket, SystemMonitoring, WorkloadNamespace
 from gke_ai.components.runs.job import RunComponent
 from gke_ai.components.serving.server import ModelServer

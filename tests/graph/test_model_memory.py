@@ -11,13 +11,11 @@ import pulumi
 import pytest
 
 from gke_ai.catalog.engines.advisories import open_in
-from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.memory_use import MARGIN
+from gke_ai.catalog.engines.engine import ENGINES, MARGIN
 from gke_ai.catalog.engines.model import Model
 from gke_ai.catalog.engines.model_memory import kv_cache_bytes, longest_sequence, shards_that_divide, weights_bytes
 from gke_ai.catalog.engines.models import find_model, models
-from gke_ai.catalog.engines.vllm import RELEASE
-from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES
+from gke_ai.catalog.engines.vllm import ARCHITECTURES, RELEASE
 from gke_ai.catalog.engines.vllm_memory import rope_bytes
 from gke_ai.catalog.machines.gpus import GPU_TYPES
 from gke_ai.catalog.machines.types import GPUS

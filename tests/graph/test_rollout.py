@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.components.support import rollout
+from gke_ai.components.queues import kueue
 from tests.support.recorder import configuration, run_program
 
 
@@ -38,16 +38,16 @@ def deployment(generation: int = 2, observed: int = 2, **replicas: int | None) -
 def test_a_manager_has_rolled_out_when_only_its_new_pods_run(
     found: Any, over: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(call=lambda _: found))
-    assert rollout.rolled_out("kubeconfig", "kueue-system", "manager") is over
+    monkeypatch.setattr(kueue, "connection", lambda _: SimpleNamespace(call=lambda _: found))
+    assert kueue.rolled_out("kubeconfig", "kueue-system", "manager") is over
 
 
 def test_a_cluster_that_does_not_answer_has_not_rolled_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise ConnectionError("refused")
 
-    monkeypatch.setattr(rollout, "connection", lambda _: SimpleNamespace(call=refuse))
-    assert not rollout.rolled_out("kubeconfig", "kueue-system", "manager")
+    monkeypatch.setattr(kueue, "connection", lambda _: SimpleNamespace(call=refuse))
+    assert not kueue.rolled_out("kubeconfig", "kueue-system", "manager")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Call the hook as the engine does after an update."""
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    rollout.wait_for_rollout("kueue", "kueue-system", "manager", "kubeconfig")
+    kueue.wait_for_rollout("kueue", "kueue-system", "manager", "kubeconfig")
 
     def call() -> None:
         # Not asyncio.run, which leaves the thread without a loop for what is tested after this.
@@ -72,8 +72,8 @@ def test_an_update_ends_when_the_new_manager_has_rolled_out(
     hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [False, False, True]
-    monkeypatch.setattr(rollout, "PAUSE_SECONDS", 0)
-    monkeypatch.setattr(rollout, "rolled_out", lambda *_: answers.pop(0))
+    monkeypatch.setattr(kueue, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(kueue, "rolled_out", lambda *_: answers.pop(0))
     hook()
     assert not answers
 
@@ -81,8 +81,8 @@ def test_an_update_ends_when_the_new_manager_has_rolled_out(
 def test_a_manager_that_does_not_roll_out_fails_the_update(
     hook: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollout, "PATIENCE_SECONDS", -1)
-    monkeypatch.setattr(rollout, "rolled_out", lambda *_: False)
+    monkeypatch.setattr(kueue, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(kueue, "rolled_out", lambda *_: False)
     with pytest.raises(pulumi.RunError, match="kubectl -n kueue-system get pods"):
         hook()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 from gke_ai.components.queues.namespace import TOKEN_SYNC, SecretManager, WorkloadNamespace
 from gke_ai.settings import load, model
 from tests.support import recorder

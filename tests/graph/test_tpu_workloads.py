@@ -12,7 +12,7 @@ import pulumi
 import pytest
 
 from gke_ai.components import KueueStack, MultisliceJob, TpuBatchJob
-from gke_ai.components.queues import queue_order
+from gke_ai.components.runs import job
 from gke_ai.components.runs.job import hooks
 from gke_ai.settings import ResolvedStack, load, model
 from tests.graph.test_components import failed
@@ -428,11 +428,11 @@ def test_creation_of_a_queued_run_ends_when_kueue_knows_it_and_a_second_later_un
 
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(queue_order, "has_workload", lambda *_: answers.pop(0))
-    queue_order.wait_for_workload("j", "team", "kubeconfig", last)
+    monkeypatch.setattr(job, "has_workload", lambda *_: answers.pop(0))
+    job.wait_for_workload("j", "team", "kubeconfig", last)
     arguments = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     asyncio.run(bound[0](arguments))
-    assert paused == [queue_order.PAUSE_SECONDS] * after + pause
+    assert paused == [job.PAUSE_SECONDS] * after + pause
     assert not answers
 
 
@@ -441,9 +441,9 @@ def test_run_without_a_workload_in_time_continues_without_its_place(monkeypatch:
     warnings: list[str] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
     monkeypatch.setattr(pulumi.log, "warn", warnings.append)
-    monkeypatch.setattr(queue_order, "PATIENCE_SECONDS", -1)
-    monkeypatch.setattr(queue_order, "has_workload", lambda *_: False)
-    queue_order.wait_for_workload("j", "team", "kubeconfig")
+    monkeypatch.setattr(job, "PATIENCE_SECONDS", -1)
+    monkeypatch.setattr(job, "has_workload", lambda *_: False)
+    job.wait_for_workload("j", "team", "kubeconfig")
     asyncio.run(bound[0](pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})))
     assert "may be admitted first" in warnings[0]
 
@@ -451,8 +451,8 @@ def test_run_without_a_workload_in_time_continues_without_its_place(monkeypatch:
 def test_workload_is_found_while_every_thread_of_pulumi_waits_for_resources(monkeypatch: pytest.MonkeyPatch) -> None:
     bound: list[Callable[[pulumi.ResourceHookArgs], Any]] = []
     monkeypatch.setattr(pulumi, "ResourceHook", lambda _, call: bound.append(call))
-    monkeypatch.setattr(queue_order, "has_workload", lambda *_: True)
-    queue_order.wait_for_workload("j", "team", "kubeconfig")
+    monkeypatch.setattr(job, "has_workload", lambda *_: True)
+    job.wait_for_workload("j", "team", "kubeconfig")
     arguments = pulumi.ResourceHookArgs("urn", "id", "j", "t", new_outputs={"metadata": {"uid": "1"}})
     over = threading.Event()
 

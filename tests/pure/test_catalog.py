@@ -30,7 +30,7 @@ from gke_ai.catalog.nodes.shape import (
     node_taints,
     smallest_machine,
 )
-from gke_ai.catalog.project.workload_identity import pool_name, principal
+from gke_ai.catalog.project.identities import pool_name, principal
 from gke_ai.catalog.quantities import GI, KI, MI, format_bytes, format_cpu, format_quantity, parse_quantity
 
 GPU_MACHINES = [machine_type for gpu in GPUS for machine_type in machines_with(gpu)]

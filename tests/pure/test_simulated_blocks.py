@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emulator.cloud.records import PoolRecord
-from emulator.nodes.blocks import first_free
+from emulator.nodes.objects import first_free
 from gke_ai.catalog.fabric.topology import LEVELS, TOPOLOGY
 from gke_ai.forecast.simulate.blocks import fullest, picture, request, requested
 from gke_ai.forecast.simulate.objects import Queues, pods_by_node, workload

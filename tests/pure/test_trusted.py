@@ -29,7 +29,7 @@ from emulator.pods.local_launch import Launch, Launcher
 from emulator.pods.local_spec import NotStarted
 from gke_ai.catalog.engines.model_cache import ACCOUNT
 from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
-from gke_ai.catalog.project.workload_identity import principal
+from gke_ai.catalog.project.identities import principal
 from gke_ai.components.serving.model_download import FILES, PROGRAMS
 from gke_ai.components.serving.model_download import pod as download_pod
 from gke_ai.manifests.training_job import pod as run_pod

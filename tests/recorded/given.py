@@ -21,7 +21,7 @@ from emulator.cluster import ClusterRecord, Endpoint, PoolRecord
 from emulator.google.containers import Cluster
 from emulator.google.resource import Cloud
 from emulator.machine import paths
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 from gke_ai.ops.lifecycle import deploy
 from gke_ai.workspace import emulated
 from tests.recorded import CERTIFICATE, NOWHERE, read

@@ -32,27 +32,9 @@ other controller, with colons between them; one that isn't built doesn't exist.
 SIMULATED = Path(__file__).parents[2] / "charts"
 """Charts in place of those whose programs the emulator simulates."""
 SUPPORTED = {
-    "atomic",
-    "chart",
-    "cleanupOnFail",
-    "compat",
-    "createNamespace",
-    "description",
-    "disableCRDHooks",
-    "disableOpenapiValidation",
-    "disableWebhooks",
-    "maxHistory",
-    "name",
-    "namespace",
-    "repositoryOpts",
-    "resetValues",
-    "reuseValues",
-    "skipAwait",
-    "skipCrds",
-    "timeout",
-    "values",
-    "version",
-    "waitForJobs",
+    *("atomic", "chart", "cleanupOnFail", "compat", "createNamespace", "description", "disableCRDHooks"),
+    *("disableOpenapiValidation", "disableWebhooks", "maxHistory", "name", "namespace", "repositoryOpts"),
+    *("resetValues", "reuseValues", "skipAwait", "skipCrds", "timeout", "values", "version", "waitForJobs"),
 }
 """Arguments of a Release that this plugin supports. It refuses others unless they are empty."""
 

@@ -34,14 +34,8 @@ FIELD_MANAGER = "pulumi.com/patchFieldManager"
 PROPAGATION = "pulumi.com/deletionPropagationPolicy"
 
 SERVER_OWNED = (
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-    "selfLink",
-    "uid",
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+    *("resourceVersion", "selfLink", "uid"),
 )
 """Fields of `metadata` that only the API server writes."""
 

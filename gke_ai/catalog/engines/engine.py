@@ -15,11 +15,90 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from gke_ai.catalog.engines import vllm
-from gke_ai.catalog.engines.memory_use import MemoryUse
-from gke_ai.catalog.engines.request_limits import NO_LIMITS, TGI_LIMITS, VLLM_LIMITS, VLLM_TPU_LIMITS, RequestLimits
-from gke_ai.catalog.engines.vllm_architectures import ARCHITECTURES, WITHOUT_LORA
+from gke_ai.catalog.engines.vllm import ARCHITECTURES, WITHOUT_LORA
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU
+from gke_ai.catalog.quantities import GI
+
+# Peak activations of TGI. No page states them: these are those of Llama 3 8B that a vLLM of 2024 measured.
+# https://github.com/vllm-project/vllm/pull/10511
+MARGIN = round(1.26 * GI)
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """How an engine uses the memory of its accelerators.
+
+    Attributes:
+        utilization: Share of the memory that weights, activations and KV cache may take.
+        margin: Memory for activations on each accelerator, in bytes, unless it `profiles`.
+        profiles: Whether it measures what it takes, as gke_ai.catalog.engines.vllm_memory computes.
+        without_length: What the engine reserves without a stated length: a sequence of the model's context length
+            (`context`), or the free memory (`free`).
+        sliding_windows: Whether layers with a sliding window cache no more than their window.
+        chunked_windows: Whether layers with chunked attention do.
+        in_flight_tokens: Tokens of running batches, which layers with a window cache on top.
+        in_flight_tokens_on: The same on GPU types that differ.
+        batch_flag: Flag that sets the tokens of a batch, without dashes.
+        concurrent_batches: Number of batches that run at once.
+        no_float16: Architectures that it loads as FP32 on GPUs without BF16.
+        latent_attention: Whether it runs multi-head latent attention with the arguments that the program sets.
+        expert_parallel_flag: Flag that gives each accelerator whole experts, without dashes.
+        splits_heads: Whether accelerators share the heads of each sequence. Otherwise each has whole sequences.
+        copies_kv_heads: Whether accelerators beyond the number of KV heads get copies of them.
+        changed_by: Flags (without dashes), variables and settings that change the memory without a key of the server.
+        utilization_flag: Flag that sets the utilization, without dashes.
+        kv_cache_flag: Flag that sets the type of cached values, without dashes. Types that begin with fp8 have a byte.
+        bytes_per_parameter: Bytes per parameter by quantization method, if they differ from those of other engines.
+    """
+
+    utilization: float
+    margin: int = MARGIN
+    profiles: bool = False
+    without_length: Literal["context", "free"] = "context"
+    sliding_windows: bool = True
+    chunked_windows: bool = True
+    in_flight_tokens: int = 0
+    in_flight_tokens_on: Mapping[str, int] = field(default_factory=dict)
+    batch_flag: str = ""
+    concurrent_batches: int = 1
+    no_float16: frozenset[str] = frozenset()
+    latent_attention: bool = True
+    expert_parallel_flag: str = ""
+    splits_heads: bool = True
+    copies_kv_heads: bool = True
+    changed_by: tuple[str, ...] = ()
+    utilization_flag: str = ""
+    kv_cache_flag: str = ""
+    bytes_per_parameter: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """How many requests a replica of the pinned image takes, and what sets that.
+
+    Attributes:
+        running: Maximum number of requests that run at once. Default: no limit but the memory.
+        running_on: The same on GPU types that differ.
+        running_setting: Flag (without dashes) or environment variable that sets it.
+        accepted: Maximum number of requests that run or wait; the server refuses others. Default: no limit.
+        accepted_setting: Flag (without dashes) or environment variable that sets it.
+    """
+
+    running: int | None = None
+    running_on: Mapping[str, int] = field(default_factory=dict)
+    running_setting: str = ""
+    accepted: int | None = None
+    accepted_setting: str = ""
+
+
+NO_LIMITS = RequestLimits()
+# https://github.com/huggingface/text-generation-inference/blob/v3.3.7/launcher/src/main.rs#L645
+TGI_LIMITS = RequestLimits(running_setting="MAX_BATCH_SIZE", accepted=128, accepted_setting="MAX_CONCURRENT_REQUESTS")
+VLLM_LIMITS = RequestLimits(running=vllm.REQUESTS, running_on=vllm.REQUESTS_ON, running_setting="max-num-seqs")
+# No page states the default on TPUs.
+VLLM_TPU_LIMITS = RequestLimits(running_setting="max-num-seqs")
+
 
 # Ports of JetStream's images; only the last can be configured.
 JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9100

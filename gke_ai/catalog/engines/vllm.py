@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gke_ai.catalog.machines.gpus import GPU_TYPES
+from gke_ai.catalog.tables import table
 
 RELEASE = "0.31.0"
 # The variant with CUDA 12.9, because that of 13.0 needs the driver 580, and GKE's `default` may be older:
@@ -28,6 +29,15 @@ QUANTIZATION = (
     *("experts_int8", "quark", "moe_wna16", "torchao", "inc", "mxfp4", "gpt_oss_mxfp4", "deepseek_v4_fp8", "online"),
     *("fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only", "nvfp4_per_token"),
     "mxfp8",
+)
+# Architectures of models that it can serve.
+_LISTED = table("engines/vllm_architectures.yaml")
+ARCHITECTURES: frozenset[str] = frozenset(_LISTED["architectures"].split())
+# Those for which vLLM refuses LoRA adapters.
+WITHOUT_LORA: frozenset[str] = frozenset(_LISTED["without_lora"].split())
+# Architectures that came later, by their first release.
+LATER: Mapping[str, str] = MappingProxyType(
+    {name: release for release, names in _LISTED["later"].items() for name in names.split()}
 )
 # vllm/v1/metrics/loggers.py.
 SERIES: Mapping[str, str] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gke_ai.catalog.project.workload_identity import pool_name
+from gke_ai.catalog.project.identities import pool_name
 
 
 def update(cluster: str, location: str, project: str) -> str:

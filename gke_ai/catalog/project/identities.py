@@ -1,4 +1,4 @@
-"""Service accounts of Google Cloud: their names, and the roles of node service accounts."""
+"""Service accounts of Google Cloud and of Kubernetes: their names, and the roles of node service accounts."""
 
 from __future__ import annotations
 
@@ -38,3 +38,22 @@ def is_account_email(text: str) -> bool:
 def account_email(name: str, project: str) -> str:
     """Returns the email address of a service account, from its ID or its address."""
     return name if "@" in name else f"{name}@{project}.iam.gserviceaccount.com"
+
+
+# Workload Identity Federation: https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity#identity_format
+# Permission to read the values of a secret: https://cloud.google.com/secret-manager/docs/access-control
+SECRET_ACCESSOR = "roles/secretmanager.secretAccessor"
+
+
+def pool_name(project_id: str) -> str:
+    """Returns the identity pool of all clusters of a project. It is created with the project's first cluster that uses
+    it."""
+    return f"{project_id}.svc.id.goog"
+
+
+def principal(project_number: str, project_id: str, namespace: str, service_account: str) -> str:
+    """Returns the IAM member of a Kubernetes service account. The path has the project's number, the pool its ID."""
+    return (
+        f"principal://iam.googleapis.com/projects/{project_number}/locations/global/workloadIdentityPools/"
+        f"{pool_name(project_id)}/subject/ns/{namespace}/sa/{service_account}"
+    )

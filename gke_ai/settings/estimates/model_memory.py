@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gke_ai.catalog.engines import vllm, vllm_memory
-from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.memory_use import MemoryUse
+from gke_ai.catalog.engines.engine import ENGINES, MemoryUse
 from gke_ai.catalog.engines.model import Model
 from gke_ai.catalog.engines.model_cache import release_of
 from gke_ai.catalog.engines.model_memory import (

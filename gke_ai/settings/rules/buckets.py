@@ -17,11 +17,8 @@ _ADDRESS = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _ROLE = re.compile(r"(roles|(projects|organizations)/[^/\s]+/roles)/[A-Za-z0-9_.]+")
 # Roles that cannot write a checkpoint: https://cloud.google.com/storage/docs/access-control/iam-roles
 _CANNOT_WRITE = {
-    "roles/storage.objectViewer",
-    "roles/storage.legacyObjectReader",
-    "roles/storage.legacyBucketReader",
-    "roles/storage.bucketViewer",
-    "roles/storage.insightsCollectorService",
+    *("roles/storage.objectViewer", "roles/storage.legacyObjectReader", "roles/storage.legacyBucketReader"),
+    *("roles/storage.bucketViewer", "roles/storage.insightsCollectorService"),
 }
 
 

@@ -127,7 +127,7 @@ def _without_a_machine(placed: Placed[GpuServer | FineTune | TrainingRun], clust
 def choices_hold_a_pod(stack: ResolvedStack) -> Iterator[Problem]:
     """Each pod fits some machine of its compute class, and each machine fits some pod.
 
-    On Autopilot, GKE chooses a boot disk that is large enough (`gke_ai.catalog.nodes.boot_disks`).
+    On Autopilot, GKE chooses a boot disk that is large enough (`autopilot_disk` of `gke_ai.catalog.nodes.shape`).
     """
     for compute_class in stack.settings.compute_classes:
         yield from _misfits(compute_class, stack)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gke_ai.catalog.engines import vllm
 from gke_ai.catalog.engines.engine import ENGINES
-from gke_ai.catalog.engines.vllm_architectures import LATER
+from gke_ai.catalog.engines.vllm import LATER
 from gke_ai.catalog.machines.gpus import GPU_TYPES, Gpu
 from gke_ai.catalog.machines.tpus import slices
 from gke_ai.catalog.machines.types import machines_with
