@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 # https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/pkg/epp/server/options.go
 PORTS = {"--grpc-port": 9002, "--grpc-health-port": 9003, "--metrics-port": 9090}
 FLAGS = (
-    *(
-        *("--pool-group", "--pool-name", "--pool-namespace", "--config-file", "--config-text"),
-        "--ha-enable-leader-election",
-    ),
+    *("--pool-group", "--pool-name", "--pool-namespace", "--config-file", "--config-text"),
+    "--ha-enable-leader-election",
     *("--zap-encoder", "--zap-log-level", "--v", "--tracing", "--enable-pprof", "--metrics-endpoint-auth"),
     *("--model-server-metrics-path", "--model-server-metrics-port", "--model-server-metrics-scheme"),
     *("--total-queued-requests-metric", "--total-running-requests-metric", "--kv-cache-usage-percentage-metric"),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gke_ai.cli import options
 from gke_ai.cli.group import gke_ai
+from gke_ai.kube.client import ApiClient
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 SECTION = "Look at a stack or a cluster"
 

@@ -18,7 +18,9 @@ from gke_ai.kube.values import items, mapping, value
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient as ApiClient
+else:
+    ApiClient = Any  # the import takes half a second
 
 APPLY = "application/apply-patch+yaml"  # the content of a server-side apply
 SECONDS = 30  # maximum time for a response of the cluster

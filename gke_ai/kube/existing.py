@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.kueue.existing import (
     PRIORITIES_OF_THE_SYSTEM,
@@ -17,13 +16,10 @@ from gke_ai.catalog.kueue.existing import (
 )
 from gke_ai.catalog.kueue.operators import OPERATORS, RAY_PROXY_FLAG, RAY_PROXY_KEY
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.kueue import ExistingKueue, Refusal, installed
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, list_at, mapping, value
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # Effects of a taint that keep pods away: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 _KEPT_AWAY = ("NoSchedule", "NoExecute")

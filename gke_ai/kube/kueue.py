@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument, Reader, read
 from gke_ai.catalog.fabric.topology import is_supported
@@ -16,12 +16,9 @@ from gke_ai.catalog.kueue.configuration import DEFAULT_LIMIT_SECONDS, FRAMEWORKS
 from gke_ai.catalog.kueue.namespaces import KUEUE, NAMESPACE_NAME
 from gke_ai.catalog.selectors import matches
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import Answer, list_objects, request
+from gke_ai.kube.client import Answer, ApiClient, list_objects, request
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, list_at, mapping, value
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # The manager's image, in any registry.
 _IMAGE = re.compile(r"(?:.*/)?kueue:v?(\d+\.\d+\.\d+)(?:@.*)?")

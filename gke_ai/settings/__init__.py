@@ -90,11 +90,8 @@ def _token_problems(stack: ResolvedStack, token_stated: bool, token_given: bool)
     settings = stack.settings
     named = settings.hf_token_secret is not None or stack.unresolved.overlaps(f"{PREFIX}hfTokenSecret")
     if named and token_stated:
-        yield Problem(
-            f"{PREFIX}hfTokenSecret",
-            "hfTokenSecret and hfToken are both set, and a Secret holds one token",
-            "Remove one of them: pulumi config rm gke-ai:hfToken",
-        )
+        cause = "hfTokenSecret and hfToken are both set, and a Secret holds one token"
+        yield Problem(f"{PREFIX}hfTokenSecret", cause, "Remove one of them: pulumi config rm gke-ai:hfToken")
     needed = stack.token_workloads or stack.unresolved.overlaps(f"{PREFIX}serving")
     if needed and not named and not token_given:
         yield Problem(

@@ -12,17 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 from gke_ai.catalog.section_files import FOLDER, folder_of
-from gke_ai.kube.client import client_of, client_of_context
+from gke_ai.kube.client import ApiClient, client_of, client_of_context
 from gke_ai.registered.types import NAMESPACE, PROVIDER, STACK
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import COMMAND, INSTALLED, PACKAGES, on_emulator
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # The project: the checkout, or for an installed package the folder in which its command runs.
 ROOT = Path.cwd() if INSTALLED else PACKAGES

@@ -9,17 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gke_ai.forecast.rehearse import reduced
 from gke_ai.forecast.rehearse.manifests import Change, Manifest, named
 from gke_ai.forecast.snapshot.values import SHOWN
 from gke_ai.formats.sentences import join_names
-from gke_ai.kube.client import APPLY, Answer, send
+from gke_ai.kube.client import APPLY, Answer, ApiClient, send
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 MANAGER = "rehearsal"
 CREATED, NOT_FOUND, REFUSED, SERVER_ERROR = 201, 404, 400, 500

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.fabric.topology import TOPOLOGY
 from gke_ai.catalog.section_files import folder_of
@@ -13,15 +13,12 @@ from gke_ai.forecast.rehearse.restore import wait_for_webhooks
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.client import client_of, request
+from gke_ai.kube.client import ApiClient, client_of, request
 from gke_ai.kube.objects import Object
 from gke_ai.settings import BadConfiguration, ResolvedStack
 from gke_ai.settings.resolved import needs
 from gke_ai.terminal import Stop
 from gke_ai.workspace.configuration_file import read_keys, resolve
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 CREATED = 409  # the status if an object exists
 # Kinds of which the owner of the Kueue may have objects that those by name refer to.

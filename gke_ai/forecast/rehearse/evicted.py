@@ -10,18 +10,15 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.client import list_objects, send
+from gke_ai.kube.client import ApiClient, list_objects, send
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.workloads import released_conditions
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 LOOK_EVERY = 0.5
 _MERGE = {"Accept": "application/json", "Content-Type": "application/merge-patch+json"}

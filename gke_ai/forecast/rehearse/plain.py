@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -33,12 +33,9 @@ from gke_ai.forecast.snapshot.command import take
 from gke_ai.forecast.snapshot.fields import kinds, trim_kueue
 from gke_ai.forecast.snapshot.format import Snapshot
 from gke_ai.formats.sentences import join_names
-from gke_ai.kube.client import client_of, request
+from gke_ai.kube.client import ApiClient, client_of, request
 from gke_ai.settings.calibration import Calibration
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 NAME = "rehearsal"
 CONTROLLERS = (KUEUE, JOBSET)

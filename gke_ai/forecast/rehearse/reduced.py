@@ -6,15 +6,12 @@ The program's own objects, in a stack's rehearsal and an update, are still check
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.forecast.rehearse.manifests import KINDS, Manifest
 from gke_ai.formats.sentences import join_names
-from gke_ai.kube.client import request, send
+from gke_ai.kube.client import ApiClient, request, send
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # emulator/cluster/crds has their schemas, and says what they lack.
 REDUCED = ("ComputeClass",)

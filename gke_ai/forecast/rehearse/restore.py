@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.kueue.namespaces import JOBSET, KUEUE
 from gke_ai.forecast.rehearse.differences import Difference, differences
@@ -21,11 +21,8 @@ from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.snapshot.command import Forbidden, list_all
 from gke_ai.forecast.snapshot.fields import kinds
 from gke_ai.forecast.snapshot.format import Snapshot
-from gke_ai.kube.client import Answer, list_objects, request, send
+from gke_ai.kube.client import Answer, ApiClient, list_objects, request, send
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 Object = dict[str, Any]
 Objects = Mapping[str, Iterable[Mapping[str, Any]]]

@@ -11,17 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gke_ai.catalog.kueue.namespaces import KUEUE
 from gke_ai.catalog.versions import EARLIER_JOBSET_VERSION, EARLIER_KUEUE_VERSIONS, JOBSET_VERSION, KUEUE_VERSION
 from gke_ai.forecast.rehearse.restore import SERVER_ERROR, probe
 from gke_ai.formats.sentences import join_names, plural
-from gke_ai.kube.client import client_of, request
+from gke_ai.kube.client import ApiClient, client_of, request
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 LOOK_EVERY = 0.2
 FOUND = 200

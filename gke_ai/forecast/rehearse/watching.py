@@ -7,19 +7,15 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.rehearse.owed import owed
-from gke_ai.kube.client import client_of, follow
+from gke_ai.kube.client import ApiClient, client_of, follow
 from gke_ai.kube.creation import EVENT, creator
 from gke_ai.kube.objects import Object, holds
 from gke_ai.ops.status.command import AUTOSCALER_EVENTS
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # The kinds that a forecast is read from: path, and field selector.
 KINDS: Mapping[str, tuple[str, str]] = {

@@ -13,21 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from gke_ai.catalog.versions import KUEUE_API, KUEUE_VERSION
 from gke_ai.forecast.rehearse.scratch import Scratch
 from gke_ai.forecast.simulate.objects import Object, Queues
-from gke_ai.kube.client import client_of, follow, list_objects, request
+from gke_ai.kube.client import ApiClient, client_of, follow, list_objects, request
 from gke_ai.kube.objects import holds
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import RUN
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 WORKLOADS = f"/apis/{KUEUE_API}/workloads"
 READY_SECONDS, END_SECONDS = 300.0, 5.0

@@ -6,7 +6,6 @@ import secrets
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
@@ -15,14 +14,11 @@ from gke_ai.forecast.snapshot.format import MAX_BYTES, InvalidSnapshot, Snapshot
 from gke_ai.forecast.snapshot.kueue import configuration
 from gke_ai.forecast.snapshot.names import file_names, hash_names, stack_names, used_names
 from gke_ai.forecast.snapshot.pools import NodePool
-from gke_ai.kube.client import objects_of, request
+from gke_ai.kube.client import ApiClient, objects_of, request
 from gke_ai.kube.kueue import CONFIG_MAP, manager, place
 from gke_ai.kube.objects import Object
 from gke_ai.terminal import Stop, echo
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 PAGE = 500
 FORBIDDEN, GONE = 403, 410

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.quantities import format_quantity
 from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.forecast.outcome.reasons import why_it_waits
 from gke_ai.forecast.simulate.objects import new_object
 from gke_ai.forecast.when.answer import is_decided, roots, sharing
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.objects import Object, condition, holds
 from gke_ai.kube.queues import Cell, flavors_of
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.verify.nodes import daemon_requests, free_of
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 KUEUE = f"/apis/{KUEUE_API}"
 # Kueue decides within a second, but can pause for seconds on a busy machine.

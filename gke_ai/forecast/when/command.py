@@ -13,7 +13,7 @@ from functools import partial
 from itertools import takewhile
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
@@ -53,13 +53,10 @@ from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
 from gke_ai.formats.console import new_console, new_table
 from gke_ai.formats.sentences import join_names, plural
-from gke_ai.kube.client import client_of, list_objects, request
+from gke_ai.kube.client import ApiClient, client_of, list_objects, request
 from gke_ai.kube.names import WorkloadName
 from gke_ai.terminal import Stop, echo, write
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 SHOWN = 8
 VISIBILITY = f"/apis/{VISIBILITY_API}/clusterqueues"

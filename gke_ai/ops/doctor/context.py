@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.engines import advisories
 from gke_ai.catalog.nodes import shape as labels
 from gke_ai.catalog.nodes.quota import TENANT_QUOTA
 from gke_ai.catalog.nodes.shape import ACCELERATORS
 from gke_ai.catalog.versions import JOBSET_API, KUEUE_API
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.kueue import installed
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds, label
@@ -21,9 +21,6 @@ from gke_ai.kube.workloads import uncounted_by_topology
 from gke_ai.ops.doctor.command import report_findings
 from gke_ai.ops.doctor.visit import ADVICE, GOOD, MISSING, UNCHECKED, Finding
 from gke_ai.workspace.stack import Context
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # What `status`, `runs` and `snapshot` list, as API group and resource.
 LISTED = (

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.formats.console import PlainConsole
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.ops.lifecycle.network_pools import network_pools, scale_to_zero
 from gke_ai.ops.runs.command import PARTS
 from gke_ai.registered.types import BUCKET, CLUSTER, JOB, JOB_SET, KUEUE_STACK, RELEASE, SERVICE
 from gke_ai.terminal import Stop
 from gke_ai.workspace.stack import Stack, kubectl
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # Name and namespace of JobSet's release, and its CRD in the chart's `crds/`, which Helm never deletes:
 # https://helm.sh/docs/chart_best_practices/custom_resource_definitions/

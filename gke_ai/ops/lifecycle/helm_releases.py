@@ -14,13 +14,10 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # https://github.com/helm/helm, pkg/release/status.go
 PENDING = ("pending-install", "pending-upgrade", "pending-rollback")

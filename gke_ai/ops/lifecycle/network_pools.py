@@ -13,17 +13,14 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.registered.pools import lost_network, without_network
 from gke_ai.registered.types import NODE_POOL
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import on_emulator
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 GONE_SECONDS, LOOK_EVERY = 600.0, 2.0
 # gcloud's words for a pool that an earlier command has deleted.

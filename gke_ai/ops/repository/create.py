@@ -6,16 +6,13 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gke_ai.kube.client import ApiClient
 from gke_ai.ops.repository import configuration, template
 from gke_ai.ops.repository.answers import Answers, Place
 from gke_ai.ops.repository.from_cluster import describe
 from gke_ai.terminal import Stop
 from gke_ai.workspace.emulation import INSTALLED, PACKAGES, RUN
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 STACK = "dev"
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai import settings
 from gke_ai.catalog.kueue.existing import PRIORITIES_OF_THE_SYSTEM
 from gke_ai.catalog.machines.tpus import VERSIONS
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.existing import Content, read, refusals
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import mapping, value
 from gke_ai.settings import BadConfiguration
 from gke_ai.settings.resolved import DEFAULT_NAMESPACE, needs
 from gke_ai.terminal import printable
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 _CLUSTER = {"name": "cluster", "mode": "existing"}
 _EXISTING = {"mode": "existing"}

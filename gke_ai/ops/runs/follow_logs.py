@@ -6,10 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.kube.client import Interrupted, request, stream
+from gke_ai.kube.client import ApiClient, Interrupted, request, stream
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import container_statuses
 from gke_ai.ops.runs import command as runs
@@ -17,9 +16,6 @@ from gke_ai.ops.runs import logs
 from gke_ai.ops.runs.command import Run
 from gke_ai.terminal import Stop, echo
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 PAUSE = 1.0
 SILENT_SECONDS = 60.0  # after which a connection counts as lost, and another one takes up the log

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.kube.client import Answer, send
+from gke_ai.kube.client import Answer, ApiClient, send
 from gke_ai.kube.objects import Object, label
 from gke_ai.kube.values import items, mapping
 from gke_ai.ops.runs import command as runs
@@ -14,9 +13,6 @@ from gke_ai.ops.runs.command import INDEX_LABEL, Run
 from gke_ai.terminal import echo
 from gke_ai.workspace.emulation import COMMAND, on_emulator
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 LINES = 100  # of each container, by default
 SECONDS = 60

@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.engines.engine import Engine
+from gke_ai.kube.client import ApiClient
 from gke_ai.kube.objects import Object
 from gke_ai.workspace.stack import kubectl
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 PROMPT = "Name the largest planet of the solar system, and say in one sentence what it is made of."
 MAX_TOKENS = 64

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,16 +23,13 @@ from rich.table import Table
 
 from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.formats.console import new_console, new_table
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.kube.pods import waiting_containers
 from gke_ai.ops.smoke.answers import Reply, Server, send_burst
 from gke_ai.ops.smoke.routes import KeyedRoute, api_key, keyed_routes, requires_key, with_key
 from gke_ai.ops.status import command as status
 from gke_ai.workspace.stack import Stack, kubectl
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # A changed gateway may take minutes until it sends requests to its servers:
 # https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways

@@ -9,14 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.engines.engine import ENGINES, Engine
 from gke_ai.catalog.engines.gateways import tenant_api_key
+from gke_ai.kube.client import ApiClient
 from gke_ai.ops.smoke.answers import Reply, Server, send_burst
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 KEY = "GATEWAY_API_KEY"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +23,7 @@ from gke_ai.formats import blocks_picture
 from gke_ai.formats.console import new_console, new_table
 from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.kube.blocks import block_nodes, block_rows
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.creation import lacks_pods
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
@@ -53,9 +53,6 @@ from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POO
 from gke_ai.terminal import Stop, write
 from gke_ai.workspace.emulation import COMMAND, on_emulator
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"

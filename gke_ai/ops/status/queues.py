@@ -6,17 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.queues import quotas_of, reserved
 from gke_ai.kube.uncounted import uncounted
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # Kueue writes the status of a queue a second after a decision (`UpdatesBatchPeriod`, a constant of Kueue).
 COUNT_READS, COUNT_PAUSE = 6, 0.5

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import list_objects, request
+from gke_ai.kube.client import ApiClient, list_objects, request
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.queues import shape_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 Objects = Mapping[str, Iterable[Object]]
 

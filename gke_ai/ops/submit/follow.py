@@ -6,12 +6,11 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.engines import fuse
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import KUEUE_API, VISIBILITY_API
-from gke_ai.kube.client import list_objects, request, send
+from gke_ai.kube.client import ApiClient, list_objects, request, send
 from gke_ai.kube.creation import refusals
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import ended, waiting_containers
@@ -19,9 +18,6 @@ from gke_ai.kube.values import items, value
 from gke_ai.ops.runs import logs
 from gke_ai.ops.runs.command import JOB_LABEL, Run
 from gke_ai.ops.status.workloads import EVICTED, WAITING, state_of
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 PAUSE = 1.0
 FIRST_LINE = {"limitBytes": "4096"}

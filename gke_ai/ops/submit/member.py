@@ -8,14 +8,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.catalog.quantities import readable
 from gke_ai.catalog.versions import KUEUE_API
-from gke_ai.kube.client import Answer, parsed, request, send
+from gke_ai.kube.client import Answer, ApiClient, parsed, request, send
 from gke_ai.kube.creation import Exceeded
 from gke_ai.kube.objects import ApiObject, Object, annotation, label
 from gke_ai.kube.pods import amounts, counted, pod_sets
@@ -25,9 +25,6 @@ from gke_ai.kube.workloads import PRIORITY_CLASSES, priority_class_of
 from gke_ai.ops.runs.command import PARTS
 from gke_ai.settings.published import Published
 from gke_ai.terminal import Stop
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 # On each submitted object: the hash of its content, by which a repeated submission knows its own.
 SUBMITTED = "gke-ai/submitted"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from threading import Thread
-from typing import TYPE_CHECKING
 
 from gke_ai.catalog.published import CONFIG_MAP
-from gke_ai.kube.client import Answer, request
+from gke_ai.kube.client import Answer, ApiClient, request
 from gke_ai.workspace.stack import Context
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 
 class Opening:

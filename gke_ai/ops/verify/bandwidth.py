@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gke_ai.catalog.documents import InvalidDocument
 from gke_ai.catalog.fabric.bandwidth import FLOORS
@@ -22,7 +22,7 @@ from gke_ai.catalog.fabric.rdma import SETTINGS
 from gke_ai.catalog.kueue.operators import TORCH_IMAGE
 from gke_ai.catalog.published import ANNOTATION, CONFIG_MAP
 from gke_ai.formats.console import new_console, new_table
-from gke_ai.kube.client import list_objects
+from gke_ai.kube.client import ApiClient, list_objects
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.manifests.training_job import CONTAINER
 from gke_ai.ops.runs import logs
@@ -39,9 +39,6 @@ from gke_ai.settings.published import Published, resolved
 from gke_ai.terminal import Stop, printable, write
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 PROGRAM = Path(str(files("gke_ai"))) / "pods" / "bandwidth"
 # The plug-in of NCCL is not installed on every machine.

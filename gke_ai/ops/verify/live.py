@@ -11,21 +11,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.versions import JOBSET_API, JOBSET_CHART, KUEUE_API, KUEUE_CHART
-from gke_ai.kube.client import Answer, objects_of, request
+from gke_ai.kube.client import Answer, ApiClient, objects_of, request
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import is_unset, items, mapping, value
 from gke_ai.ops.doctor import requests
 from gke_ai.ops.verify.nodes import daemon_requests
 from gke_ai.registered.registration import Pod, RegisteredStack, Resource
 from gke_ai.registered.types import BUCKET_GRANT, RELEASE
-
-if TYPE_CHECKING:
-    from kubernetes.client import ApiClient
 
 Call = Callable[..., Answer]
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -124,8 +124,5 @@ def runs_may_use_their_bucket(stack: ResolvedStack) -> Iterator[Problem]:
 def an_adopted_bucket_is_kept(bucket: Bucket) -> Iterator[Problem]:
     """An adopted bucket has onDestroy: keep. To delete it with the stack is a later, separate decision."""
     if bucket.adopt and bucket.on_destroy == "delete":
-        yield Problem(
-            bucket.at("onDestroy"),
-            "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over",
-            "Set it to keep. After the next up you can change it to delete",
-        )
+        cause = "an adopted bucket cannot have onDestroy: delete. Pulumi would refuse to take it over"
+        yield Problem(bucket.at("onDestroy"), cause, "Set it to keep. After the next up you can change it to delete")

@@ -40,11 +40,8 @@ def location_exists(cluster: Cluster, unresolved: Unresolved) -> Iterator[Proble
 def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
     """Autopilot clusters are regional."""
     if cluster.mode == "autopilot" and is_zone(cluster.location):
-        yield Problem(
-            cluster.at("location"),
-            f"{cluster.location} is a zone, and Autopilot clusters are regional. GKE would refuse the cluster",
-            f"Write {region_of(cluster.location)}, or set mode: standard",
-        )
+        cause = f"{cluster.location} is a zone, and Autopilot clusters are regional. GKE would refuse the cluster"
+        yield Problem(cluster.at("location"), cause, f"Write {region_of(cluster.location)}, or set mode: standard")
 
 
 @needs("gke-ai:cluster.mode")
@@ -52,11 +49,8 @@ def autopilot_is_regional(cluster: Cluster) -> Iterator[Problem]:
 def autopilot_has_no_system_pool(cluster: Cluster) -> Iterator[Problem]:
     """An Autopilot cluster has no system pool."""
     if cluster.mode == "autopilot" and "system_pool" in cluster.model_fields_set:
-        yield Problem(
-            cluster.at("systemPool"),
-            "an Autopilot cluster has no system pool. GKE creates its nodes",
-            "Remove systemPool, or set mode: standard",
-        )
+        cause = "an Autopilot cluster has no system pool. GKE creates its nodes"
+        yield Problem(cluster.at("systemPool"), cause, "Remove systemPool, or set mode: standard")
 
 
 @needs("gke-ai:cluster.mode")
@@ -65,11 +59,8 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     """Keys that change the cluster are refused for an existing cluster, which the stack only looks up."""
     if cluster.mode != "existing":
         if "existing_mode" in cluster.model_fields_set:
-            yield Problem(
-                cluster.at("existingMode"),
-                f"existingMode has an effect only with mode: existing, and the mode is {cluster.mode}",
-                "Remove existingMode, or set mode: existing",
-            )
+            cause = f"existingMode has an effect only with mode: existing, and the mode is {cluster.mode}"
+            yield Problem(cluster.at("existingMode"), cause, "Remove existingMode, or set mode: existing")
         return
     for field in (
         *("release_channel", "system_pool", "labels", "protect"),
@@ -78,11 +69,9 @@ def existing_cluster_is_left_as_it_is(cluster: Cluster) -> Iterator[Problem]:
     ):
         if field in cluster.model_fields_set:
             key = type(cluster).model_fields[field].alias or field
-            yield Problem(
-                cluster.at(key),
-                f"{key} cannot be set on an existing cluster. The stack does not change such a cluster",
-                f"Remove {key}, or let the stack create the cluster with mode: standard or autopilot",
-            )
+            cause = f"{key} cannot be set on an existing cluster. The stack does not change such a cluster"
+            remedy = f"Remove {key}, or let the stack create the cluster with mode: standard or autopilot"
+            yield Problem(cluster.at(key), cause, remedy)
 
 
 @needs("gke-ai:cluster.mode")
@@ -129,17 +118,12 @@ def labels_are_google_cloud_labels(cluster: Cluster) -> Iterator[Problem]:
     yield from empty_labels(cluster, cluster.labels)
     for key, value in cluster.labels.items():
         if not _LABEL_KEY.fullmatch(key) or key.startswith("goog"):
-            yield Problem(
-                cluster.at("labels"),
-                f"{key} is not a valid Google Cloud label key. GKE would refuse the cluster",
-                "Use up to 63 lowercase letters, digits, '-' and '_'. Begin with a letter, but not with goog",
-            )
+            cause = f"{key} is not a valid Google Cloud label key. GKE would refuse the cluster"
+            remedy = "Use up to 63 lowercase letters, digits, '-' and '_'. Begin with a letter, but not with goog"
+            yield Problem(cluster.at("labels"), cause, remedy)
         if not _LABEL_VALUE.fullmatch(value):
-            yield Problem(
-                cluster.at("labels"),
-                f"the value of {key} is not a valid Google Cloud label value. GKE would refuse the cluster",
-                "Use up to 63 lowercase letters, digits, '-' and '_'",
-            )
+            cause = f"the value of {key} is not a valid Google Cloud label value. GKE would refuse the cluster"
+            yield Problem(cluster.at("labels"), cause, "Use up to 63 lowercase letters, digits, '-' and '_'")
 
 
 @needs("gke-ai:cluster.mode")
@@ -149,11 +133,9 @@ def autopilot_has_no_pools(stack: ResolvedStack) -> Iterator[Problem]:
         return
     for kind in dict.fromkeys(type(pool) for pool in stack.pools):
         instead = f" and set {kind.workload_key} in each workload" if kind.workload_key else ""
-        yield Problem(
-            f"gke-ai:{kind.stack_key}",
-            "the cluster is Autopilot, and GKE creates its nodes. GKE would refuse the pools",
-            f"Set gke-ai:cluster mode: standard, or remove {kind.stack_key}{instead}",
-        )
+        cause = "the cluster is Autopilot, and GKE creates its nodes. GKE would refuse the pools"
+        remedy = f"Set gke-ai:cluster mode: standard, or remove {kind.stack_key}{instead}"
+        yield Problem(f"gke-ai:{kind.stack_key}", cause, remedy)
 
 
 _CONTROLLER_MACHINES = [

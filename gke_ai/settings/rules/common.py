@@ -128,17 +128,13 @@ def kubernetes_labels(section: Section, key: str, labels: Mapping[str, str]) -> 
     for label, value in labels.items():
         prefix, slash, name = label.rpartition("/")
         if not _LABEL_NAME.fullmatch(name) or (slash and not _LABEL_PREFIX.fullmatch(prefix)) or (len(prefix) > 253):
-            yield Problem(
-                section.at(key),
-                f"{label} is not a valid label key. Kubernetes would refuse the objects",
-                "Use up to 63 letters, digits, '-', '_' and '.', after an optional DNS prefix and '/'",
-            )
+            cause = f"{label} is not a valid label key. Kubernetes would refuse the objects"
+            remedy = "Use up to 63 letters, digits, '-', '_' and '.', after an optional DNS prefix and '/'"
+            yield Problem(section.at(key), cause, remedy)
         if value and not _LABEL_NAME.fullmatch(value):
-            yield Problem(
-                section.at(key),
-                f"the value of {label} is not a valid label value. Kubernetes would refuse the objects",
-                "Use up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
-            )
+            cause = f"the value of {label} is not a valid label value. Kubernetes would refuse the objects"
+            remedy = "Use up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+            yield Problem(section.at(key), cause, remedy)
 
 
 def empty_labels(section: Section, labels: Mapping[str, str]) -> Iterator[Problem]:

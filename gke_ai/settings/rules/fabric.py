@@ -36,17 +36,11 @@ def runs_over_several_nodes(
 
 def outside_pools(run: FineTune | TrainingRun, why: str) -> Problem:
     """A problem for a run on nodes that no pool of the stack creates."""
-    return Problem(
-        run.at("pods"),
-        f"{why}. This program sets it up only in node pools of the stack, and the GPUs would wait for the network",
-        f"Set pool to a pool of gke-ai:gpuPools, or set {SLOW}",
-    )
+    cause = f"{why}. This program sets it up only in node pools of the stack, and the GPUs would wait for the network"
+    return Problem(run.at("pods"), cause, f"Set pool to a pool of gke-ai:gpuPools, or set {SLOW}")
 
 
 def in_several_zones(pool: NodePool, what: str) -> Problem:
     """A problem for a pool in several zones, with what needs one."""
-    return Problem(
-        pool.section.at("zones"),
-        f"{what} is in one zone, and the pool is in {join_names(pool.zones)}. GKE would refuse it",
-        f"Set zones to one of them, for example [{pool.zones[0]}]",
-    )
+    cause = f"{what} is in one zone, and the pool is in {join_names(pool.zones)}. GKE would refuse it"
+    return Problem(pool.section.at("zones"), cause, f"Set zones to one of them, for example [{pool.zones[0]}]")

@@ -61,11 +61,9 @@ def accelerators_are_in_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
         if not placed.pools:
             accelerators = dict.fromkeys(pool.gpus[0] for pool in stack.settings.gpu_pools)
             have = f"its pools have {join_names(accelerators)}" if accelerators else "it has no GPU pools"
-            yield Problem(
-                workload.at("accelerator"),
-                f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending",
-                f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type",
-            )
+            cause = f"no pool of the cluster has {workload.accelerator}: {have}. The pods would stay pending"
+            remedy = f"Add a pool with {workload.accelerator} to gke-ai:gpuPools, or name another GPU type"
+            yield Problem(workload.at("accelerator"), cause, remedy)
 
 
 @each(lambda stack: stack.gpu_workloads)
@@ -76,8 +74,5 @@ def pools_can_serve(placed: Placed[GpuServer | FineTune | TrainingRun]) -> Itera
         pinned = workload.image in (None, FINE_TUNE_IMAGE)
         machine_type = machine(pool.node_machine_type)
         if machine_type.arch == "arm64" and pinned:
-            yield Problem(
-                workload.at("image"),
-                f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start",
-                "Choose a pool with another machine type",
-            )
+            cause = f"{machine_type.name} has Arm processors, and the default image is for amd64. It could not start"
+            yield Problem(workload.at("image"), cause, "Choose a pool with another machine type")

@@ -80,11 +80,8 @@ def network_names_are_of_compute_engine(cluster: Cluster) -> Iterator[Problem]:
     region = region_of(cluster.location)
     found = _SUBNETWORK.fullmatch(cluster.subnetwork or "")
     if found and found["region"] not in (None, region):
-        yield Problem(
-            cluster.at("subnetwork"),
-            f"the subnetwork is in {found['region']}, and the cluster is in {region}. GKE would refuse the cluster",
-            f"Name a subnetwork in {region}, or move the cluster",
-        )
+        cause = f"the subnetwork is in {found['region']}, and the cluster is in {region}. GKE would refuse the cluster"
+        yield Problem(cluster.at("subnetwork"), cause, f"Name a subnetwork in {region}, or move the cluster")
 
 
 @of_new_clusters
@@ -93,17 +90,11 @@ def ranges_are_of_a_subnetwork(cluster: Cluster) -> Iterator[Problem]:
     """Ranges of pods and Services are two different ranges of a named subnetwork."""
     for key, value in (("podsRange", cluster.pods_range), ("servicesRange", cluster.services_range)):
         if value is not None and cluster.subnetwork is None and cluster.vpc is None:
-            yield Problem(
-                cluster.at(key),
-                f"{value} is a range of a subnetwork, and no subnetwork is set. GKE would look in the default one",
-                "Set subnetwork and network too",
-            )
+            cause = f"{value} is a range of a subnetwork, and no subnetwork is set. GKE would look in the default one"
+            yield Problem(cluster.at(key), cause, "Set subnetwork and network too")
     if cluster.pods_range is not None and cluster.pods_range == cluster.services_range:
-        yield Problem(
-            cluster.at("servicesRange"),
-            f"pods and Services would both use range {cluster.pods_range}. GKE would refuse the cluster",
-            "Name another range of the subnetwork for one of them",
-        )
+        cause = f"pods and Services would both use range {cluster.pods_range}. GKE would refuse the cluster"
+        yield Problem(cluster.at("servicesRange"), cause, "Name another range of the subnetwork for one of them")
 
 
 @of_new_clusters
@@ -133,11 +124,9 @@ def ranges_are_apart(stack: ResolvedStack) -> Iterator[Problem]:
     gateway = stack.settings.gateway
     for (key, cidr), (other, taken) in combinations(_cidrs(stack.cluster, gateway), 2):
         if IPv4Network(cidr).overlaps(IPv4Network(taken)):
-            yield Problem(
-                stack.cluster.at(f"vpc.{other}"),
-                f"{taken} overlaps with {key}, {cidr}. Google Cloud would refuse the subnetwork",
-                "Move one of the ranges, for example next to the other",
-            )
+            cause = f"{taken} overlaps with {key}, {cidr}. Google Cloud would refuse the subnetwork"
+            remedy = "Move one of the ranges, for example next to the other"
+            yield Problem(stack.cluster.at(f"vpc.{other}"), cause, remedy)
 
 
 @of_new_clusters
@@ -246,20 +235,13 @@ def nodes_run_as_a_service_account(cluster: Cluster) -> Iterator[Problem]:
         return
     path = cluster.at("nodeServiceAccount")
     if cluster.mode == "existing" and cluster.is_autopilot:
-        yield Problem(
-            path,
-            "GKE creates the nodes of an existing Autopilot cluster. nodeServiceAccount would have no effect",
-            "Remove nodeServiceAccount",
-        )
+        cause = "GKE creates the nodes of an existing Autopilot cluster. nodeServiceAccount would have no effect"
+        yield Problem(path, cause, "Remove nodeServiceAccount")
     elif "@" in account and not is_account_email(account):
-        yield Problem(
-            path,
-            f"{account} is not a service account. Nodes cannot run as a person or a group",
-            "Write NAME@PROJECT.iam.gserviceaccount.com, or only a name for an account that the stack creates",
-        )
+        cause = f"{account} is not a service account. Nodes cannot run as a person or a group"
+        remedy = "Write NAME@PROJECT.iam.gserviceaccount.com, or only a name for an account that the stack creates"
+        yield Problem(path, cause, remedy)
     elif "@" not in account and not is_account_id(account):
-        yield Problem(
-            path,
-            f'"{account}" is not a valid service account name. Google Cloud would refuse it',
-            "Use 6 to 30 lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'",
-        )
+        cause = f'"{account}" is not a valid service account name. Google Cloud would refuse it'
+        remedy = "Use 6 to 30 lowercase letters, digits and '-'. Begin with a letter, and do not end with '-'"
+        yield Problem(path, cause, remedy)

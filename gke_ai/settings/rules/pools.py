@@ -95,11 +95,8 @@ def offered(path: str, machine_type: Machine, mode: str) -> Iterator[Problem]:
     possible = [name for name in MODES if name in machine_type.modes]
     alike = [other.name for other in machines_with(machine_type.gpu or "") if mode in other.modes]
     larger = f", or choose {alike[0]}" if alike else ""
-    yield Problem(
-        path,
-        f"Google does not offer {machine_type.name} with capacity mode {mode}. No node would ever start",
-        f"Set the mode to {' or '.join(possible)}{larger}",
-    )
+    cause = f"Google does not offer {machine_type.name} with capacity mode {mode}. No node would ever start"
+    yield Problem(path, cause, f"Set the mode to {' or '.join(possible)}{larger}")
 
 
 @each_gpu_pool
@@ -112,22 +109,18 @@ def _built_in(pool: GpuPool) -> Iterator[Problem]:
     machine_type = MACHINES[pool.machine_type]
     if pool.accelerator not in (None, machine_type.gpu):
         others = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator or "")}))
-        yield Problem(
-            pool.at("accelerator"),
-            f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator}. GKE would refuse the pool",
-            f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}",
-        )
+        cause = f"{machine_type.name} has {machine_type.gpu}, not {pool.accelerator}. GKE would refuse the pool"
+        remedy = f"Write {machine_type.gpu}, or choose a machine with {pool.accelerator}: {others}"
+        yield Problem(pool.at("accelerator"), cause, remedy)
     elif pool.gpus_per_node not in (None, machine_type.gpus):
         alike = [other for other in machines_with(machine_type.gpu or "") if other.gpus == pool.gpus_per_node]
         larger = next(
             (other for other in machines_with(machine_type.gpu or "") if other.gpus > (pool.gpus_per_node or 0)), None
         )
         choice = alike[0] if alike else larger
-        yield Problem(
-            pool.at("gpusPerNode"),
-            f"{machine_type.name} has {machine_type.gpus} GPUs, not {pool.gpus_per_node}. GKE would refuse the pool",
-            f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else ""),
-        )
+        cause = f"{machine_type.name} has {machine_type.gpus} GPUs, not {pool.gpus_per_node}. GKE would refuse the pool"
+        remedy = f"Set it to {machine_type.gpus}" + (f", or choose {choice.name} ({choice.gpus})" if choice else "")
+        yield Problem(pool.at("gpusPerNode"), cause, remedy)
 
 
 def _attached(pool: GpuPool) -> Iterator[Problem]:
@@ -140,11 +133,9 @@ def _attached(pool: GpuPool) -> Iterator[Problem]:
         )
     elif pool.accelerator not in possible:
         own = join_names(sorted({machine_type.name for machine_type in machines_with(pool.accelerator)}))
-        yield Problem(
-            pool.at("accelerator"),
-            f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool",
-            f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}",
-        )
+        cause = f"{pool.accelerator} cannot be attached to {pool.machine_type}. GKE would refuse the pool"
+        remedy = f"Write {join_names(possible)}, or choose a machine with {pool.accelerator}: {own}"
+        yield Problem(pool.at("accelerator"), cause, remedy)
     elif pool.gpus_per_node not in possible[pool.accelerator]:
         yield Problem(
             pool.at("gpusPerNode"),

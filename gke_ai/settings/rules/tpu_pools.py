@@ -108,11 +108,8 @@ def slices_are_in_a_pool(stack: ResolvedStack) -> Iterator[Problem]:
         slice_names = dict.fromkeys(f"{pool.version} {pool.topology}" for pool in stack.settings.tpu_pools)
         have = f"its pools have {join_names(slice_names)}" if slice_names else "it has no TPU pools"
         wanted = f"{workload.tpu.version} {workload.tpu.topology}"
-        yield Problem(
-            workload.at("tpu"),
-            f"no pool of the cluster has {wanted} slices: {have}. The pods would stay pending",
-            f"Add a pool with {wanted} to gke-ai:tpuPools, or name another pool",
-        )
+        cause = f"no pool of the cluster has {wanted} slices: {have}. The pods would stay pending"
+        yield Problem(workload.at("tpu"), cause, f"Add a pool with {wanted} to gke-ai:tpuPools, or name another pool")
 
 
 @needs("gke-ai:cluster.location")
@@ -154,17 +151,12 @@ def slices_are_whole(pool: TpuPool) -> Iterator[Problem]:
         return
     slice_ = f"a {pool.topology} slice of {tpu_slice.machine_type} has {tpu_slice.hosts} nodes"
     if bounds is None and not pool.elastic and pool.nodes_per_zone not in (None, tpu_slice.hosts):
-        yield Problem(
-            pool.at("nodesPerZone"),
-            f"{slice_}, not {pool.nodes_per_zone}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
-            f"Remove nodesPerZone, or set it to {tpu_slice.hosts}",
-        )
+        cause = f"{slice_}, not {pool.nodes_per_zone}. GKE would refuse it: gang mode of size {tpu_slice.hosts}"
+        yield Problem(pool.at("nodesPerZone"), cause, f"Remove nodesPerZone, or set it to {tpu_slice.hosts}")
     if bounds is not None and bounds.max_nodes != tpu_slice.hosts:
-        yield Problem(
-            pool.at("autoscaling.maxNodes"),
-            f"{slice_}, not {bounds.max_nodes}. GKE would refuse it: gang mode of size {tpu_slice.hosts}",
-            f"Set it to {tpu_slice.hosts}, and add a pool for each further slice",
-        )
+        cause = f"{slice_}, not {bounds.max_nodes}. GKE would refuse it: gang mode of size {tpu_slice.hosts}"
+        remedy = f"Set it to {tpu_slice.hosts}, and add a pool for each further slice"
+        yield Problem(pool.at("autoscaling.maxNodes"), cause, remedy)
     elif bounds is not None and not pool.elastic and 0 < bounds.min_nodes < tpu_slice.hosts:
         yield Problem(
             pool.at("autoscaling.minNodes"),

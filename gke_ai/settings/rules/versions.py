@@ -19,8 +19,6 @@ def kueue_knows_the_objects(stack: ResolvedStack) -> Iterator[Problem]:
     pinned = stack.queues.kueue_version
     if pinned and tuple(map(int, pinned.split(".")[:2])) < OLDEST_KUEUE:
         oldest = ".".join(map(str, OLDEST_KUEUE))
-        yield Problem(
-            "gke-ai:queues.kueueVersion",
-            f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration",
-            f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)",
-        )
+        cause = f"Kueue {pinned} does not store {KUEUE_API}. Its queues would differ from the configuration"
+        remedy = f"Set {oldest} or newer, or remove kueueVersion (docs/upgrading.md)"
+        yield Problem("gke-ai:queues.kueueVersion", cause, remedy)
