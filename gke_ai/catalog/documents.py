@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
@@ -48,9 +47,10 @@ class Reader(Enum):
 
 
 _WORDS = {**dict.fromkeys(_NULL), **dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}
-_CONSTANTS: Mapping[Reader, Mapping[str, bool | None]] = MappingProxyType(
-    {Reader.PULUMI: _WORDS, Reader.KUBECTL: {**_WORDS, **dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)}}
-)
+_CONSTANTS: Mapping[Reader, Mapping[str, bool | None]] = {
+    Reader.PULUMI: _WORDS,
+    Reader.KUBECTL: {**_WORDS, **dict.fromkeys(_YES, True), **dict.fromkeys(_NO, False)},
+}
 
 
 class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):  # type: ignore[misc]

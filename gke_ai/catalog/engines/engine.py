@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Literal
 
 from gke_ai.catalog.engines import vllm
@@ -105,27 +104,25 @@ JETSTREAM_HTTP_PORT, JETSTREAM_GRPC_PORT, JETSTREAM_METRICS_PORT = 8000, 9000, 9
 # Named ports: a PodMonitoring that uses a port name also adds the container's name to the metrics.
 HTTP_PORT, METRICS_PORT = "http", "metrics"
 # Request of the sidecar that translates HTTP to gRPC: our choice, because the image documents none.
-JETSTREAM_HTTP_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
+JETSTREAM_HTTP_REQUEST: Mapping[str, str] = {"cpu": "1", "memory": "2Gi"}
 
 # Arguments of JetStream's model server, in order. A key of the server sets those without a value.
 # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
-MAXTEXT_SETTINGS: Mapping[str, str | None] = MappingProxyType(
-    {
-        "model_name": None,
-        "tokenizer_path": None,
-        "per_device_batch_size": None,
-        "max_prefill_predict_length": None,
-        "max_target_length": None,
-        "async_checkpointing": "false",
-        "ici_fsdp_parallelism": "1",
-        "ici_autoregressive_parallelism": "-1",
-        "ici_tensor_parallelism": "1",
-        "scan_layers": "false",
-        "weight_dtype": "bfloat16",
-        "load_parameters_path": None,
-        "prometheus_port": None,
-    }
-)
+MAXTEXT_SETTINGS: Mapping[str, str | None] = {
+    "model_name": None,
+    "tokenizer_path": None,
+    "per_device_batch_size": None,
+    "max_prefill_predict_length": None,
+    "max_target_length": None,
+    "async_checkpointing": "false",
+    "ici_fsdp_parallelism": "1",
+    "ici_autoregressive_parallelism": "-1",
+    "ici_tensor_parallelism": "1",
+    "scan_layers": "false",
+    "weight_dtype": "bfloat16",
+    "load_parameters_path": None,
+    "prometheus_port": None,
+}
 
 
 @dataclass(frozen=True)
@@ -228,7 +225,7 @@ class Engine:
 
 
 # The engine to use on each kind of accelerator.
-CURRENT: Mapping[str, str] = MappingProxyType({NVIDIA_GPU: "vllm", GOOGLE_TPU: "vllm-tpu"})
+CURRENT: Mapping[str, str] = {NVIDIA_GPU: "vllm", GOOGLE_TPU: "vllm-tpu"}
 
 
 # Tokens of batches that run, by GPU type
@@ -331,108 +328,102 @@ _VLLM_ON_TPUS = replace(
     charts=_vllm_charts("vLLM on TPUs"),
     limits=VLLM_TPU_LIMITS,
 )
-ENGINES: Mapping[str, Engine] = MappingProxyType(
-    {
-        engine.name: engine
-        for engine in (
-            Engine(
-                name="tgi",
-                title="Text Generation Inference",
-                component="TgiServer",
-                # https://github.com/huggingface/text-generation-inference: in maintenance mode, its last release.
-                # By its tag, as no digest of it was found in public.
-                image="ghcr.io/huggingface/text-generation-inference:3.3.7",
-                health_path="/health",
-                metrics_path="/metrics",
-                request_path="/v1/completions",
-                form="completions",
-                burst=4,
-                # https://github.com/huggingface/text-generation-inference/pull/3344
-                legacy="in maintenance mode since 2025-12-11",
-                # https://huggingface.co/docs/text-generation-inference/reference/launcher
-                names={
-                    "gpus": "NUM_SHARD",
-                    "model": "MODEL_ID",
-                    "quantize": "QUANTIZE",
-                    "max_model_len": "MAX_TOTAL_TOKENS",
-                },
-                # https://huggingface.co/docs/text-generation-inference/reference/launcher#quantize
-                quantize=(
-                    *("awq", "compressed-tensors", "eetq", "exl2", "gptq", "marlin", "fp8"),
-                    *("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"),
-                ),
-                # Built with CUDA 12.4 for 8.0, 8.6 and 9.0 (lines 47 and 76), with FlashAttention 2.6.1:
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/Dockerfile
-                newest_kernels=(9, 0),
-                # TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
-                # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
-                # It caches every token in every layer. Without a length it caches as many as fit:
-                # https://huggingface.co/docs/text-generation-inference/reference/launcher
-                memory=MemoryUse(
-                    utilization=0.9,
-                    without_length="free",
-                    sliding_windows=False,
-                    # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/custom_modeling/flash_llama_modeling.py
-                    copies_kv_heads=False,
-                    changed_by=("QUANTIZE", "DTYPE", "KV_CACHE_DTYPE", "CUDA_MEMORY_FRACTION", "TGI_WIGGLE_ROOM"),
-                    # TGI quantizes to 8 bits, vLLM to 4: https://docs.vllm.ai/en/stable/features/quantization/bnb.html
-                    bytes_per_parameter={"bitsandbytes": 1},
-                ),
-                # https://huggingface.co/docs/text-generation-inference/reference/metrics
-                charts=(
-                    ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
-                    ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
-                    ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
-                ),
-                # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
-                series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
-                limits=TGI_LIMITS,
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            name="tgi",
+            title="Text Generation Inference",
+            component="TgiServer",
+            # https://github.com/huggingface/text-generation-inference: in maintenance mode, its last release.
+            # By its tag, as no digest of it was found in public.
+            image="ghcr.io/huggingface/text-generation-inference:3.3.7",
+            health_path="/health",
+            metrics_path="/metrics",
+            request_path="/v1/completions",
+            form="completions",
+            burst=4,
+            # https://github.com/huggingface/text-generation-inference/pull/3344
+            legacy="in maintenance mode since 2025-12-11",
+            # https://huggingface.co/docs/text-generation-inference/reference/launcher
+            names={
+                "gpus": "NUM_SHARD",
+                "model": "MODEL_ID",
+                "quantize": "QUANTIZE",
+                "max_model_len": "MAX_TOTAL_TOKENS",
+            },
+            # https://huggingface.co/docs/text-generation-inference/reference/launcher#quantize
+            quantize=(
+                *("awq", "compressed-tensors", "eetq", "exl2", "gptq", "marlin", "fp8"),
+                *("bitsandbytes", "bitsandbytes-nf4", "bitsandbytes-fp4"),
             ),
-            _VLLM,
-            _VLLM_ON_TPUS,
-            Engine(
-                name="jetstream",
-                title="JetStream",
-                component="JetStreamServer",
-                # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
-                image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
-                # The only path of the HTTP front; it answers before the model is loaded.
-                health_path="/",
-                accelerator=GOOGLE_TPU,
-                # https://github.com/AI-Hypercomputer/JetStream/pull/278
-                legacy="archived since 2026-02-01",
-                metrics_port=JETSTREAM_METRICS_PORT,
-                metrics_path="/",
-                request_path="/generate",
-                form="generate",
-                # The source document sends this many to show the autoscaler.
-                burst=100,
-                # MaxText reserves every decoding slot at its full length. The needs of XLA are not published.
-                # https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/online-inference-with-maxtext-engine.md
-                memory=MemoryUse(
-                    utilization=1.0,
-                    margin=0,
-                    splits_heads=False,
-                    # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
-                    changed_by=("quantization", "quantize_kvcache", "weight_dtype", "ici_data_parallelism"),
-                ),
-                # https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
-                charts=(
-                    ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
-                    (
-                        "JetStream: slots in use",
-                        "avg by (namespace, job) (jetstream_slots_used_percentage{})",
-                        "10^2.%",
-                    ),
-                ),
-                # `memory_used` is of the TPU device plugin. A backlog before the prefill is not all that waits: after
-                # it, requests wait for a slot. https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics
-                series={
-                    "prefillBacklog": "jetstream_prefill_backlog_size",
-                    "slotsUsed": "jetstream_slots_used_percentage",
-                    "tpuMemory": "memory_used",
-                },
+            # Built with CUDA 12.4 for 8.0, 8.6 and 9.0 (lines 47 and 76), with FlashAttention 2.6.1:
+            # https://github.com/huggingface/text-generation-inference/blob/v3.3.7/Dockerfile
+            newest_kernels=(9, 0),
+            # TGI keeps a tenth free when it sizes the KV cache (TGI_WIGGLE_ROOM), not when it loads the weights:
+            # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/globals.py
+            # It caches every token in every layer. Without a length it caches as many as fit:
+            # https://huggingface.co/docs/text-generation-inference/reference/launcher
+            memory=MemoryUse(
+                utilization=0.9,
+                without_length="free",
+                sliding_windows=False,
+                # https://github.com/huggingface/text-generation-inference/blob/v3.3.5/server/text_generation_server/models/custom_modeling/flash_llama_modeling.py
+                copies_kv_heads=False,
+                changed_by=("QUANTIZE", "DTYPE", "KV_CACHE_DTYPE", "CUDA_MEMORY_FRACTION", "TGI_WIGGLE_ROOM"),
+                # TGI quantizes to 8 bits, vLLM to 4: https://docs.vllm.ai/en/stable/features/quantization/bnb.html
+                bytes_per_parameter={"bitsandbytes": 1},
             ),
-        )
-    }
-)
+            # https://huggingface.co/docs/text-generation-inference/reference/metrics
+            charts=(
+                ("TGI: requests that wait", "sum by (namespace, job) (tgi_queue_size{})", "1"),
+                ("TGI: requests in the batch", "sum by (namespace, job) (tgi_batch_current_size{})", "1"),
+                ("TGI: requests", "sum by (namespace, job) (rate(tgi_request_count{}[5m]))", "1/s"),
+            ),
+            # https://cloud.google.com/kubernetes-engine/docs/how-to/machine-learning/inference/autoscaling
+            series={"queuedRequests": "tgi_queue_size", "runningRequests": "tgi_batch_current_size"},
+            limits=TGI_LIMITS,
+        ),
+        _VLLM,
+        _VLLM_ON_TPUS,
+        Engine(
+            name="jetstream",
+            title="JetStream",
+            component="JetStreamServer",
+            # https://cloud.google.com/kubernetes-engine/docs/tutorials/serve-gemma-tpu-jetstream
+            image="us-docker.pkg.dev/cloud-tpu-images/inference/maxengine-server:v0.2.2",
+            # The only path of the HTTP front; it answers before the model is loaded.
+            health_path="/",
+            accelerator=GOOGLE_TPU,
+            # https://github.com/AI-Hypercomputer/JetStream/pull/278
+            legacy="archived since 2026-02-01",
+            metrics_port=JETSTREAM_METRICS_PORT,
+            metrics_path="/",
+            request_path="/generate",
+            form="generate",
+            # The source document sends this many to show the autoscaler.
+            burst=100,
+            # MaxText reserves every decoding slot at its full length. The needs of XLA are not published.
+            # https://github.com/AI-Hypercomputer/JetStream/blob/main/docs/online-inference-with-maxtext-engine.md
+            memory=MemoryUse(
+                utilization=1.0,
+                margin=0,
+                splits_heads=False,
+                # https://github.com/AI-Hypercomputer/maxtext, configs/base.yml
+                changed_by=("quantization", "quantize_kvcache", "weight_dtype", "ici_data_parallelism"),
+            ),
+            # https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics/prometheus.py
+            charts=(
+                ("JetStream: prefill backlog", "sum by (namespace, job) (jetstream_prefill_backlog_size{})", "1"),
+                ("JetStream: slots in use", "avg by (namespace, job) (jetstream_slots_used_percentage{})", "10^2.%"),
+            ),
+            # `memory_used` is of the TPU device plugin. A backlog before the prefill is not all that waits: after
+            # it, requests wait for a slot. https://github.com/AI-Hypercomputer/JetStream, jetstream/core/metrics
+            series={
+                "prefillBacklog": "jetstream_prefill_backlog_size",
+                "slotsUsed": "jetstream_slots_used_percentage",
+                "tpuMemory": "memory_used",
+            },
+        ),
+    )
+}

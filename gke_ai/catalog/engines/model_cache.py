@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 # https://hub.docker.com/_/python. The digest is the one under which several public repositories pin this tag; it was
 # never compared with the registry. The programs need Python 3.11 or newer, and no package.
@@ -22,8 +21,8 @@ WRITER, READER = "roles/storage.objectUser", "roles/storage.objectViewer"
 MOUNT_PATH = "/models"
 # Requests of the Job's container and of its sidecar, our choice. A file that is written needs 96 MiB of the sidecar:
 # https://github.com/GoogleCloudPlatform/gcsfuse/blob/master/docs/semantics.md#streaming-writes---default-write-path
-FILL_REQUEST: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "1Gi"})
-FILL_SIDECAR: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "1Gi"})
+FILL_REQUEST: Mapping[str, str] = {"cpu": "1", "memory": "1Gi"}
+FILL_SIDECAR: Mapping[str, str] = {"cpu": "1", "memory": "1Gi"}
 # Exit status of gke_ai/pods/programs/fill_bucket.py that another try does not change, such as for a gated model.
 REFUSED = 3
 # The first release whose image has the streamer with Cloud Storage: https://github.com/vllm-project/vllm/pull/26464
@@ -52,18 +51,16 @@ class Reader:
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
-READERS: Mapping[str, Reader] = MappingProxyType(
-    {
-        # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hfhuboffline
-        "fuse": Reader(mounts=True, variables={"HF_HUB_OFFLINE": "1"}),
-        # Not offline: vLLM would look for the URI in the local cache of Hugging Face (vllm/engine/arg_utils.py).
-        # Whether the streamer reads the bucket's metadata was never checked:
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/run-ai-model-streamer
-        "streamer": Reader(
-            mounts=False, roles=(READER, "roles/storage.bucketViewer"), flags=("--load-format=runai_streamer",)
-        ),
-    }
-)
+READERS: Mapping[str, Reader] = {
+    # https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables#hfhuboffline
+    "fuse": Reader(mounts=True, variables={"HF_HUB_OFFLINE": "1"}),
+    # Not offline: vLLM would look for the URI in the local cache of Hugging Face (vllm/engine/arg_utils.py).
+    # Whether the streamer reads the bucket's metadata was never checked:
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/persistent-volumes/run-ai-model-streamer
+    "streamer": Reader(
+        mounts=False, roles=(READER, "roles/storage.bucketViewer"), flags=("--load-format=runai_streamer",)
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -81,18 +78,16 @@ class Access:
     reason: str = "no source says that it reads a model from a folder"
 
 
-_BY_ENGINE: Mapping[str, Access] = MappingProxyType(
-    {
-        # https://docs.vllm.ai/en/stable/models/extensions/runai_model_streamer/
-        "vllm": Access(("fuse", "streamer"), "--served-model-name"),
-        # https://github.com/vllm-project/tpu-inference/pull/955
-        "vllm-tpu": Access(("fuse", "streamer"), "--served-model-name"),
-        # MODEL_ID may be a folder, and a request may name any model:
-        # https://huggingface.co/docs/text-generation-inference/reference/launcher
-        "tgi": Access(("fuse",)),
-        "jetstream": Access(reason="it reads a converted checkpoint from a bucket, named in checkpoint"),
-    }
-)
+_BY_ENGINE: Mapping[str, Access] = {
+    # https://docs.vllm.ai/en/stable/models/extensions/runai_model_streamer/
+    "vllm": Access(("fuse", "streamer"), "--served-model-name"),
+    # https://github.com/vllm-project/tpu-inference/pull/955
+    "vllm-tpu": Access(("fuse", "streamer"), "--served-model-name"),
+    # MODEL_ID may be a folder, and a request may name any model:
+    # https://huggingface.co/docs/text-generation-inference/reference/launcher
+    "tgi": Access(("fuse",)),
+    "jetstream": Access(reason="it reads a converted checkpoint from a bucket, named in checkpoint"),
+}
 
 
 def access_of(engine: str) -> Access:

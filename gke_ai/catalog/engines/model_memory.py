@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gke_ai.catalog.engines.model import Model
 from gke_ai.catalog.quantities import GI
@@ -23,7 +22,7 @@ _EIGHT_BITS = (
     *("fp8", "fbgemm_fp8", "modelopt", "modelopt_mxfp8", "mxfp8", "eetq", "experts_int8", "deepseek_v4_fp8"),
     *("fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only"),
 )
-_BYTES: Mapping[str, float] = MappingProxyType(dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1))
+_BYTES: Mapping[str, float] = dict.fromkeys(_FOUR_BITS, 0.5) | dict.fromkeys(_EIGHT_BITS, 1)
 
 
 # Architectures with `embedding_modules`, whose embeddings get adapters: vllm/model_executor/models

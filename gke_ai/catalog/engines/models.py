@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 from gke_ai.catalog.engines.model import Model, linear_state
@@ -35,13 +34,13 @@ def _model(names: tuple[str, ...], dimensions: dict[str, Any], source: str, arch
 
 @cache
 def _by_name() -> Mapping[str, Model]:
-    return MappingProxyType({name.lower(): model for model in models() for name in model.names})
+    return {name.lower(): model for model in models() for name in model.names}
 
 
 @cache
 def _by_bare_name() -> Mapping[str, Model]:
     names = ((name, model) for model in models() for name in model.names if "/" in name)
-    return MappingProxyType({name.partition("/")[2].lower(): model for name, model in names})
+    return {name.partition("/")[2].lower(): model for name, model in names}
 
 
 # Bytes per weight in 4 bits, with a scale of 16 bits and a zero per group of 128 (AWQ, GPTQ), and with a scale of 8
@@ -61,14 +60,12 @@ _BLOCKS = re.compile(r"qwen/qwen3.*-fp8|.*-fp8-block")
 # Copies with more parts in 16 bits, by the GiB of their weights. Attention of the first, which vLLM was seen to load:
 # https://github.com/vllm-project/vllm/issues/6746. Attention and more of the others, in the files:
 # https://github.com/kaito-project/kaito, presets/workspace/models/model_catalog.yaml
-_SIZES: Mapping[str, float] = MappingProxyType(
-    {
-        **{f"meta-llama/{name}-fp8": 8 * 57.752 for name in ("llama-3.1-405b", "llama-3.1-405b-instruct")},
-        **{f"meta-llama/{name}-fp8": 8 * 57.752 for name in ("meta-llama-3.1-405b", "meta-llama-3.1-405b-instruct")},
-        "qwen/qwen3.5-122b-a10b-gptq-int4": 73.47,
-        "qwen/qwen3.5-397b-a17b-gptq-int4": 219.56,
-    }
-)
+_SIZES: Mapping[str, float] = {
+    **{f"meta-llama/{name}-fp8": 8 * 57.752 for name in ("llama-3.1-405b", "llama-3.1-405b-instruct")},
+    **{f"meta-llama/{name}-fp8": 8 * 57.752 for name in ("meta-llama-3.1-405b", "meta-llama-3.1-405b-instruct")},
+    "qwen/qwen3.5-122b-a10b-gptq-int4": 73.47,
+    "qwen/qwen3.5-397b-a17b-gptq-int4": 219.56,
+}
 
 
 def find_model(name: str) -> Model | None:

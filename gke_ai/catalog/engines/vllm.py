@@ -7,7 +7,6 @@ change the release, run `python -m maintain.vllm_release OLD.whl NEW.whl`, which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.gpus import GPU_TYPES
 from gke_ai.catalog.tables import table
@@ -36,34 +35,28 @@ ARCHITECTURES: frozenset[str] = frozenset(_LISTED["architectures"].split())
 # Those for which vLLM refuses LoRA adapters.
 WITHOUT_LORA: frozenset[str] = frozenset(_LISTED["without_lora"].split())
 # Architectures that came later, by their first release.
-LATER: Mapping[str, str] = MappingProxyType(
-    {name: release for release, names in _LISTED["later"].items() for name in names.split()}
-)
+LATER: Mapping[str, str] = {name: release for release, names in _LISTED["later"].items() for name in names.split()}
 # vllm/v1/metrics/loggers.py.
-SERIES: Mapping[str, str] = MappingProxyType(
-    {
-        "queuedRequests": "vllm:num_requests_waiting",
-        "runningRequests": "vllm:num_requests_running",
-        "kvCacheUsage": "vllm:kv_cache_usage_perc",
-    }
-)
+SERIES: Mapping[str, str] = {
+    "queuedRequests": "vllm:num_requests_waiting",
+    "runningRequests": "vllm:num_requests_running",
+    "kvCacheUsage": "vllm:kv_cache_usage_perc",
+}
 GENERATED_TOKENS = "vllm:generation_tokens_total"
 # vllm/v1/engine/async_llm.py
 METRICS_OFF = "disable-log-stats"
 
 # Flags that releases since 0.11 had and this one refuses, with what to do: vllm/engine/arg_utils.py and
 # vllm/entrypoints/launchers/cli_args.py of both.
-REMOVED_FLAGS: Mapping[str, str] = MappingProxyType(
-    {
-        # No flag that they look like is meant.
-        **dict.fromkeys(("logits-processor-pattern", "override-attention-dtype"), "Remove it"),
-        **dict.fromkeys(("rope-scaling", "rope-theta"), "Write --hf-overrides instead"),
-        "disable-log-requests": "Remove it: requests are not logged unless --enable-log-requests is set",
-        "disable-mm-preprocessor-cache": "Write --mm-processor-cache-gb=0 instead",
-        "enable-multimodal-encoder-data-parallel": "Write --mm-encoder-tp-mode=data instead",
-        "task": "Write --runner or --convert instead",
-    }
-)
+REMOVED_FLAGS: Mapping[str, str] = {
+    # No flag that they look like is meant.
+    **dict.fromkeys(("logits-processor-pattern", "override-attention-dtype"), "Remove it"),
+    **dict.fromkeys(("rope-scaling", "rope-theta"), "Write --hf-overrides instead"),
+    "disable-log-requests": "Remove it: requests are not logged unless --enable-log-requests is set",
+    "disable-mm-preprocessor-cache": "Write --mm-processor-cache-gb=0 instead",
+    "enable-multimodal-encoder-data-parallel": "Write --mm-encoder-tp-mode=data instead",
+    "task": "Write --runner or --convert instead",
+}
 
 # Flags and variables that change the memory: vllm/engine/arg_utils.py, vllm/envs.py
 MEMORY_SETTINGS = (
@@ -84,10 +77,8 @@ ALLOW_LONG = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
 # get_batch_defaults in vllm/engine/arg_utils.py
 _LARGE = [gpu for gpu in GPU_TYPES.values() if gpu.memory_gib >= 70 and gpu.compute_capability != (8, 0)]
 BATCH_TOKENS, REQUESTS = 2048, 256
-BATCH_TOKENS_ON: Mapping[str, int] = MappingProxyType(
-    {gpu.name: 16384 if gpu.memory_gib >= 160 else 8192 for gpu in _LARGE}
-)
-REQUESTS_ON: Mapping[str, int] = MappingProxyType(dict.fromkeys((gpu.name for gpu in _LARGE), 1024))
+BATCH_TOKENS_ON: Mapping[str, int] = {gpu.name: 16384 if gpu.memory_gib >= 160 else 8192 for gpu in _LARGE}
+REQUESTS_ON: Mapping[str, int] = dict.fromkeys((gpu.name for gpu in _LARGE), 1024)
 # Asynchronous scheduling is on, so two batches run at once: max_in_flight_tokens in vllm/config/vllm.py. A layer with a
 # window reserves the window less one, and these tokens: SlidingWindowSpec in vllm/v1/kv_cache_interface.py
 CONCURRENT_BATCHES = 2

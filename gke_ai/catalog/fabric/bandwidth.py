@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,10 @@ class Floor:
         return self.gb_per_s * (1 - self.tolerance)
 
 
-FLOORS: Mapping[str, Floor] = MappingProxyType(
-    {
-        # By GPUDirect-TCPXO. demos/cuj1-gke.md there expects about 340 GB/s at 16 GB, and about 4 without TCPXO. The
-        # tolerance is that of validators/performance/nccl_all_reduce_bw_constraint.go.
-        "a3-megagpu-8g": Floor(
-            250,
-            2**34,
-            0.1,
-            "https://github.com/NVIDIA/aicr/blob/bc05c6be7859/recipes/overlays/h100-gke-cos-training.yaml",
-        )
-    }
-)
+FLOORS: Mapping[str, Floor] = {
+    # By GPUDirect-TCPXO. demos/cuj1-gke.md there expects about 340 GB/s at 16 GB, and about 4 without TCPXO. The
+    # tolerance is that of validators/performance/nccl_all_reduce_bw_constraint.go.
+    "a3-megagpu-8g": Floor(
+        250, 2**34, 0.1, "https://github.com/NVIDIA/aicr/blob/bc05c6be7859/recipes/overlays/h100-gke-cos-training.yaml"
+    )
+}

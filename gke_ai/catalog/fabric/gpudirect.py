@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.tables import table
@@ -35,9 +34,9 @@ INJECTOR_IMAGE = (
 )
 PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
 # Of the installer and of the injector, each.
-AGENT_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "150m"})
+AGENT_REQUESTS: Mapping[str, str] = {"cpu": "150m"}
 # No figures are published for the daemon.
-DAEMON_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "1", "memory": "2Gi"})
+DAEMON_REQUESTS: Mapping[str, str] = {"cpu": "1", "memory": "2Gi"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,22 +59,18 @@ class GpuDirect:
     variables: Mapping[str, str]
     devices: Sequence[str] = ()
     socket: str = ""
-    mounts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    mounts: Mapping[str, str] = field(default_factory=dict)
 
 
-NAMED: Mapping[str, GpuDirect] = MappingProxyType(
-    {name: GpuDirect(name, **row) for name, row in table("fabric/gpudirect.yaml").items()}
-)
+NAMED: Mapping[str, GpuDirect] = {name: GpuDirect(name, **row) for name, row in table("fabric/gpudirect.yaml").items()}
 TCPXO = NAMED["tcpxo"]
 # By machine type.
-GPUDIRECT: Mapping[str, GpuDirect] = MappingProxyType(
-    {
-        machine.name: technology
-        for technology in NAMED.values()
-        for machine in MACHINES.values()
-        if machine.fabric == technology.fabric
-    }
-)
+GPUDIRECT: Mapping[str, GpuDirect] = {
+    machine.name: technology
+    for technology in NAMED.values()
+    for machine in MACHINES.values()
+    if machine.fabric == technology.fabric
+}
 # Both machines have eight GPUs, and the daemon of a pod needs all NICs and GPUs of its node.
 GPUS_PER_POD = 8
 

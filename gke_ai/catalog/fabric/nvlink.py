@@ -18,7 +18,6 @@ Never run on Google Cloud.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from gke_ai.catalog.fabric import rdma
@@ -52,7 +51,7 @@ def has_domain(machine_type: str) -> bool:
 
 
 # NICs of a node by its GPU type.
-_NICS: Mapping[str, int] = MappingProxyType({str(MACHINES[name].gpu): nics for name, nics in rdma.NICS.items()})
+_NICS: Mapping[str, int] = {str(MACHINES[name].gpu): nics for name, nics in rdma.NICS.items()}
 NODE_NICS = min(_NICS.values())
 GPUS: frozenset[str] = frozenset(str(MACHINES[name].gpu) for name in ONLY_IN_POOLS)
 

@@ -16,7 +16,6 @@ Never run on Google Cloud.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from gke_ai.catalog.machines.features import MINIMUM, NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT, ordered
@@ -24,9 +23,9 @@ from gke_ai.catalog.machines.types import MACHINES
 
 FABRIC = "GPUDirect-RDMA"
 # Besides the NICs of the node's own network.
-NICS: Mapping[str, int] = MappingProxyType(
-    {machine.name: machine.nics or machine.gpus for machine in MACHINES.values() if machine.fabric.startswith(FABRIC)}
-)
+NICS: Mapping[str, int] = {
+    machine.name: machine.nics or machine.gpus for machine in MACHINES.values() if machine.fabric.startswith(FABRIC)
+}
 NICS_PER_POD = 8
 MTU = 8896
 PROFILE = "auto"
@@ -63,13 +62,11 @@ PLUGIN_PATH = "/usr/local/gib"
 SETTINGS = f"{PLUGIN_PATH}/scripts/set_nccl_env.sh"
 INSTALL = f"set -e; /scripts/container_entry.sh install --install-nccl; cp -R /var/lib/gib/. /target{PLUGIN_PATH}"
 # The device plug-in of GKE mounts the driver's libraries at /usr/local/nvidia.
-VARIABLES: Mapping[str, str] = MappingProxyType(
-    {"NCCL_NET": "gIB", "LD_LIBRARY_PATH": f"{PLUGIN_PATH}/lib64:/usr/local/nvidia/lib64"}
-)
+VARIABLES: Mapping[str, str] = {"NCCL_NET": "gIB", "LD_LIBRARY_PATH": f"{PLUGIN_PATH}/lib64:/usr/local/nvidia/lib64"}
 
 
 # Both are copies of the files of an image: no figures are published.
-PLUGIN_REQUESTS: Mapping[str, str] = MappingProxyType({"cpu": "150m", "memory": "1Gi"})
+PLUGIN_REQUESTS: Mapping[str, str] = {"cpu": "150m", "memory": "1Gi"}
 
 
 def agent(project_number: str) -> str:

@@ -15,19 +15,16 @@ Never run on Google Cloud: which values the labels have, and which nodes lack th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from gke_ai.catalog.kueue.configuration import minor
 from gke_ai.catalog.machines.types import MACHINES
 
 # From the widest level to the narrowest: the names of this program, each with the label.
-LEVELS: Mapping[str, str] = MappingProxyType(
-    {
-        "block": "cloud.google.com/gce-topology-block",
-        "subblock": "cloud.google.com/gce-topology-subblock",
-        "host": "cloud.google.com/gce-topology-host",
-    }
-)
+LEVELS: Mapping[str, str] = {
+    "block": "cloud.google.com/gce-topology-block",
+    "subblock": "cloud.google.com/gce-topology-subblock",
+    "host": "cloud.google.com/gce-topology-host",
+}
 HOSTNAME = "kubernetes.io/hostname"
 # What a run can ask of a level: all pods in one domain of it, or as many as fit.
 TOPOLOGY_KINDS = ("required", "preferred")

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from gke_ai.catalog.versions import EARLIER_KUEUE_VERSIONS, KUEUE_VERSION
 
 # The kinds that this program lets Kueue queue, by their names in its configuration. It ignores a kind until its CRD is
 # installed.
-FRAMEWORKS: Mapping[str, str] = MappingProxyType(
-    {
-        "Job": "batch/job",
-        "JobSet": "jobset.x-k8s.io/jobset",
-        "Pod": "pod",
-        "Deployment": "deployment",
-        "StatefulSet": "statefulset",
-    }
-)
+FRAMEWORKS: Mapping[str, str] = {
+    "Job": "batch/job",
+    "JobSet": "jobset.x-k8s.io/jobset",
+    "Pod": "pod",
+    "Deployment": "deployment",
+    "StatefulSet": "statefulset",
+}
 # https://kueue.sigs.k8s.io/docs/concepts/workload_priority_class/
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 # The scheduling gate of a pod that Kueue holds: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/

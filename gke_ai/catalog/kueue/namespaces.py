@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Mapping
 
 from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 
@@ -28,7 +28,7 @@ METRICS_COLLECTORS = ("gmp-system", "gke-gmp-system")
 # GKE's control plane reaches pods through these pods of kube-system, also for `services/proxy`:
 # https://github.com/tigera/operator/pull/5212
 KONNECTIVITY_NAMESPACE = "kube-system"
-KONNECTIVITY = MappingProxyType({"k8s-app": "konnectivity-agent"})
+KONNECTIVITY: Mapping[str, str] = {"k8s-app": "konnectivity-agent"}
 
 # The namespaces that a cluster gets from Kubernetes and GKE: https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/#initial-namespaces,
 # those that gcloud leaves out where it lists workloads of GKE (api_lib of the SDK), and those that GKE's own

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ TRAINER = Operator(
     image="ghcr.io/kubeflow/trainer/trainer-controller-manager",
     # https://github.com/kubeflow/trainer/tree/v2.2.1/pkg/apis/trainer/v1alpha1
     api="trainer.kubeflow.org/v1alpha1",
-    kinds=MappingProxyType({"TrainJob": "trainjobs"}),
+    kinds={"TrainJob": "trainjobs"},
 )
 KUBERAY = Operator(
     name="KubeRay",
@@ -72,17 +71,15 @@ KUBERAY = Operator(
     image="quay.io/kuberay/operator",
     # https://github.com/ray-project/kuberay/tree/v1.6.2/ray-operator/apis/ray/v1
     api="ray.io/v1",
-    kinds=MappingProxyType({"RayJob": "rayjobs", "RayCluster": "rayclusters"}),
+    kinds={"RayJob": "rayjobs", "RayCluster": "rayclusters"},
 )
 # By the key of `gke-ai:queues` that sets one up.
-OPERATORS: Mapping[str, Operator] = MappingProxyType({"trainer": TRAINER, "ray": KUBERAY})
-BY_KIND: Mapping[str, Operator] = MappingProxyType(
-    {kind: operator for operator in OPERATORS.values() for kind in operator.kinds}
-)
+OPERATORS: Mapping[str, Operator] = {"trainer": TRAINER, "ray": KUBERAY}
+BY_KIND: Mapping[str, Operator] = {kind: operator for operator in OPERATORS.values() for kind in operator.kinds}
 # Kueue's name for each of their kinds. Kueue lists them only if the stack has the controller.
-FRAMEWORKS_OF_OPERATORS: Mapping[str, str] = MappingProxyType(
-    {kind: name for operator in OPERATORS.values() for kind, name in operator.frameworks.items()}
-)
+FRAMEWORKS_OF_OPERATORS: Mapping[str, str] = {
+    kind: name for operator in OPERATORS.values() for kind, name in operator.frameworks.items()
+}
 # A runtime for TrainJobs, as Trainer's chart has it: PyTorch by torchrun, with a plain image that a TrainJob replaces.
 # https://github.com/kubeflow/trainer/blob/v2.2.1/charts/kubeflow-trainer/templates/runtimes/torch-distributed.yaml
 RUNTIME_KIND = "ClusterTrainingRuntime"
@@ -94,7 +91,7 @@ STEP_LABEL, TRAINER_STEP = "trainer.kubeflow.org/trainjob-ancestor-step", "train
 # https://github.com/ray-project/kuberay/blob/v1.6.2/ray-operator/controllers/ray/utils/constant.go
 RAY_CLUSTER_LABEL = "ray.io/cluster"
 # Labels of the head of a Ray cluster, and the port at which KubeRay asks it about jobs.
-RAY_HEAD = MappingProxyType({"ray.io/node-type": "head"})
+RAY_HEAD: Mapping[str, str] = {"ray.io/node-type": "head"}
 RAY_DASHBOARD_PORT = 8265
 # Flag and key of KubeRay's configuration by which it asks heads with its own credential.
 RAY_PROXY_FLAG, RAY_PROXY_KEY = "--use-kubernetes-proxy", "useKubernetesProxy"

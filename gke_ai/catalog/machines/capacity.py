@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -44,29 +43,27 @@ class CapacityMode:
     surge: int = 1
 
 
-_FLEX_START = MappingProxyType({"cloud.google.com/gke-flex-start": "true"})
+_FLEX_START: Mapping[str, str] = {"cloud.google.com/gke-flex-start": "true"}
 
-MODES: Mapping[str, CapacityMode] = MappingProxyType(
-    {
-        mode.name: mode
-        for mode in (
-            CapacityMode("onDemand", "on-demand", "standard", MappingProxyType({})),
-            CapacityMode("spot", "Spot", "spot", MappingProxyType({"cloud.google.com/gke-spot": "true"})),
-            CapacityMode("reservation", "reservation", "standard", MappingProxyType({}), surge=0),
-            CapacityMode("flexStart", "flex-start", "flex-start", _FLEX_START, elastic=True, surge=0),
-            CapacityMode(
-                "queuedFlexStart",
-                "queued flex-start",
-                "flex-start",
-                _FLEX_START,
-                # GKE also sets autoscaling.gke.io/provisioning-request=NAME when it provisions a request.
-                (Taint("cloud.google.com/gke-queued", "true", "NoSchedule"),),
-                elastic=True,
-                surge=0,
-            ),
-        )
-    }
-)
+MODES: Mapping[str, CapacityMode] = {
+    mode.name: mode
+    for mode in (
+        CapacityMode("onDemand", "on-demand", "standard", {}),
+        CapacityMode("spot", "Spot", "spot", {"cloud.google.com/gke-spot": "true"}),
+        CapacityMode("reservation", "reservation", "standard", {}, surge=0),
+        CapacityMode("flexStart", "flex-start", "flex-start", _FLEX_START, elastic=True, surge=0),
+        CapacityMode(
+            "queuedFlexStart",
+            "queued flex-start",
+            "flex-start",
+            _FLEX_START,
+            # GKE also sets autoscaling.gke.io/provisioning-request=NAME when it provisions a request.
+            (Taint("cloud.google.com/gke-queued", "true", "NoSchedule"),),
+            elastic=True,
+            surge=0,
+        ),
+    )
+}
 
 # Bounds of a flex-start run, in seconds (10 minutes to 7 days). The default is the maximum.
 MIN_RUN_SECONDS, MAX_RUN_SECONDS = 600, 604800

@@ -8,7 +8,6 @@ https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support agre
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 PD_STANDARD, PD_BALANCED, PD_SSD = "pd-standard", "pd-balanced", "pd-ssd"
 HYPERDISK = "hyperdisk-balanced"
@@ -21,22 +20,18 @@ _SSD_OR_HYPERDISK = (*_SSD, HYPERDISK)
 _ONLY_HYPERDISK = (HYPERDISK,)
 # (boot disks, attached disks) by family, or by family and series if they differ from the family's. A3 Ultra attaches
 # Persistent Disk too by the source, and by no public page: a volume of Hyperdisk is right in either case.
-_DISKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("a2", "e2", "n1", "n2", "n2d"), (_PERSISTENT, _PERSISTENT)),
-        "g2": (_SSD, _PERSISTENT),
-        **dict.fromkeys(("ct5lp", "ct5p"), (_SSD, _SSD)),
-        **dict.fromkeys(("a3", "c3"), (_SSD_OR_HYPERDISK, _SSD_OR_HYPERDISK)),
-        **dict.fromkeys(
-            ("a3-ultragpu", "a4", "a4x", "g4", "ct6e", "tpu7x", "n4", "c4", "c4a"), (_ONLY_HYPERDISK, _ONLY_HYPERDISK)
-        ),
-    }
-)
+_DISKS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    **dict.fromkeys(("a2", "e2", "n1", "n2", "n2d"), (_PERSISTENT, _PERSISTENT)),
+    "g2": (_SSD, _PERSISTENT),
+    **dict.fromkeys(("ct5lp", "ct5p"), (_SSD, _SSD)),
+    **dict.fromkeys(("a3", "c3"), (_SSD_OR_HYPERDISK, _SSD_OR_HYPERDISK)),
+    **dict.fromkeys(
+        ("a3-ultragpu", "a4", "a4x", "g4", "ct6e", "tpu7x", "n4", "c4", "c4a"), (_ONLY_HYPERDISK, _ONLY_HYPERDISK)
+    ),
+}
 # Disk types of the StorageClasses that GKE installs.
 # https://cloud.google.com/kubernetes-engine/docs/concepts/persistent-volumes#storageclasses
-STORAGE_CLASSES: Mapping[str, str] = MappingProxyType(
-    {"standard": PD_STANDARD, "standard-rwo": PD_BALANCED, "premium-rwo": PD_SSD}
-)
+STORAGE_CLASSES: Mapping[str, str] = {"standard": PD_STANDARD, "standard-rwo": PD_BALANCED, "premium-rwo": PD_SSD}
 USUAL_STORAGE_CLASS = "premium-rwo"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.types import MACHINES
 
@@ -18,43 +17,41 @@ A4X_MAX = "A4X Max"
 NETWORK_PROFILE, NETWORK_PROFILE_AUTOPILOT = "GKE's accelerator network profile", "GKE's profile on Autopilot"
 SECRET_SYNC, JOBSET_METRICS = "secrets from Secret Manager", "metrics of JobSets"
 
-MINIMUM: Mapping[str, str] = MappingProxyType(
-    {
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training
-        FLEX_START: "1.32.2-gke.1652000",
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu
-        FLEX_START_TPU: "1.33.0-gke.1712000",
-        # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
-        COMPUTE_CLASS: "1.30.3-gke.1451000",
-        COMPUTE_CLASS_FLEX_START: "1.32.2-gke.1652000",
-        COMPUTE_CLASS_POOLS: "1.33.3-gke.1136000",
-        # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
-        TPU7X: "1.34.0-gke.2201000",
-        TPU7X_AUTOPILOT: "1.34.1-gke.3084001",
-        # https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom (A3 Ultra),
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#requirements (the others). In 1.35, parts of a G4
-        # GPU need 1.35.2-gke.1485000. Every version that GKE supports has the GPUs before H200.
-        A3_ULTRA: "1.31.4-gke.1183000",
-        A4: "1.32.1-gke.1729000",
-        # Of 1.34. In 1.35, A4X Max needs 1.35.0-gke.2745000: docs/integrator/gke-a4x-max-networking.md of
-        # https://github.com/NVIDIA/aicr at 9b6263c1, from Google's page (gke_ai/catalog/machines/machines.yaml).
-        A4X_MAX: "1.34.3-gke.1318000",
-        G4: "1.34.0-gke.1662000",
-        G4_PARTS: "1.34.5-gke.1153000",
-        # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
-        # https://cloud.google.com/tpu/docs/tpus-in-gke#tpu-machine-types
-        V6E: "1.31.2-gke.1115000",
-        # https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
-        NETWORK_PROFILE: "1.34.1-gke.1829001",
-        NETWORK_PROFILE_AUTOPILOT: "1.35.2-gke.1842000",
-        # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke
-        INFERENCE_POOL: "1.34.0-gke.1626000",
-        # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
-        SECRET_SYNC: "1.34.0-gke.0",
-        # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics
-        JOBSET_METRICS: "1.32.1-gke.1357001",
-    }
-)
+MINIMUM: Mapping[str, str] = {
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training
+    FLEX_START: "1.32.2-gke.1652000",
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/dws-flex-start-training-tpu
+    FLEX_START_TPU: "1.33.0-gke.1712000",
+    # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+    COMPUTE_CLASS: "1.30.3-gke.1451000",
+    COMPUTE_CLASS_FLEX_START: "1.32.2-gke.1652000",
+    COMPUTE_CLASS_POOLS: "1.33.3-gke.1136000",
+    # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood
+    TPU7X: "1.34.0-gke.2201000",
+    TPU7X_AUTOPILOT: "1.34.1-gke.3084001",
+    # https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom (A3 Ultra),
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#requirements (the others). In 1.35, parts of a G4
+    # GPU need 1.35.2-gke.1485000. Every version that GKE supports has the GPUs before H200.
+    A3_ULTRA: "1.31.4-gke.1183000",
+    A4: "1.32.1-gke.1729000",
+    # Of 1.34. In 1.35, A4X Max needs 1.35.0-gke.2745000: docs/integrator/gke-a4x-max-networking.md of
+    # https://github.com/NVIDIA/aicr at 9b6263c1, from Google's page (gke_ai/catalog/machines/machines.yaml).
+    A4X_MAX: "1.34.3-gke.1318000",
+    G4: "1.34.0-gke.1662000",
+    G4_PARTS: "1.34.5-gke.1153000",
+    # https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/gcp-gke-tpu-cluster.html, by
+    # https://cloud.google.com/tpu/docs/tpus-in-gke#tpu-machine-types
+    V6E: "1.31.2-gke.1115000",
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/allocate-network-resources-dra
+    NETWORK_PROFILE: "1.34.1-gke.1829001",
+    NETWORK_PROFILE_AUTOPILOT: "1.35.2-gke.1842000",
+    # GKE installs its CRD since this version: https://llm-d.ai/docs/resources/gateway/gke
+    INFERENCE_POOL: "1.34.0-gke.1626000",
+    # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
+    SECRET_SYNC: "1.34.0-gke.0",
+    # https://docs.cloud.google.com/kubernetes-engine/docs/how-to/kube-state-metrics
+    JOBSET_METRICS: "1.32.1-gke.1357001",
+}
 
 _OF_MACHINES = {"a3-ultragpu-": A3_ULTRA, "a4-": A4, "a4x-max": A4X_MAX, "g4-": G4, "ct6e-": V6E}
 

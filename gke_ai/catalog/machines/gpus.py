@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -32,21 +31,19 @@ class Gpu:
     compute_capability: tuple[int, int]
 
 
-GPU_TYPES: Mapping[str, Gpu] = MappingProxyType(
-    {
-        gpu.name: gpu
-        for gpu in (
-            Gpu("nvidia-tesla-t4", 14.74, (7, 5)),
-            Gpu("nvidia-l4", 22.05, (8, 9)),
-            Gpu("nvidia-tesla-a100", 39.59, (8, 0)),
-            Gpu("nvidia-a100-80gb", 79.35, (8, 0)),
-            Gpu("nvidia-h100-80gb", 79.22, (9, 0)),
-            Gpu("nvidia-h100-mega-80gb", 79.22, (9, 0)),
-            Gpu("nvidia-rtx-pro-6000", 94.97, (12, 0)),
-            Gpu("nvidia-h200-141gb", 139.81, (9, 0)),
-            Gpu("nvidia-b200", 178.35, (10, 0)),
-            Gpu("nvidia-gb200", 185.03, (10, 0)),
-            Gpu("nvidia-gb300", 277.55, (10, 3)),
-        )
-    }
-)
+GPU_TYPES: Mapping[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu("nvidia-tesla-t4", 14.74, (7, 5)),
+        Gpu("nvidia-l4", 22.05, (8, 9)),
+        Gpu("nvidia-tesla-a100", 39.59, (8, 0)),
+        Gpu("nvidia-a100-80gb", 79.35, (8, 0)),
+        Gpu("nvidia-h100-80gb", 79.22, (9, 0)),
+        Gpu("nvidia-h100-mega-80gb", 79.22, (9, 0)),
+        Gpu("nvidia-rtx-pro-6000", 94.97, (12, 0)),
+        Gpu("nvidia-h200-141gb", 139.81, (9, 0)),
+        Gpu("nvidia-b200", 178.35, (10, 0)),
+        Gpu("nvidia-gb200", 185.03, (10, 0)),
+        Gpu("nvidia-gb300", 277.55, (10, 3)),
+    )
+}

@@ -15,9 +15,8 @@ Never run on Google Cloud.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
-LABELS: Mapping[str, str] = MappingProxyType({"cloud.google.com/gke-dpv2-unified-cni": "cni-migration"})
+LABELS: Mapping[str, str] = {"cloud.google.com/gke-dpv2-unified-cni": "cni-migration"}
 # Pages of 2 MiB that a node sets aside at its start. The agent uses all of them.
 HUGE_PAGES = 4096
 HUGE_PAGES_RESOURCE, HUGE_PAGES_BYTES = "hugepages-2Mi", HUGE_PAGES * 2 * 2**20

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations_with_replacement
 from math import prod
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.types import MACHINES, Machine
 
@@ -50,39 +49,37 @@ class TpuVersion:
     takes_workload_policy: bool = False
 
 
-VERSIONS: Mapping[str, TpuVersion] = MappingProxyType(
-    {
-        version.name: version
-        for version in (
-            # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements. Usable memory: public
-            # out-of-memory messages of XLA, such as https://github.com/GoogleCloudPlatform/kubernetes-engine-samples/pull/1467
-            TpuVersion("v5e", "tpu-v5-lite-podslice", 16, 15.75, ("us-west4-a",)),
-            TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",), max_chips=6144),
-            TpuVersion(
-                "v6e",
-                "tpu-v6e-slice",
-                32,
-                31.25,
-                ("asia-northeast1-b", "us-east5-a", "us-east5-b"),
-                takes_workload_policy=True,
-            ),
-            # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
-            # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
-            # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
-            TpuVersion(
-                "tpu7x",
-                "tpu7x",
-                192,
-                189.5,
-                (),
-                workload_policy=True,
-                devices_per_chip=2,
-                max_chips=9216,
-                takes_workload_policy=True,
-            ),
-        )
-    }
-)
+VERSIONS: Mapping[str, TpuVersion] = {
+    version.name: version
+    for version in (
+        # Zones: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#requirements. Usable memory: public
+        # out-of-memory messages of XLA, such as https://github.com/GoogleCloudPlatform/kubernetes-engine-samples/pull/1467
+        TpuVersion("v5e", "tpu-v5-lite-podslice", 16, 15.75, ("us-west4-a",)),
+        TpuVersion("v5p", "tpu-v5p-slice", 95, 95, ("us-east5-a",), max_chips=6144),
+        TpuVersion(
+            "v6e",
+            "tpu-v6e-slice",
+            32,
+            31.25,
+            ("asia-northeast1-b", "us-east5-a", "us-east5-b"),
+            takes_workload_policy=True,
+        ),
+        # https://cloud.google.com/kubernetes-engine/docs/concepts/tpu-ironwood. Flex-start:
+        # https://github.com/GoogleCloudPlatform/cluster-toolkit/pull/5111, whose example is in us-central1-c.
+        # Two devices per chip: https://docs.cloud.google.com/tpu/docs/tpu7x#system-architecture
+        TpuVersion(
+            "tpu7x",
+            "tpu7x",
+            192,
+            189.5,
+            (),
+            workload_policy=True,
+            devices_per_chip=2,
+            max_chips=9216,
+            takes_workload_policy=True,
+        ),
+    )
+}
 # Topology of a single-host slice, by chips per machine.
 _SINGLE_HOST_2D = {1: "1x1", 4: "2x2", 8: "2x4"}
 _MULTI_HOST_2D = ("2x4", "4x4", "4x8", "8x8", "8x16", "16x16")

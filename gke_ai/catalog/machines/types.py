@@ -19,7 +19,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.tables import table
@@ -81,12 +80,10 @@ _TABLE = table("machines/machines.yaml")
 _ARM = ("a4x", "c4a")
 # GPUs that GKE can attach to a machine type without GPUs: the type and its possible counts. Up to 48 vCPUs with one or
 # two T4, and up to 96 with four.
-ATTACHABLE: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType(
-    {
-        f"n1-standard-{size}": MappingProxyType({"nvidia-tesla-t4": (1, 2, 4) if size <= 48 else (4,)})
-        for size in _TABLE["series"]["n1-standard"]["vcpus"]
-    }
-)
+ATTACHABLE: Mapping[str, Mapping[str, tuple[int, ...]]] = {
+    f"n1-standard-{size}": {"nvidia-tesla-t4": (1, 2, 4) if size <= 48 else (4,)}
+    for size in _TABLE["series"]["n1-standard"]["vcpus"]
+}
 
 
 def _machines() -> Iterable[Machine]:
@@ -116,7 +113,7 @@ def _arch(name: str) -> str:
     return "arm64" if _family(name) in _ARM else "amd64"
 
 
-MACHINES: Mapping[str, Machine] = MappingProxyType({machine.name: machine for machine in _machines()})
+MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in _machines()}
 # Machines that this program creates only in its own node pools, with a workload policy:
 # gke_ai/catalog/fabric/nvlink.py.
 ONLY_IN_POOLS: frozenset[str] = frozenset(machine.name for machine in MACHINES.values() if machine.family == "a4x")

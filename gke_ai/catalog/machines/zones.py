@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 _REGIONS = """
 africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2
@@ -21,9 +20,9 @@ us-west2 us-west3 us-west4
 # Zone letters of regions whose zones are not a, b and c.
 _LETTERS = {"europe-west1": "bcd", "us-central1": "abcf", "us-east1": "bcd"}
 
-ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {region: tuple(f"{region}-{letter}" for letter in _LETTERS.get(region, "abc")) for region in _REGIONS.split()}
-)
+ZONES: Mapping[str, tuple[str, ...]] = {
+    region: tuple(f"{region}-{letter}" for letter in _LETTERS.get(region, "abc")) for region in _REGIONS.split()
+}
 
 # Multi-regions and predefined dual-regions of Cloud Storage: https://cloud.google.com/storage/docs/locations
 BUCKET_MULTI_REGIONS = ("ASIA", "EU", "US", "ASIA1", "EUR4", "EUR5", "EUR7", "EUR8", "NAM4")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from gke_ai.catalog.machines.capacity import MODES
 
@@ -27,13 +26,11 @@ class StepDuration:
 # only that a fast-starting node takes up to four times less:
 # https://cloud.google.com/kubernetes-engine/docs/concepts/fast-starting-nodes
 _NODE = StepDuration(180, f"{ASSUMPTION}: 3 minutes, if there is capacity")
-NODE_READY: Mapping[str, StepDuration] = MappingProxyType(
-    {
-        **dict.fromkeys(MODES, _NODE),
-        "flexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
-        "queuedFlexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
-    }
-)
+NODE_READY: Mapping[str, StepDuration] = {
+    **dict.fromkeys(MODES, _NODE),
+    "flexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
+    "queuedFlexStart": StepDuration(180, f"{ASSUMPTION}: 3 minutes after Dynamic Workload Scheduler has capacity"),
+}
 # From a pod on a new node to its container, for a large image: 3 min 50 s if GKE pulls it, 20 s if GKE streams it.
 _LARGE_IMAGE = "https://wdenniss.com/using-image-streaming-with-dockerhub"
 CONTAINER_START = StepDuration(230, _LARGE_IMAGE)

@@ -9,28 +9,23 @@ per family instead, in Cloud Quotas: https://cloud.google.com/compute/resource-u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 # All GPUs of the project in all regions; a quota of the project, not of a region.
 GPUS_ALL_REGIONS = "GPUS_ALL_REGIONS"
 # By GPU type or TPU version. The unit for TPUs is a chip.
-ON_DEMAND: Mapping[str, str] = MappingProxyType(
-    {
-        "nvidia-l4": "NVIDIA_L4_GPUS",
-        "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
-        "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
-        "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
-        "v5e": "TPU_LITE_PODSLICE_V5",
-        "v4": "TPU_PODSLICE_V4",
-    }
-)
+ON_DEMAND: Mapping[str, str] = {
+    "nvidia-l4": "NVIDIA_L4_GPUS",
+    "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
+    "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
+    "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
+    "v5e": "TPU_LITE_PODSLICE_V5",
+    "v4": "TPU_PODSLICE_V4",
+}
 # Quota for Spot and flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws#quota
-PREEMPTIBLE: Mapping[str, str] = MappingProxyType(
-    {
-        **{accelerator: f"PREEMPTIBLE_{metric}" for accelerator, metric in ON_DEMAND.items()},
-        "nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS",
-    }
-)
+PREEMPTIBLE: Mapping[str, str] = {
+    **{accelerator: f"PREEMPTIBLE_{metric}" for accelerator, metric in ON_DEMAND.items()},
+    "nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS",
+}
 
 
 def metric(accelerator: str, capacity: str) -> str | None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from types import MappingProxyType
 
 from gke_ai.catalog.fabric.gpudirect import GPUDIRECT_LABEL
 from gke_ai.catalog.machines.capacity import MODES, Taint
@@ -290,15 +289,13 @@ ANY = None
 # GPUs have since GKE 1.29.4 (https://cloud.google.com/kubernetes-engine/docs/how-to/autopilot-gpus). No container
 # requests less. Before, the minimum was 0.5 CPU and 0.5 GiB for T4, 2 and 7 for L4, 9 and 60 for A100, and Autopilot
 # raised lower requests to it.
-AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] = MappingProxyType(
-    {
-        ("nvidia-tesla-t4", ANY): (94, 587.5),
-        ("nvidia-l4", ANY): (95, 363),
-        ("nvidia-tesla-a100", 1): (11, 74),
-        ("nvidia-tesla-a100", ANY): (94, 1264),
-        ("nvidia-a100-80gb", ANY): (94, 1264),
-    }
-)
+AUTOPILOT_MAXIMUM: Mapping[tuple[str | None, int | None], tuple[float, float]] = {
+    ("nvidia-tesla-t4", ANY): (94, 587.5),
+    ("nvidia-l4", ANY): (95, 363),
+    ("nvidia-tesla-a100", 1): (11, 74),
+    ("nvidia-tesla-a100", ANY): (94, 1264),
+    ("nvidia-a100-80gb", ANY): (94, 1264),
+}
 
 
 def _candidates(gpu: str | None) -> list[Machine]:

@@ -13,12 +13,7 @@ from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MODES, capacity_un
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
 from gke_ai.catalog.machines.types import MACHINES, Machine
 from gke_ai.catalog.machines.zones import node_zones
-from gke_ai.catalog.nodes.durations import (
-    CONTAINER_START,
-    CONTAINER_START_PRELOADED,
-    CONTAINER_START_STREAMED,
-    NODE_READY,
-)
+from gke_ai.catalog.nodes import durations
 from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.simulate.trace import Submission
@@ -189,7 +184,7 @@ class Nodes:
         section = pool.section
         most = pool.max_nodes
         end = capacity_until(section.node_labels)
-        start = CONTAINER_START_STREAMED if section.image_streaming else CONTAINER_START
+        start = durations.CONTAINER_START_STREAMED if section.image_streaming else durations.CONTAINER_START
         return NodeKind(
             section.name,
             section.node_machine_type,
@@ -202,7 +197,7 @@ class Nodes:
             most,
             _lifetime(section.capacity.mode, getattr(section.capacity, "max_run_duration_seconds", None)),
             self._ready_seconds(section.node_machine_type, section.capacity.mode),
-            (CONTAINER_START_PRELOADED if section.preloads_images else start).seconds,
+            (durations.CONTAINER_START_PRELOADED if section.preloads_images else start).seconds,
             shared=not section.is_one_slice,
             ends=(end - self.begin).total_seconds() if end and self.begin else inf,
         )
@@ -251,14 +246,14 @@ class Nodes:
             None,
             _lifetime(mode, limit),
             self._ready_seconds(machine.name, mode),
-            CONTAINER_START.seconds,
+            durations.CONTAINER_START.seconds,
             shared=shared,
         )
 
     def _ready_seconds(self, machine: str, mode: str) -> float:
         """From capacity to a Ready node: measured on the stack's cluster, else the catalog's figure."""
         measured = self.stack.measured.duration("nodeReady", machine)
-        return (measured or NODE_READY[mode]).seconds
+        return (measured or durations.NODE_READY[mode]).seconds
 
 
 def _accelerator(machine: Machine) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from gke_ai.catalog.tables import read_table
@@ -53,7 +52,7 @@ def version() -> int:
 @cache
 def kinds() -> Mapping[str, Kind]:
     """Returns the kinds of a snapshot by name. Owners come before the objects that they own."""
-    return MappingProxyType({name: Kind(name, **entry) for name, entry in table()["kinds"].items()})
+    return {name: Kind(name, **entry) for name, entry in table()["kinds"].items()}
 
 
 @cache

@@ -34,20 +34,9 @@ from gke_ai.forecast.rehearse.watching import Recorder
 from gke_ai.forecast.render.measures import duration
 from gke_ai.forecast.snapshot.command import read_file, take
 from gke_ai.forecast.snapshot.format import Snapshot
+from gke_ai.forecast.when import answer as answers
 from gke_ai.forecast.when import ending
 from gke_ai.forecast.when.alone import KUEUE, ask_alone
-from gke_ai.forecast.when.answer import (
-    Answer,
-    Run,
-    answer,
-    holders,
-    in_order,
-    is_decided,
-    own_workload,
-    roots,
-    sharing,
-    waiting,
-)
 from gke_ai.forecast.when.durations import records
 from gke_ai.forecast.when.futures import HORIZON, REPLAYS, starts
 from gke_ai.forecast.when.run_file import cluster_queue, read_run
@@ -97,7 +86,7 @@ def show(stack: Stack, file: Path, snapshot: Path | None, seed: int | None, json
 
 
 # ------------------------------------------------------------------------------------------------------------- asking
-def ask(manifest: Manifest, snapshot: Snapshot) -> tuple[Answer, list[str]]:
+def ask(manifest: Manifest, snapshot: Snapshot) -> tuple[answers.Answer, list[str]]:
     """Brings a scratch cluster to the state of a snapshot and submits a run. Returns Kueue's answer, and notes."""
     source = Manifests(manifest.title, (), Change(apply=(manifest,)), snapshot)
     with scratch() as emulator:
@@ -122,7 +111,7 @@ def asked(
     queue: str,
     start: Callable[[], Applied],
     quiet: float = delays.QUIET_SECONDS,
-) -> Answer:
+) -> answers.Answer:
     """Submits a run to a cluster that has settled, and returns what Kueue decides about it and who is before it."""
     name = WorkloadName.of(manifest.namespace, manifest.kind, manifest.name)
     recorder.begin()
@@ -132,7 +121,7 @@ def asked(
             echo(f"The cluster refuses the run:\n{update.errors()}", file=sys.stderr)
             raise SystemExit(REFUSED)
         deadline = time.monotonic() + _FIRST_WORD
-        while not ((own := own_workload(recorder.timeline(True), name)) and is_decided(own)):
+        while not ((own := answers.own_workload(recorder.timeline(True), name)) and answers.is_decided(own)):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.2)
@@ -142,16 +131,16 @@ def asked(
                 "its namespace, its priority class, and whether Kueue's configuration names its kind."
             )
         recorder.settle(quiet, _SETTLES)
-        found = answer(recorder.timeline(True), name, queue)
+        found = answers.answer(recorder.timeline(True), name, queue)
     finally:
         update.stop()
     return found if found.starts else _waiting(api, found, own)
 
 
-def _waiting(api: ApiClient, found: Answer, own: Mapping[str, Any]) -> Answer:
+def _waiting(api: ApiClient, found: answers.Answer, own: Mapping[str, Any]) -> answers.Answer:
     """Adds to an answer whether the run can ever start, who is ahead of it, and who holds its quota."""
     queues = list_objects(api, f"{KUEUE}/clusterqueues")
-    shared = sharing(found.queue, roots(queues, list_objects(api, f"{KUEUE}/cohorts"))[0])
+    shared = answers.sharing(found.queue, answers.roots(queues, list_objects(api, f"{KUEUE}/cohorts"))[0])
     workloads = list_objects(api, f"{KUEUE}/workloads")
     strict = [
         item["metadata"]["name"]
@@ -168,12 +157,12 @@ def _waiting(api: ApiClient, found: Answer, own: Mapping[str, Any]) -> Answer:
     return replace(
         found,
         never=never and (found.never or never),
-        ahead=tuple(waiting(by_name[key], name) for key, name in before if key in by_name),
-        holders=tuple(holders(by_name.values(), shared, cells, datetime.now(UTC))),
+        ahead=tuple(answers.waiting(by_name[key], name) for key, name in before if key in by_name),
+        holders=tuple(answers.holders(by_name.values(), shared, cells, datetime.now(UTC))),
     )
 
 
-def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer, list[str]]:
+def with_interval(found: answers.Answer, snapshot: Snapshot, seed: int) -> tuple[answers.Answer, list[str]]:
     """Adds to the answer about a run that waits when it starts in replays of the queue from now on."""
     with scratch() as emulator, phase(f"replay the queue {REPLAYS} times until the run starts"):
         waits = starts(emulator, snapshot, found.queue, found.workload, seed)
@@ -186,7 +175,7 @@ def with_interval(found: Answer, snapshot: Snapshot, seed: int) -> tuple[Answer,
     return replace(found, waits=tuple(waits)), [note, *unplaced(snapshot)]
 
 
-def with_end(found: Answer, snapshot: Snapshot) -> tuple[Answer, list[str]]:
+def with_end(found: answers.Answer, snapshot: Snapshot) -> tuple[answers.Answer, list[str]]:
     """Adds to an answer how long nodes exist that the run can have. Returns notes on their ends."""
     groups, now = ending.choices(found, snapshot), snapshot.taken_at
     ends = ending.ends(snapshot, {name for names in groups for name in names})
@@ -212,14 +201,14 @@ def pending(api: ApiClient, queue: str) -> list[tuple[str, str]]:
     answered = request(api, "GET", f"{VISIBILITY}/{queue}/pendingworkloads")
     if answered.code >= 400:
         workloads, local_queues = (list_objects(api, f"{KUEUE}/{kind}") for kind in ("workloads", "localqueues"))
-        return list(in_order(workloads, local_queues, queue))
+        return list(answers.in_order(workloads, local_queues, queue))
     items = answered.body.get("items") or []
     ordered = sorted(items, key=lambda item: int(item.get("positionInClusterQueue") or 0))
     return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in ordered]
 
 
 # ------------------------------------------------------------------------------------------------------------ printing
-def headline(found: Answer) -> str:
+def headline(found: answers.Answer) -> str:
     """Returns the answer in one sentence."""
     pods = f" with {found.pods} of its {found.requested} pods" if 0 < found.pods < found.requested else ""
     on = f" on flavor {' and '.join(found.flavors)}" if found.flavors else ""
@@ -236,7 +225,7 @@ def headline(found: Answer) -> str:
     return f"{found.run} waits{where}, for {found.waits_for}.{f' {interval(found)}' if found.waits else ''}"
 
 
-def interval(found: Answer) -> str:
+def interval(found: answers.Answer) -> str:
     """Returns when the run starts in the replays, in one sentence."""
     low, middle, high = found.waits[0], found.waits[len(found.waits) // 2], found.waits[-1]
     horizon = min(HORIZON, max(found.left, 0.0))
@@ -247,7 +236,7 @@ def interval(found: Answer) -> str:
     return f"It starts {median}90 %: {span}."
 
 
-def reasons(found: Answer, with_nodes: bool) -> Iterator[str]:
+def reasons(found: answers.Answer, with_nodes: bool) -> Iterator[str]:
     """Yields what else there is to say, in sentences."""
     for eviction in found.preempts:
         yield f"Kueue preempts {eviction.workload} of local queue {eviction.queue}, priority {eviction.priority}."
@@ -258,7 +247,7 @@ def reasons(found: Answer, with_nodes: bool) -> Iterator[str]:
         yield f"{plural(same, 'waiting run')} of its queue {'is' if same == 1 else 'are'} ahead of it."
 
 
-def tables(found: Answer) -> Iterator[Table]:
+def tables(found: answers.Answer) -> Iterator[Table]:
     """Yields who is ahead of a run that waits, and who holds its quota."""
     if found.starts or found.never:
         return
@@ -279,7 +268,7 @@ def tables(found: Answer) -> Iterator[Table]:
         yield table
 
 
-def as_json(found: Answer) -> Mapping[str, object]:
+def as_json(found: answers.Answer) -> Mapping[str, object]:
     """Returns the answer as plain data."""
     return {
         "version": 2,
@@ -301,7 +290,7 @@ def as_json(found: Answer) -> Mapping[str, object]:
     }
 
 
-def _as_json(other: Run) -> Mapping[str, object]:
+def _as_json(other: answers.Run) -> Mapping[str, object]:
     requests = {name: readable(name, amount) for name, amount in other.requests.items()}
     return {"run": other.name, "clusterQueue": other.queue, "priority": other.priority, "requests": requests}
 

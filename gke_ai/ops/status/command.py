@@ -32,22 +32,13 @@ from gke_ai.kube.uncounted import QUOTAS
 from gke_ai.kube.values import items
 from gke_ai.kube.workloads import is_server
 from gke_ai.ops.runs.command import SAVED, Run, further, known_runs, pods_by_run, saved
+from gke_ai.ops.status import workloads as in_kueue
 from gke_ai.ops.status.autoscalers import autoscaler_rows
 from gke_ai.ops.status.claims import nics_of, pending_claims
 from gke_ai.ops.status.downloads import cold_starts, download_rows
 from gke_ai.ops.status.gateways import gateway_rows
 from gke_ai.ops.status.queues import UNCOUNTED, UNCOUNTED_COLUMNS, queues_and_workloads, quota_rows, uncounted_rows
 from gke_ai.ops.status.silent_workloads import known_workloads
-from gke_ai.ops.status.workloads import (
-    REQUEST_API,
-    name_of,
-    queue_rows,
-    refused_rows,
-    requests_of,
-    span,
-    state_of,
-    workload_rows,
-)
 from gke_ai.registered.pools import node_bounds, until
 from gke_ai.registered.types import GATEWAY, HORIZONTAL_POD_AUTOSCALER, NODE_POOL
 from gke_ai.terminal import Stop, write
@@ -177,7 +168,7 @@ def take(stack: Stack, api: ApiClient) -> ClusterObjects:
         claims=list_objects(api, f"/apis/{DEVICE_API}/resourceclaims") if claiming else [],
         slices=list_objects(api, f"/apis/{DEVICE_API}/resourceslices") if with_nics else [],
         quotas=list_objects(api, QUOTAS, fieldSelector=f"metadata.name={TENANT_QUOTA}"),
-        requests=list_objects(api, f"/apis/{REQUEST_API}/provisioningrequests") if checked else [],
+        requests=list_objects(api, f"/apis/{in_kueue.REQUEST_API}/provisioningrequests") if checked else [],
         runs=known_runs(stack, runs),
     )
 
@@ -205,7 +196,7 @@ def report(stack: Stack, snapshot: ClusterObjects, selection: Selection = SUMMAR
             ("gateway", "address", "host", "share of requests", "why"),
             gateway_rows(snapshot.gateways, snapshot.routes),
         ),
-        ("Refused pods", ("of", "why"), refused_rows(snapshot.deployments, snapshot.jobs, snapshot.refused)),
+        ("Refused pods", ("of", "why"), in_kueue.refused_rows(snapshot.deployments, snapshot.jobs, snapshot.refused)),
         ("Pending pods", ("pod", "why"), waiting_rows(snapshot)),
     ]
     listed = [(title, columns, list(part)) for title, columns, part in parts]
@@ -227,15 +218,15 @@ def workloads_part(
     requests = held_requests(snapshot)
     if rows is not None and len(snapshot.workloads) > rows:
         columns: tuple[str, ...] = ("queue", "admitted", "waiting", "evicted", "finished", "longest wait", "why")
-        return "Workloads by queue", columns, queue_rows(snapshot.workloads, requests, datetime.now(UTC))
+        return "Workloads by queue", columns, in_kueue.queue_rows(snapshot.workloads, requests, datetime.now(UTC))
     columns = ("workload", "queue", "priority", "state", "why")
-    return "Workloads", columns, workload_rows(snapshot.workloads, requests)
+    return "Workloads", columns, in_kueue.workload_rows(snapshot.workloads, requests)
 
 
 def held_requests(snapshot: ClusterObjects) -> Mapping[str, list[Object]]:
     """Returns the ProvisioningRequests by workload, with what the pools of the cluster and the stack say of them."""
     pools = {label(node, labels.GKE_NODEPOOL) for node in snapshot.nodes} | {pool["name"] for pool in snapshot.pools}
-    return requests_of(snapshot.requests, pools)
+    return in_kueue.requests_of(snapshot.requests, pools)
 
 
 def pool_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
@@ -274,7 +265,7 @@ def capacity_of(provisioning: str, item: Mapping[str, Any]) -> str:
     end, now = capacity_until(item.get("labels") or {}), datetime.now(UTC)
     if end is None:
         return provisioning
-    left = f"in {span((end - now).total_seconds())}" if end > now else "ended"
+    left = f"in {in_kueue.span((end - now).total_seconds())}" if end > now else "ended"
     return f"{provisioning or 'reservation'} until {moment(end)} ({left})"
 
 
@@ -300,7 +291,7 @@ def run_rows(snapshot: ClusterObjects, rows: int | None = None) -> Iterator[tupl
 def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
     """Yields a row per JobSet: ready slices, used restarts, and what it waits for."""
     requests = held_requests(snapshot)
-    held = {name_of(workload): state_of(workload, requests) for workload in snapshot.workloads}
+    held = {in_kueue.name_of(workload): in_kueue.state_of(workload, requests) for workload in snapshot.workloads}
     for jobset in snapshot.jobsets:
         metadata, spec, status = jobset["metadata"], jobset["spec"], jobset.get("status", {})
         wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
@@ -372,7 +363,7 @@ def next_steps(stack: Stack, snapshot: ClusterObjects, shortened: bool) -> Itera
             (" ALL=1", " QUEUE=NAME") if on_emulator() and not stack.is_alone else (" --all", " --queue NAME")
         )
         yield f"list everything, or the workloads of a queue:  {stack.next('status')}{every}  or {queue.strip()}"
-    states = [state_of(workload, {})[0] for workload in snapshot.workloads]
+    states = [in_kueue.state_of(workload, {})[0] for workload in snapshot.workloads]
     server = next(
         (deployment for deployment in snapshot.deployments if label(deployment["spec"]["template"], QUEUE_LABEL)), None
     )

@@ -9,17 +9,8 @@ from typing import Any
 
 from gke_ai.catalog.machines.capacity import MODES, Taint
 from gke_ai.catalog.machines.types import MACHINES
-from gke_ai.catalog.nodes.shape import (
-    COMPUTE_CLASS,
-    GKE_ACCELERATOR,
-    GKE_NODEPOOL,
-    GKE_TPU_ACCELERATOR,
-    GKE_TPU_TOPOLOGY,
-    INSTANCE_TYPE,
-    NVIDIA_GPU,
-    ZONE,
-    NodeShape,
-)
+from gke_ai.catalog.nodes import shape as labels
+from gke_ai.catalog.nodes.shape import NodeShape
 from gke_ai.kube.objects import Object, holds, label
 from gke_ai.kube.pods import amounts, ended, requests
 from gke_ai.kube.values import items, mapping, value
@@ -59,7 +50,7 @@ class NodeGroup:
 
     def unknown(self) -> list[str]:
         """Returns the machine types of nodes that are not in the catalog."""
-        return sorted({label(node, INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
+        return sorted({label(node, labels.INSTANCE_TYPE) for node in self.nodes if self.shape(node) is None})
 
 
 def groups(stack: RegisteredStack, nodes: list[Object]) -> list[NodeGroup]:
@@ -78,7 +69,7 @@ def groups(stack: RegisteredStack, nodes: list[Object]) -> list[NodeGroup]:
 
 
 def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
-    own = [node for node in nodes if label(node, GKE_NODEPOOL) == pool.object_name]
+    own = [node for node in nodes if label(node, labels.GKE_NODEPOOL) == pool.object_name]
     recorded = node_shape(pool)
     accelerator = next(iter(items(pool.props, "nodeConfig", "guestAccelerators")), {})
     driver = str(value(accelerator, "gpuDriverInstallationConfig", "gpuDriverVersion"))
@@ -86,7 +77,7 @@ def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
     def shape(node: Object) -> NodeShape | None:
         if recorded is None:
             return None
-        return replace(recorded, zone=label(node, ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
+        return replace(recorded, zone=label(node, labels.ZONE) or recorded.zone, driver=DRIVERS.get(driver, "default"))
 
     # GKE always sets the taints of accelerators, also if the pool does not declare them.
     declared = [
@@ -103,14 +94,14 @@ def _pool(pool: Resource, nodes: list[Object]) -> NodeGroup:
 
 def _class(compute_class: Resource, nodes: list[Object]) -> NodeGroup:
     name = compute_class.object_name
-    own = [node for node in nodes if label(node, COMPUTE_CLASS) == name]
+    own = [node for node in nodes if label(node, labels.COMPUTE_CLASS) == name]
     choices = tuple(_node_choice(priority) for priority in items(compute_class.props, "spec", "priorities"))
 
     def shape(node: Object) -> NodeShape | None:
         base = shape_of(node)
         return replace(base, compute_class=name) if base else None
 
-    shows = f"a pod that selects {COMPUTE_CLASS}={name}"
+    shows = f"a pod that selects {labels.COMPUTE_CLASS}={name}"
     return NodeGroup(f"compute class {name}", own, shape, shows, whole=False, choices=choices)
 
 
@@ -122,35 +113,35 @@ def _node_choice(priority: Mapping[str, Any]) -> tuple[str, str]:
 
 def shape_of(node: Object) -> NodeShape | None:
     """Returns the shape of a node by its machine type; None if the machine type is not in the catalog."""
-    machine = MACHINES.get(label(node, INSTANCE_TYPE))
+    machine = MACHINES.get(label(node, labels.INSTANCE_TYPE))
     if machine is None:
         return None
     gpu, gpus = machine.gpu, machine.gpus
-    if gpu is None and (capacity := int(value(node, "status", "capacity", NVIDIA_GPU) or 0)):
-        gpu, gpus = label(node, GKE_ACCELERATOR), capacity  # attached to an N1
+    if gpu is None and (capacity := int(value(node, "status", "capacity", labels.NVIDIA_GPU) or 0)):
+        gpu, gpus = label(node, labels.GKE_ACCELERATOR), capacity  # attached to an N1
     modes = [mode for mode in MODES.values() if mode.labels and selects(mode.labels, node["metadata"]["labels"])]
     return NodeShape(
-        pool=label(node, GKE_NODEPOOL),
+        pool=label(node, labels.GKE_NODEPOOL),
         machine_type=machine.name,
         gpu=gpu,
         gpus=gpus,
         capacity=modes[0].name if modes else "onDemand",
-        zone=label(node, ZONE),
-        topology=label(node, GKE_TPU_TOPOLOGY) or None,
+        zone=label(node, labels.ZONE),
+        topology=label(node, labels.GKE_TPU_TOPOLOGY) or None,
     )
 
 
 def _accelerator(spec: Mapping[str, Any]) -> str:
     """Returns the accelerator that a pod selects; an empty text if it selects none, or a compute class."""
     selector = mapping(spec, "nodeSelector")
-    named = selector.get(GKE_ACCELERATOR) or selector.get(GKE_TPU_ACCELERATOR)
-    return str(named) if named and COMPUTE_CLASS not in selector else ""
+    named = selector.get(labels.GKE_ACCELERATOR) or selector.get(labels.GKE_TPU_ACCELERATOR)
+    return str(named) if named and labels.COMPUTE_CLASS not in selector else ""
 
 
 def _machine_accelerator(node: Object) -> str:
-    machine = MACHINES.get(label(node, INSTANCE_TYPE))
+    machine = MACHINES.get(label(node, labels.INSTANCE_TYPE))
     own = (machine.gpu or machine.tpu) if machine else None
-    return own or label(node, GKE_ACCELERATOR)
+    return own or label(node, labels.GKE_ACCELERATOR)
 
 
 def _recorded_shapes(stack: RegisteredStack) -> list[NodeShape]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Set
-from types import MappingProxyType
 from typing import Any
 
 from gke_ai.settings.model.base import Section
@@ -24,48 +23,46 @@ _TPU_RUN = {
     "ports": [8471, 8431],
     "privileged": False,
 }
-FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "FineTune": {
-            **_WORKLOAD,
-            "token_secret": {"name": "hf-secret", "key": "hf_api_token"},
-            "image": "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0",
-            "base_model": "google/gemma-2-2b",
-            "new_model": "gemma-ft",
-            "model_path": "/model-data/model-gemma2/experiment",
-            "experiment": "finetune-experiment",
-            "dataset": {"name": "b-mc2/sql-create-context", "limit": 5000},
-            "epochs": 1,
-            "gradient_accumulation_steps": 2,
-            "checkpoint_steps": 10,
-            "pods": 2,
-            "gpus_per_pod": 2,
-            "volume": {
-                "mount_path": "/model-data",
-                "mount_options": "implicit-dirs",
-                "logging_severity": "warning",
-                "sidecar_memory_limit": "35Gi",
-            },
-            "rendezvous_port": 29500,
-            "backoff_limit": 4,
-            "termination_grace_period_seconds": 60,
+FIRST_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "FineTune": {
+        **_WORKLOAD,
+        "token_secret": {"name": "hf-secret", "key": "hf_api_token"},
+        "image": "us-docker.pkg.dev/google-samples/containers/gke/gemma-fine-tuning:v1.0.0",
+        "base_model": "google/gemma-2-2b",
+        "new_model": "gemma-ft",
+        "model_path": "/model-data/model-gemma2/experiment",
+        "experiment": "finetune-experiment",
+        "dataset": {"name": "b-mc2/sql-create-context", "limit": 5000},
+        "epochs": 1,
+        "gradient_accumulation_steps": 2,
+        "checkpoint_steps": 10,
+        "pods": 2,
+        "gpus_per_pod": 2,
+        "volume": {
+            "mount_path": "/model-data",
+            "mount_options": "implicit-dirs",
+            "logging_severity": "warning",
+            "sidecar_memory_limit": "35Gi",
         },
-        "Multislice": {**_WORKLOAD, **_TPU_RUN, "pools": [], "host_network": False, "max_restarts": 4},
-        "TpuBatch": {**_WORKLOAD, **_TPU_RUN},
-        "TrainingRun": {
-            **_WORKLOAD,
-            "command": [],
-            "args": [],
-            "pods": 1,
-            "gpus_per_pod": 1,
-            "rendezvous_port": 29500,
-            "volumes": [],
-            "checkpoints": {"keep": 2, "mount_path": "/checkpoints"},
-            "max_restarts": 4,
-            "termination_grace_period_seconds": 60,
-        },
-    }
-)
+        "rendezvous_port": 29500,
+        "backoff_limit": 4,
+        "termination_grace_period_seconds": 60,
+    },
+    "Multislice": {**_WORKLOAD, **_TPU_RUN, "pools": [], "host_network": False, "max_restarts": 4},
+    "TpuBatch": {**_WORKLOAD, **_TPU_RUN},
+    "TrainingRun": {
+        **_WORKLOAD,
+        "command": [],
+        "args": [],
+        "pods": 1,
+        "gpus_per_pod": 1,
+        "rendezvous_port": 29500,
+        "volumes": [],
+        "checkpoints": {"keep": 2, "mount_path": "/checkpoints"},
+        "max_restarts": 4,
+        "termination_grace_period_seconds": 60,
+    },
+}
 # Keys of a run that are not part of its content.
 _NOT_CONTENT = {"name", "fixed_name", "kind"}
 
