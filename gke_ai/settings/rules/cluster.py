@@ -91,10 +91,8 @@ def system_pool_runs_controllers(cluster: Cluster) -> Iterator[Problem]:
         remedy = f"Use e2-standard-4, and define pools with {noun} in gke-ai:{section}"
         yield Problem(cluster.at("systemPool.machineType"), cause, remedy)
     elif machine_type.arch != "amd64":
-        cause = (
-            f"{machine_type.name} has Arm processors. GKE taints its nodes, and the controllers of this program do not "
-        )
-        cause += "tolerate that. They would stay pending"
+        cause = f"{machine_type.name} has Arm processors. GKE taints its nodes, and the controllers of this program do "
+        cause += "not tolerate that. They would stay pending"
         yield Problem(cluster.at("systemPool.machineType"), cause, "Use e2-standard-4 or another x86 machine")
 
 

@@ -106,9 +106,8 @@ def of_another_engine(workload: Workload, pools: Sequence[Pool], path: str, name
         return None
     (other,) = others
     has, runs_on = ("GPUs", "TPUs") if other == NVIDIA_GPU else ("TPUs", "GPUs")
-    cause = (
-        f"pool {name} has {has}, and {ENGINES[workload.engine].title} runs on {runs_on}. The pods would stay pending"
-    )
+    cause = f"pool {name} has {has}, and {ENGINES[workload.engine].title} runs on {runs_on}. "
+    cause += "The pods would stay pending"
     kind = {"GPUs": "GPU", "TPUs": "TPU"}[runs_on]
     return Problem(path, cause, f"Set engine: {CURRENT[other]}, or name a {kind} pool")
 

@@ -60,9 +60,8 @@ def kueue_knows_the_trainer(stack: ResolvedStack) -> Iterator[Problem]:
 def tenants_know_the_operator_of_ray(stack: ResolvedStack) -> Iterator[Problem]:
     """Tenants let controllers create pods by their service accounts. Google does not document that of its add-on."""
     if stack.queues.ray == "addon" and stack.settings.tenants:
-        cause = (
-            "Google does not document the account of GKE's Ray operator. The tenants' policies would refuse its pods"
-        )
+        cause = "Google does not document the account of GKE's Ray operator. "
+        cause += "The tenants' policies would refuse its pods"
         yield Problem(stack.queues.at("ray"), cause, "Write ray: install")
 
 

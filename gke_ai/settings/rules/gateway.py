@@ -190,10 +190,8 @@ def load_balancer_reaches_tenants(stack: ResolvedStack) -> Iterator[Problem]:
     for routed_to in stack.routes:
         namespace = routed_to.namespace
         if namespace is not None and namespace in {tenant.name for tenant in stack.settings.tenants}:
-            cause = (
-                f"namespace {namespace} belongs to a tenant, whose NetworkPolicy lets in no load balancer. The range "
-            )
-            cause += "of its proxies is only known in a VPC of this stack"
+            cause = f"namespace {namespace} belongs to a tenant, whose NetworkPolicy lets in no load balancer. The "
+            cause += "range of its proxies is only known in a VPC of this stack"
             yield Problem(routed_to.at("servers"), cause, "Set cluster.vpc, or move the servers")
 
 

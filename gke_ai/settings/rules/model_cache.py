@@ -38,10 +38,8 @@ def engines_read_buckets(stack: ResolvedStack) -> Iterator[Problem]:
             yield Problem(server.at("modelCache.reader"), cause, f"Write {join_names(access.readers)}")
         elif cache.reader == "streamer" and (release_of(server.images[0]) or STREAMER_SINCE) < STREAMER_SINCE:
             since = ".".join(map(str, STREAMER_SINCE))
-            cause = (
-                f"{server.images[0].partition('@')[0]} has no streamer for Cloud Storage, which comes with {since}. "
-            )
-            cause += "The server would not start"
+            cause = f"{server.images[0].partition('@')[0]} has no streamer for Cloud Storage, which comes with "
+            cause += f"{since}. The server would not start"
             yield Problem(server.at("modelCache.reader"), cause, "Write fuse, or set a newer image")
 
 

@@ -137,9 +137,8 @@ def ranges_hold_the_stack(stack: ResolvedStack) -> Iterator[Problem]:
         return
     min_prefix, max_prefix = SERVICES_PREFIXES
     if not min_prefix <= IPv4Network(own.services_cidr).prefixlen <= max_prefix:
-        cause = (
-            f"{own.services_cidr} does not suit Services, whose range has a prefix from /{min_prefix} to /{max_prefix}"
-        )
+        cause = f"{own.services_cidr} does not suit Services, "
+        cause += f"whose range has a prefix from /{min_prefix} to /{max_prefix}"
         yield Problem(cluster.at("vpc.servicesCidr"), f"{cause}. GKE would refuse the cluster", "Write a /20")
     if IPv4Network(own.nodes_cidr).prefixlen > LONGEST_PREFIX:
         cause = f"{own.nodes_cidr} is smaller than the smallest subnetwork, a /{LONGEST_PREFIX}"
@@ -218,9 +217,8 @@ def authorized_networks_are_on_the_internet(cluster: Cluster) -> Iterator[Proble
             cause = f"{cidr} is the whole Internet. The list would restrict nobody"
             yield Problem(path, cause, "List the networks of the people and systems that deploy, or remove the list")
         elif network.is_private:
-            cause = (
-                f"{cidr} is a private range, and no client on the Internet has such an address. It would admit nobody"
-            )
+            cause = f"{cidr} is a private range, and no client on the Internet has such an address. "
+            cause += "It would admit nobody"
             yield Problem(path, cause, "List the clients' public addresses, for example those of their NAT")
         elif cidr in cluster.authorized_networks[:index]:
             yield Problem(path, f"{cidr} is listed twice. GKE would refuse the cluster", "Remove one of them")

@@ -82,10 +82,8 @@ def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem
                 f"Set rdma: true in {without[0].at('rdma')}, or set {SLOW}",
             )
         elif node and run.gpus_per_pod != node.gpus:
-            cause = (
-                f"a pod claims the {NICS[node.name]} NICs of a whole node, and this one has {run.gpus_per_pod} GPUs. "
-            )
-            cause += "A second pod of the node would wait forever"
+            cause = f"a pod claims the {NICS[node.name]} NICs of a whole node, and this one has {run.gpus_per_pod} "
+            cause += "GPUs. A second pod of the node would wait forever"
             yield Problem(run.at("gpusPerPod"), cause, f"Set gpusPerPod: {node.gpus}, or set {SLOW}")
         else:
             yield from _counted(stack, run)

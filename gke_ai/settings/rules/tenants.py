@@ -246,9 +246,7 @@ def workloads_meet_the_pod_security_level(stack: ResolvedStack) -> Iterator[Prob
                 yield Problem(workload.at(key), f"{cause}. Kubernetes would refuse the pods", remedy)
     for name, names in restricted.items():
         tenant = next(tenant for tenant in stack.settings.tenants if tenant.name == name)
-        cause = (
-            f"{join_names(names)} of this stack may run as root in the namespace. Kubernetes would refuse such pods "
-        )
-        cause += "at the level restricted"
+        cause = f"{join_names(names)} of this stack may run as root in the namespace. Kubernetes would refuse such "
+        cause += "pods at the level restricted"
         remedy = "Set it to baseline, or run them in another namespace"
         yield Problem(tenant.at("podSecurity"), cause, remedy)

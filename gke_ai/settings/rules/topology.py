@@ -41,9 +41,8 @@ def compact_placement_is_possible(stack: ResolvedStack) -> Iterator[Problem]:
             possible = f"machines of {join_names(COMPACT_FAMILIES)}, and not with queuedFlexStart"
             yield Problem(path, cause, f"Remove it. Possible are {flex_start}{possible}")
         elif len(node_pool.zones) > 1:
-            cause = (
-                f"a compact pool is in one zone, and this one is in {join_names(node_pool.zones)}. GKE would refuse it"
-            )
+            cause = f"a compact pool is in one zone, and this one is in {join_names(node_pool.zones)}. "
+            cause += "GKE would refuse it"
             yield Problem(path, cause, f"Set zones to one of them, for example [{node_pool.zones[0]}]")
 
 
@@ -57,9 +56,8 @@ def flavors_with_topology_have_the_labels(stack: ResolvedStack) -> Iterator[Prob
             continue
         path = flavor.at("topology")
         if flavor.mode == "existing":
-            cause = (
-                f"flavor {flavor.name} exists, and its owner decides whether it has a topology. The key has no effect"
-            )
+            cause = f"flavor {flavor.name} exists, and its owner decides whether it has a topology. "
+            cause += "The key has no effect"
             yield Problem(path, cause, "Remove topology")
         elif not _places(stack.queues):
             yield Problem(path, f"{_too_old(stack.queues)}. Pods could be lost or counted twice", _UPGRADE)
@@ -137,9 +135,8 @@ def groups_are_parts_of_a_run(placed: Placed[Workload]) -> Iterator[Problem]:
     wider, narrower = topology.required or topology.preferred, groups.level
     levels = list(LEVELS)
     if wider is not None and levels.index(narrower) <= levels.index(wider):
-        cause = (
-            f"groups of one {narrower} are no parts of one {wider}. They would change nothing, or Kueue never admits it"
-        )
+        cause = f"groups of one {narrower} are no parts of one {wider}. They would change nothing, "
+        cause += "or Kueue never admits it"
         possible = levels[levels.index(wider) + 1 :]
         remedy = f"Write {' or '.join(possible)}" if possible else "Remove groups"
         yield Problem(run.at("topology.groups.level"), cause, remedy)

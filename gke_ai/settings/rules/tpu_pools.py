@@ -81,9 +81,8 @@ def workloads_have_a_slice(stack: ResolvedStack) -> Iterator[Problem]:
             if problem := of_another_engine(workload, stack.pools, path, name):
                 yield problem
             elif autopilot and name not in known:
-                cause = (
-                    f"the cluster is Autopilot and has no pools, so {name} does not exist. The pods would stay pending"
-                )
+                cause = f"the cluster is Autopilot and has no pools, so {name} does not exist. "
+                cause += "The pods would stay pending"
                 yield Problem(path, cause, "Set a slice instead, for example tpu: {version: v6e, topology: 2x2}")
             else:
                 yield from TPU_POOLS.unknown(stack, path, name, "the pods would stay pending")

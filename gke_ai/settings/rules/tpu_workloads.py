@@ -128,9 +128,8 @@ def names_do_not_collide(stack: ResolvedStack) -> Iterator[Problem]:
     for placed in stack.tpu_runs:
         run = placed.section
         if run.object_kind == "Job" and (run.namespace, run.object_name) in jobs:
-            cause = (
-                f"a fine-tuning run and a batch Job are both called {run.object_name}. The second could not be created"
-            )
+            cause = f"a fine-tuning run and a batch Job are both called {run.object_name}. "
+            cause += "The second could not be created"
             yield Problem(run.at("name"), cause, "Rename one of them")
             continue
         # A JobSet's Service has its name; a Job's Service has the same hash in its name as the Job.
