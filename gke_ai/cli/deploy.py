@@ -11,19 +11,15 @@ from gke_ai.cli.options import FILE, always_on_emulator, stack_options, target, 
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
 
-SECTION = "Deploy"
+verb = gke_ai.section("Deploy")
 # Of gke_ai/review/gitops/tools.py, which the help does not import.
 TOOLS = ("argocd", "flux", "config-sync", "kubectl")
 
 
-@gke_ai.verb(
-    SECTION,
-    "up",
-    """
+@verb("""
 gke-ai up --stack prod                                       # Google Cloud: shows a preview and asks
 gke-ai up --emulator --config examples/flex-start-tpu.yaml   # this machine
-""",
-)
+""")
 @yes_option
 @with_stack(deploying=True)
 def up(stack: Stack, yes: bool) -> None:
@@ -33,7 +29,7 @@ def up(stack: Stack, yes: bool) -> None:
     deploy.up(stack, yes, click.confirm)
 
 
-@gke_ai.verb(SECTION, "preview", "gke-ai preview --stack prod")
+@verb("gke-ai preview --stack prod")
 @with_stack(deploying=True)
 def preview(stack: Stack) -> None:
     """Shows what an `up` would do, and the results of the policies."""
@@ -42,7 +38,7 @@ def preview(stack: Stack) -> None:
     deploy.preview(stack)
 
 
-@gke_ai.verb(SECTION, "policies", "gke-ai policies --stack prod")
+@verb("gke-ai policies --stack prod")
 @with_stack(deploying=True)
 def policies(stack: Stack) -> None:
     """Prints the results of the policies for an `up`."""
@@ -51,7 +47,7 @@ def policies(stack: Stack) -> None:
     deploy.policies(stack)
 
 
-@gke_ai.verb(SECTION, "preview-json", "gke-ai preview-json --stack prod > preview.json")
+@verb("gke-ai preview-json --stack prod > preview.json")
 @stack_options
 @always_on_emulator
 def preview_json(stack: str, config: Path | None) -> None:
@@ -61,14 +57,10 @@ def preview_json(stack: str, config: Path | None) -> None:
     deploy.preview_json(target(stack, config, emulator=True, deploying=True))
 
 
-@gke_ai.verb(
-    SECTION,
-    "render",
-    """
+@verb("""
 gke-ai render clusters/prod --for argocd --stack prod
 gke-ai render clusters/dev --for flux --emulator
-""",
-)
+""")
 @click.argument("folder", type=FILE)
 @click.option("--for", "tool", type=click.Choice(TOOLS), required=True, help="the tool that applies the manifests")
 @with_stack(deploying=True)
@@ -86,7 +78,7 @@ def render(stack: Stack, folder: Path, tool: str) -> None:
     command.render(stack, folder, tool)
 
 
-@gke_ai.verb(SECTION, "crds", "gke-ai crds --stack prod")
+@verb("gke-ai crds --stack prod")
 @with_stack()
 def crds(stack: Stack) -> None:
     """Upgrades JobSet's CRD, before an `up` that changes JobSet's version."""
@@ -95,7 +87,7 @@ def crds(stack: Stack) -> None:
     deploy.upgrade_crds(stack)
 
 
-@gke_ai.verb(SECTION, "recover", "gke-ai recover --stack prod")
+@verb("gke-ai recover --stack prod")
 @with_stack()
 def recover(stack: Stack) -> None:
     """Repairs the state of a stack after a killed `up`."""
@@ -104,7 +96,7 @@ def recover(stack: Stack) -> None:
     recover(stack)
 
 
-@gke_ai.verb(SECTION, "down", "gke-ai down --stack dev")
+@verb("gke-ai down --stack dev")
 @yes_option
 @with_stack()
 def down(stack: Stack, yes: bool) -> None:

@@ -11,10 +11,10 @@ from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, file_option, name_of, option, stack_options
 from gke_ai.workspace.stack import Stack
 
-SECTION = "Facts for a configuration"
+verb = gke_ai.section("Facts for a configuration")
 
 
-@gke_ai.verb(SECTION, "model", "gke-ai model Qwen/Qwen3-32B")
+@verb("gke-ai model Qwen/Qwen3-32B")
 @click.argument("name")
 @click.option("--revision", default="main", show_default=True, help="commit, tag or branch")
 @click.option("--hub", default="", help="address of the hub. Default: https://huggingface.co")
@@ -29,7 +29,7 @@ def model(name: str, revision: str, hub: str) -> None:
     show(name, revision, hub or HUB)
 
 
-@gke_ai.verb(SECTION, "capacity", "gke-ai capacity --stack prod")
+@verb("gke-ai capacity --stack prod")
 @file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
 @click.option("--compute", default="", help="address of Compute Engine's API. Default: Google's")
 @stack_options
@@ -40,7 +40,7 @@ def capacity(stack: str, config: Path | None, output: Path | None, compute: str)
     sys.exit(show(Stack(name_of(stack, config), config), output, compute or COMPUTE))
 
 
-@gke_ai.verb(SECTION, "trace-generate", "gke-ai trace-generate --stack prod --jobs 500 > trace.csv")
+@verb("gke-ai trace-generate --stack prod --jobs 500 > trace.csv")
 @option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
 @option("--seed", type=int, default=1, show_default=True, help="seed of the draws")
 @stack_options
@@ -51,7 +51,7 @@ def trace_generate(stack: str, config: Path | None, jobs: int, seed: int) -> Non
     print_generated(Options(name_of(stack, config), config, jobs=jobs, seed=seed))
 
 
-@gke_ai.verb(SECTION, "trace-import", "gke-ai trace-import helios cluster_log.csv --queue vcX=team/gpus > trace.csv")
+@verb("gke-ai trace-import helios cluster_log.csv --queue vcX=team/gpus > trace.csv")
 @click.argument("form", metavar="FORMAT")
 @click.argument("file", type=FILE)
 @click.option(

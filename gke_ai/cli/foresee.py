@@ -15,17 +15,13 @@ from gke_ai.forecast.result.spread import MAX_SEEDS
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
 
-SECTION = "Before a change"
+verb = gke_ai.section("Before a change")
 
 
-@gke_ai.verb(
-    SECTION,
-    "doctor",
-    """
+@verb("""
 gke-ai doctor --stack prod
 gke-ai doctor --context gke_my-project_us-central1_ml    # of the cluster alone
-""",
-)
+""")
 @options.stack_options
 @options.context_option
 def doctor(stack: str, config: Path | None, context: str) -> None:
@@ -39,16 +35,12 @@ def doctor(stack: str, config: Path | None, context: str) -> None:
     sys.exit(show(Stack(options.name_of(stack, config), config)))
 
 
-@gke_ai.verb(
-    SECTION,
-    "report",
-    """
+@verb("""
 gke-ai report --stack prod                                            # to standard output
 gke-ai report --stack prod --output report.md                         # and report.svg beside it
 gke-ai report --stack prod --output report.md --graph mermaid         # for a comment on a pull request
 gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with costs, and what happens in the queue
-""",
-)
+""")
 @options.file_option("--output", help="file for the page; the graph is written beside it. Default: stdout")
 @options.prices_option
 @options.file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
@@ -109,15 +101,11 @@ def _upgrade(text: str) -> Any:
     return upgrades.parse(text)
 
 
-@gke_ai.verb(
-    SECTION,
-    "rehearse",
-    """
+@verb("""
 gke-ai rehearse --stack prod --snapshot snapshot.json
 gke-ai rehearse --manifests folder --snapshot snapshot.json --markdown comment.md
 gke-ai rehearse --stack prod --upgrade kueue
-""",
-)
+""")
 @options.stack_options
 @options.file_option("--base", help="configuration or folder before the change. Default: see docs/rehearsal.md")
 @options.file_option("--manifests", help="folder of manifests with the change, in place of a configuration")
@@ -163,14 +151,10 @@ def _moment(text: str) -> datetime:
     return moment(text)
 
 
-@gke_ai.verb(
-    SECTION,
-    "simulate",
-    """
+@verb("""
 gke-ai simulate --stack prod --trace trace.csv
 gke-ai simulate --stack prod --compare changed.yaml --seeds 5 --json day.json
-""",
-)
+""")
 @options.stack_options
 @options.file_option("--trace", help="trace as CSV. Default: a generated one")
 @options.option("--jobs", type=click.IntRange(1, 100_000), default=200, show_default=True, help="about how many runs")
@@ -203,7 +187,7 @@ def simulate(stack: str, config: Path | None, **named: Any) -> None:
     simulate(Options(name, config, **named))
 
 
-@gke_ai.verb(SECTION, "when", "gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
+@verb("gke-ai when run.yaml --stack prod --snapshot snapshot.json --interval")
 @click.argument("file", type=options.FILE, envvar=options.variable("run-file"))
 @options.stack_options
 @options.snapshot_option
@@ -228,14 +212,10 @@ def when(
     show(Stack(name, config), file, snapshot, seed if interval else None, json)
 
 
-@gke_ai.verb(
-    SECTION,
-    "compare",
-    """
+@verb("""
 gke-ai compare out.json --stack prod
 gke-ai compare out.json --snapshot later.json --since 2026-11-22T10:00:00Z
-""",
-)
+""")
 @click.argument("forecast", type=options.FILE)
 @options.snapshot_option
 @click.option(

@@ -31,10 +31,19 @@ class Verbs(click.Group):
         super().__init__(*arguments, **named)
         self.sections = {}
 
-    def verb(self, section: str, name: str, examples: str) -> Callable[[Callable[..., Any]], click.Command]:
-        """Adds a verb to a section."""
-        self.sections.setdefault(section, []).append(name)
-        return self.command(name, examples=examples)
+    def section(self, title: str) -> Callable[[str], Callable[[Callable[..., Any]], click.Command]]:
+        """Returns what makes a function a verb of a section, with examples. The verb has the function's name."""
+        names = self.sections.setdefault(title, [])
+
+        def verb(examples: str) -> Callable[[Callable[..., Any]], click.Command]:
+            def add(function: Callable[..., Any]) -> click.Command:
+                command = self.command(examples=examples)(function)
+                names.append(str(command.name))
+                return command
+
+            return add
+
+        return verb
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes the verbs of each section."""

@@ -14,17 +14,13 @@ from gke_ai.kube.client import ApiClient
 from gke_ai.workspace.emulation import on_emulator
 from gke_ai.workspace.stack import Stack
 
-SECTION = "Look at a stack or a cluster"
+verb = gke_ai.section("Look at a stack or a cluster")
 
 
-@gke_ai.verb(
-    SECTION,
-    "status",
-    """
+@verb("""
 gke-ai status --stack prod --namespace team-a
 gke-ai status --context gke_my-project_us-central1_ml    # a cluster that has no stack
-""",
-)
+""")
 @options.option("--all", "everything", is_flag=True, help="list everything. Default: at most 20 rows of a table")
 @options.option("--namespace", default="", help="list only what is in this namespace, in full")
 @options.option("--queue", default="", help="list only workloads of this local queue, in full")
@@ -44,14 +40,10 @@ def status(stack: Stack, everything: bool, namespace: str, queue: str, watch: bo
         status.watch(stack, selection)
 
 
-@gke_ai.verb(
-    SECTION,
-    "runs",
-    """
+@verb("""
 gke-ai runs --stack prod
 gke-ai runs --namespace team-a    # of a namespace of the kubeconfig's cluster
-""",
-)
+""")
 @options.with_stack(context=True, namespaced=True)
 def runs(stack: Stack) -> None:
     """Lists runs: their state, restarts and newest checkpoint."""
@@ -60,14 +52,10 @@ def runs(stack: Stack) -> None:
     runs.show(stack)
 
 
-@gke_ai.verb(
-    SECTION,
-    "logs",
-    """
+@verb("""
 gke-ai logs finetune-gemma --stack prod --lines 500
 gke-ai logs first --namespace team-a --follow    # of a namespace of the kubeconfig's cluster
-""",
-)
+""")
 @click.argument("run", envvar=options.variable("run"))
 @options.option("--lines", type=int, default=100, show_default=True, help="last lines of each container")
 @click.option("-f", "--follow", is_flag=True, help="print new lines of all pods until the run ends, or Ctrl-C")
@@ -79,14 +67,10 @@ def logs(stack: Stack, run: str, lines: int, follow: bool) -> None:
     (follow_logs.follow if follow else logs.show)(stack, run, lines)
 
 
-@gke_ai.verb(
-    SECTION,
-    "remove-run",
-    """
+@verb("""
 gke-ai remove-run finetune-gemma --stack prod
 gke-ai remove-run first --namespace team-a    # of a namespace of the kubeconfig's cluster
-""",
-)
+""")
 @click.argument("run", envvar=options.variable("run"))
 @options.with_stack(context=True, namespaced=True)
 def remove_run(stack: Stack, run: str) -> None:
@@ -96,7 +80,7 @@ def remove_run(stack: Stack, run: str) -> None:
     runs.remove(stack, run)
 
 
-@gke_ai.verb(SECTION, "smoke", "gke-ai smoke --stack prod")
+@verb("gke-ai smoke --stack prod")
 @options.with_stack()
 def smoke(stack: Stack) -> None:
     """Sends requests to every server of a stack, and prints latencies and pass or fail."""
@@ -105,14 +89,10 @@ def smoke(stack: Stack) -> None:
     sys.exit(smoke(stack))
 
 
-@gke_ai.verb(
-    SECTION,
-    "verify",
-    """
+@verb("""
 gke-ai verify --stack prod
 gke-ai verify --stack prod --bandwidth h100-mega --nodes 4
-""",
-)
+""")
 @options.file_option("--output", help="calibration file. Default: that of the configuration, or calibration/STACK.yaml")
 @options.option(
     "--bandwidth", default="", metavar="POOL", help="measure all-reduce between nodes of a GPU pool, by a run"
@@ -143,15 +123,11 @@ def verify(
     sys.exit(verify(stack, output))
 
 
-@gke_ai.verb(
-    SECTION,
-    "snapshot",
-    """
+@verb("""
 gke-ai snapshot --stack prod --hash-names > snapshot.json
 gke-ai snapshot --context gke_my-project_us-central1_ml > snapshot.json
 gke-ai snapshot --role | kubectl apply -f -
-""",
-)
+""")
 @options.file_option("--kubeconfig", help="read the cluster of this kubeconfig, which needs no stack")
 @options.file_option("--pools", help="node pools from `gcloud container node-pools list --format json`, to add them")
 @options.option("--hash-names", is_flag=True, help="hash the names that the stack does not use itself")

@@ -12,7 +12,7 @@ from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, alone, option
 from gke_ai.ops.repository.answers import QUESTIONS, Answers, Place, Question
 
-SECTION = "A repository of your own"
+verb = gke_ai.section("A repository of your own")
 
 
 def questions(function: Callable[..., None]) -> Callable[..., None]:
@@ -23,15 +23,11 @@ def questions(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@gke_ai.verb(
-    SECTION,
-    "init",
-    """
+@verb("""
 gke-ai init my-stack                                            # asks on the terminal
 gke-ai init my-stack --project my-project --machine g2-standard-48 --team vision
 gke-ai init my-stack --from-cluster gke_my-project_us-central1_shared # what a cluster with a Kueue has, by name
-""",
-)
+""")
 @click.argument("folder", type=FILE, default=".")
 @option("--from-cluster", "context", default="", help="context of the kubeconfig: the stack uses what its cluster has")
 @questions
@@ -77,7 +73,7 @@ def answer(question: Question, stated: str) -> str:
     return question.default
 
 
-@gke_ai.verb(SECTION, "upgrade", "gke-ai upgrade --write")
+@verb("gke-ai upgrade --write")
 @click.argument("folder", type=FILE, default=".")
 @click.option("--write", "writes", is_flag=True, help="write the files that nobody has changed")
 def upgrade(folder: Path, writes: bool) -> None:

@@ -13,7 +13,7 @@ from gke_ai.cli.group import gke_ai
 from gke_ai.cli.options import FILE, cluster_options
 from gke_ai.workspace.stack import Context
 
-SECTION = "Train, with a kubeconfig alone"
+verb = gke_ai.section("Train, with a kubeconfig alone")
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,16 +36,12 @@ def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@gke_ai.verb(
-    SECTION,
-    "submit",
-    """
+@verb("""
 gke-ai submit --file run.yaml --namespace team-a
 gke-ai submit first --image registry.example.com/train:1 --namespace team-a --gpus 2 -- python train.py
 gke-ai submit first --image python:3.12 --workdir . --namespace team-a -- python train.py
 gke-ai submit --manifest job.yaml --dry-run
-""",
-)
+""")
 @click.argument("name", required=False)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.option("--file", "run_file", type=FILE, help="file with a run as it stands under training or batch")
@@ -148,7 +144,7 @@ def submit(
     sys.exit(submit(context, opening, request, How(again, dry_run, detach)))
 
 
-@gke_ai.verb(SECTION, "describe", "gke-ai describe first --namespace team-a")
+@verb("gke-ai describe first --namespace team-a")
 @click.argument("run")
 @cluster_options
 def describe(context: Context, run: str) -> None:
@@ -158,7 +154,7 @@ def describe(context: Context, run: str) -> None:
     describe(context, run)
 
 
-@gke_ai.verb(SECTION, "cancel", "gke-ai cancel first --namespace team-a")
+@verb("gke-ai cancel first --namespace team-a")
 @click.argument("run")
 @cluster_options
 def cancel(context: Context, run: str) -> None:

@@ -12,6 +12,8 @@ from gke_ai.cli import options
 from gke_ai.cli.group import gke_ai
 from gke_ai.workspace.emulation import on_emulator
 
+verb = gke_ai.section("Deploy")
+
 
 def _system(name: str) -> Path:
     from gke_ai.workspace.stack import ROOT
@@ -30,15 +32,11 @@ def _amount(text: str) -> Decimal:
     return Decimal(text)
 
 
-@gke_ai.verb(
-    "Deploy",
-    "trial",
-    """
+@verb("""
 gke-ai trial multislice-training --budget 20 --prices prices.yaml --project my-project
 gke-ai trial multislice-training --budget 20 --prices prices.yaml --emulator
 gke-ai trial multislice-training --clean    # after it was killed
-""",
-)
+""")
 @click.argument("config", metavar="NAME", type=options.Checked("NAME", _system))
 @options.option(
     "--budget", type=options.Checked("AMOUNT", _amount), help="maximum cost, in the currency of the price table"
