@@ -12,7 +12,7 @@ from gke_ai.catalog.kueue.operators import KUBERAY, TRAINER
 from gke_ai.catalog.nodes.shape import GKE_TPU_TOPOLOGY
 from gke_ai.catalog.versions import JOBSET_CHART, JOBSET_IMAGE, JOBSET_VERSION, KUEUE_API, KUEUE_CHART, KUEUE_VERSION
 from gke_ai.components.base import Component, custom_object
-from gke_ai.components.queues.operators import install_kuberay, install_trainer
+from gke_ai.components.queues.operators import helm_release, install_kuberay, install_trainer
 from gke_ai.components.support.cluster_client import connection, in_thread
 from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
@@ -197,26 +197,10 @@ class KueueStack(Component):
         self, version: str, values: dict[str, Any], after: list[pulumi.Resource], kubeconfig: pulumi.Input[str] | None
     ) -> k8s.helm.v3.Release:
         """Kueue's chart, in its own namespace."""
-        # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
-        namespace = k8s.core.v1.Namespace(
-            NAMESPACE, metadata={"name": NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
-        )
-        rolled_out = wait_for_rollout(self._name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
-        return k8s.helm.v3.Release(
-            RELEASE,
-            name=RELEASE,
-            namespace=NAMESPACE,
-            chart=KUEUE_CHART,
-            version=version,
-            skip_await=True,  # the hook of the queues waits until Kueue answers
-            values=values,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
-                depends_on=[namespace, *self._aggregated_roles(), *after],
-                hooks=rolled_out,
-            ),
-        )
+        # Controllers of runs must exist before Kueue starts, and until Kueue has released the last run.
+        before = [*self._aggregated_roles(), *after]
+        hooks = wait_for_rollout(self._name, NAMESPACE, MANAGER, kubeconfig) if kubeconfig is not None else None
+        return helm_release(self, RELEASE, NAMESPACE, KUEUE_CHART, version, values, before, hooks=hooks)
 
     def _aggregated_roles(self) -> "list[k8s.rbac.v1.ClusterRole]":
         """The chart's aggregated roles, marked as owned by the Helm release."""
@@ -238,24 +222,12 @@ class KueueStack(Component):
 
     def _jobset(self, version: str) -> list[pulumi.Resource]:
         """JobSet's chart, in its own namespace."""
-        namespace = k8s.core.v1.Namespace(
-            JOBSET_NAMESPACE, metadata={"name": JOBSET_NAMESPACE}, opts=pulumi.ResourceOptions(parent=self)
-        )
         always = pulumi.ResourceHookOptions(on_dry_run=True)
         crd_first = pulumi.ResourceHook(f"JobSet of {self._name}: CRD first", warn_of_crd, always)
-        hook = pulumi.ResourceHookBinding(before_update=[crd_first])
-        release = k8s.helm.v3.Release(
-            JOBSET_RELEASE,
-            name=JOBSET_RELEASE,
-            namespace=JOBSET_NAMESPACE,
-            chart=JOBSET_CHART,
-            version=version,
-            skip_await=True,  # each JobSet waits until it answers
-            # The chart in JobSet's repository defaults to a staging image.
-            values={"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}},
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace], hooks=hook),
-        )
-        return [release]
+        hooks = pulumi.ResourceHookBinding(before_update=[crd_first])
+        # The chart in JobSet's repository defaults to a staging image.
+        values = {"image": {"repository": JOBSET_IMAGE, "tag": f"v{version}", "pullPolicy": "IfNotPresent"}}
+        return [helm_release(self, JOBSET_RELEASE, JOBSET_NAMESPACE, JOBSET_CHART, version, values, hooks=hooks)]
 
     def _topology(self, after: list[pulumi.Resource], hook: pulumi.ResourceHookBinding) -> pulumi.Resource:
         """The levels of the network between nodes."""

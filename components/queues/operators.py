@@ -1,5 +1,6 @@
 """Kubeflow Trainer and KubeRay from their Helm charts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -32,7 +33,7 @@ KUBERAY_VALUES: dict[str, Any] = {
 
 def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Resource]) -> pulumi.Resource:
     """Kubeflow Trainer with a runtime for PyTorch. Returns the release."""
-    release = _release(operators.TRAINER, TRAINER_VALUES, parent, jobset)
+    release = _install(operators.TRAINER, TRAINER_VALUES, parent, jobset)
     k8s.apiextensions.CustomResource(
         operators.TORCH_RUNTIME,
         api_version=operators.TRAINER.api,
@@ -47,7 +48,7 @@ def install_trainer(name: str, parent: pulumi.Resource, jobset: list[pulumi.Reso
 
 def install_kuberay(parent: pulumi.Resource) -> pulumi.Resource:
     """KubeRay. Returns the release."""
-    return _release(operators.KUBERAY, KUBERAY_VALUES, parent, [])
+    return _install(operators.KUBERAY, KUBERAY_VALUES, parent)
 
 
 def torch_runtime() -> dict[str, Any]:
@@ -63,20 +64,36 @@ def torch_runtime() -> dict[str, Any]:
     return {"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": [job]}}}
 
 
-def _release(
-    operator: operators.Operator, values: dict[str, Any], parent: pulumi.Resource, after: list[pulumi.Resource]
+def _install(
+    operator: operators.Operator, values: dict[str, Any], parent: pulumi.Resource, after: Sequence[pulumi.Resource] = ()
 ) -> pulumi.Resource:
-    namespace = k8s.core.v1.Namespace(
-        operator.namespace, metadata={"name": operator.namespace}, opts=pulumi.ResourceOptions(parent=parent)
-    )
+    chart = operator.chart, operator.version, values
+    return helm_release(parent, operator.release, operator.namespace, *chart, after, repository=operator.repository)
+
+
+def helm_release(
+    parent: pulumi.Resource,
+    release: str,
+    namespace: str,
+    chart: str,
+    version: str,
+    values: dict[str, Any],
+    after: Sequence[pulumi.Resource] = (),
+    *,
+    hooks: pulumi.ResourceHookBinding | None = None,
+    repository: str | None = None,
+) -> k8s.helm.v3.Release:
+    """A chart in a namespace of its own. Pulumi does not wait until it answers: what needs it does."""
+    # A resource, not Helm's `createNamespace`: Helm would never delete the namespace.
+    created = k8s.core.v1.Namespace(namespace, metadata={"name": namespace}, opts=pulumi.ResourceOptions(parent=parent))
     return k8s.helm.v3.Release(
-        operator.release,
-        name=operator.release,
-        namespace=operator.namespace,
-        chart=operator.chart,
-        repository_opts={"repo": operator.repository} if operator.repository else None,
-        version=operator.version,
-        skip_await=True,  # runs wait until it answers
+        release,
+        name=release,
+        namespace=namespace,
+        chart=chart,
+        repository_opts={"repo": repository} if repository else None,
+        version=version,
+        skip_await=True,
         values=values,
-        opts=pulumi.ResourceOptions(parent=parent, depends_on=[namespace, *after]),
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=[created, *after], hooks=hooks),
     )
