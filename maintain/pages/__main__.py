@@ -16,14 +16,12 @@ from maintain.pages import (
     policies_page,
     proven_page,
     settings_page,
-    toolkit_page,
     write,
 )
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
-    "cluster-toolkit.md": toolkit_page.page,
     "command.md": command_page.page,
     "components.md": components_page.page,
     "costs.md": costs_page.page,
