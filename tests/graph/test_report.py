@@ -33,23 +33,22 @@ from gke_ai.review.report.interruptions import OUTAGE, interruptions
 from gke_ai.review.report.layout import WIDEST, box_height, laid_out
 from gke_ai.review.report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from gke_ai.review.report.policies import Verdict, Violation, verdict
-from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
+from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, trimmed
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from maintain.pages.pictures.examples import resources
-from tests.support import repository
+from tests.support import previews, repository
 from tests.support.commands import gke_ai
 from tests.support.recorder import ROOT, configuration, shared_record
 
-FOLDER = Path(__file__).parent.parent / "data" / "recorded_reports"
-RECORDED = ["creation", "change", "deletion"]
+RECORDED = {"creation": previews.creation(), "change": previews.change(), "deletion": previews.deletion()}
 # Tokens that were given when the previews were recorded.
 CANARIES = ("hf_canary", "hf_emulator")
 
 
 def preview(name: str) -> Preview:
-    """A recorded preview."""
-    return recorded((FOLDER / f"{name}.json").read_text())
+    """A preview of three."""
+    return RECORDED[name]
 
 
 def written(found: Preview, **options: Any) -> str:
@@ -60,13 +59,21 @@ def written(found: Preview, **options: Any) -> str:
 # Pages and pictures of recorded previews
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> None:
-    source, expected = f"tests/data/recorded_reports/{name}.json", f"tests/data/recorded_reports/{name}.md"
-    gke_ai("report", "--from", ROOT / source, "--output", tmp_path / f"{name}.md")
-    renew = f"If the change is intended: emulator/run gke-ai report --from {source} --output {expected}"
-    for suffix in ("md", "svg"):
-        assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
+def test_page_and_picture_equal_the_recorded_ones(tmp_path: Path) -> None:
+    source = previews.CHANGE.relative_to(ROOT)
+    gke_ai("report", "--from", previews.CHANGE, "--output", tmp_path / "change.md")
+    renew = f"If intended: emulator/run gke-ai report --from {source} --output {source.with_suffix('.md')}"
+    for suffix in (".md", ".svg"):
+        assert (tmp_path / f"change{suffix}").read_text() == previews.CHANGE.with_suffix(suffix).read_text(), renew
+
+
+def test_page_counts_what_is_created_and_what_is_deleted() -> None:
+    created, deleted = written(preview("creation")), written(preview("deletion"))
+    assert created.startswith("# Preview of `fresh`\n\n**22 created**. No running workload is interrupted.")
+    assert "| onDemand | `nvidia-l4` | 0 | **6** |" in created
+    assert deleted.startswith("# Preview of `mixed`\n\n**20 deleted, 2 retained**. **9 interruptions.**")
+    assert "| onDemand | `nvidia-l4` | 6 | **0** |" in deleted
+    assert "Run llm/finetune-gemma-l4 leaves the stack" in deleted
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -249,18 +256,19 @@ def run(*arguments: str) -> int:
 
 def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "report.md")
-    assert run("--from", str(FOLDER / "creation.json"), "--output", output) == 0
-    assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1
+    (tmp_path / "creation.json").write_text(preview("creation").written())
+    assert run("--from", str(tmp_path / "creation.json"), "--output", output) == 0
+    assert run("--from", str(previews.CHANGE), "--output", output) == 1
     assert "14 mandatory policy violations: the stack cannot be deployed." in capsys.readouterr().out
 
 
 def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
-    run("--from", str(FOLDER / "deletion.json"))
+    run("--from", str(previews.CHANGE))
     shown = capsys.readouterr().out
     assert "```mermaid" in shown
     assert ".svg" not in shown
     with pytest.raises(Stop, match="--output"):
-        run("--from", str(FOLDER / "deletion.json"), "--graph", "svg")
+        run("--from", str(previews.CHANGE), "--graph", "svg")
 
 
 # Capacity and cost
