@@ -1,4 +1,4 @@
-"""Writes the pictures: a recorded run, rehearsal and simulation, and the graph of each example."""
+"""Writes the pictures of a recorded run, rehearsal and simulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gke_ai.forecast.render import rehearsal_picture, simulation_picture
 from gke_ai.forecast.result import simulation
 from gke_ai.forecast.result.forecast import read
 from maintain.pages import write
-from maintain.pages.pictures import examples, loss, record_loss, record_simulation, timeline
+from maintain.pages.pictures import loss, record_loss, record_simulation, timeline
 from maintain.pages.pictures.record import RECORDING
 
 FOLDER = RECORDING.parent
@@ -24,7 +24,6 @@ def pictures() -> dict[str, Callable[[], str]]:
         "rehearsal.svg": lambda: rehearsal_picture.drawn(read(FOLDER / "rehearsal.json")),
         "simulation.svg": lambda: simulation_picture.drawn(simulation.read(record_simulation.RECORDING)),
         "training-resumes.svg": lambda: loss.drawn(json.loads(record_loss.RECORDING.read_text())),
-        **{f"{name}.svg": lambda name=name: examples.drawn(name) for name in examples.names()},  # type: ignore[misc]
     }
 
 
