@@ -18,6 +18,7 @@ from maintain.pages import (
     settings_page,
     write,
 )
+from maintain.pages.pictures import RECORDINGS
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "docs"
@@ -28,7 +29,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "outputs.md": outputs_page.page,
     "policies.md": policies_page.page,
     "proven.md": proven_page.page,
-    "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),
+    "rehearsal-comment.md": lambda: rehearsal_page(read(RECORDINGS / "rehearsal.json"), None),
     **{f"settings/{name}": page for name, page in settings_page.pages().items()},
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }
