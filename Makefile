@@ -21,6 +21,8 @@ QUICK_TESTS = emulator/run --tools stack,helm,prometheus,pulumi-yaml,actionlint 
 MEASURED = emulator/run --tools tests python -m pytest -p maintain.times
 # The components are checked under the name by which they are imported: gke_ai/components leads to them.
 CODE = __main__.py examples/consumer examples/python examples/training emulator gke_ai gke_ai_outputs maintain policy tests
+# pyproject.toml has the settings.
+SPELLING = git ls-files -z | xargs -0 emulator/run codespell
 
 .PHONY: setup check coverage up status runs snapshot when logs remove-run verify smoke doctor preview policies preview-json report rehearse simulate site pictures crds recover down style tests-without-cluster test-python test test-nightly test-long test-vllm faults lint docs record bench coverage-all
 setup:  ## create the Python environment and build every tool; other targets build what they need
@@ -53,12 +55,13 @@ site:  ## build the documentation as a site in .local/site, which needs no netwo
 pictures:  ## write the pictures in docs/pictures
 	emulator/run --tools development python -m maintain.pages.pictures
 # Takes about two minutes.
-check:  ## check formatting, style and types, and run every test that is quick and needs no cluster and no engine
+check:  ## check formatting, style, types and spelling, and run every test that is quick and needs no cluster and no engine
 	@$(MAKE) --no-print-directory --jobs 2 style tests-without-cluster
 style:
 	emulator/run ruff format --check --quiet .
 	emulator/run ruff check --quiet .
 	emulator/run mypy --strict $(CODE)
+	$(SPELLING)
 tests-without-cluster:  # the last -m counts
 	$(QUICK_TESTS) -m "not cluster and not slow and not nightly and not engine"
 test-python:  ## run the quick tests on another Python: make test-python PYTHON=python3.13
@@ -84,10 +87,11 @@ test-vllm:  ## start a real vLLM on the CPU with what the program registers, and
 	emulator/run python -m maintain.real_vllm
 faults:  ## check that the tests find known faults: make faults [FAULT=name] [WITHOUT_CLUSTER=1] [PASSING=1]
 	@emulator/run --tools all python -m maintain.faults --fault "$$FAULT" $(if $(WITHOUT_CLUSTER),--without-cluster) $(if $(PASSING),--passing)
-lint:  ## check formatting, style, types and workflows; print sizes
+lint:  ## check formatting, style, types, spelling and workflows; print sizes
 	emulator/run ruff format --check .
 	emulator/run ruff check .
 	emulator/run mypy --strict $(CODE)
+	$(SPELLING)
 	emulator/run actionlint -shellcheck= -pyflakes= .github/workflows/*.yml \
 		examples/manifests/.github/workflows/*.yml
 	emulator/run zizmor --offline --persona=pedantic --no-progress --quiet .github

@@ -37,11 +37,10 @@ def doctor(stack: str, config: Path | None, context: str) -> None:
 
 @verb("""
 gke-ai report --stack prod                                            # to standard output
-gke-ai report --stack prod --output report.md                         # and report.svg beside it
-gke-ai report --stack prod --output report.md --graph mermaid         # for a comment on a pull request
+gke-ai report --stack prod --output report.md                         # to a file
 gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with costs, and what happens in the queue
 """)
-@options.file_option("--output", help="file for the page; the graph is written beside it. Default: stdout")
+@options.file_option("--output", help="file for the page. Default: stdout")
 @options.prices_option
 @options.file_option("--rehearsal", help="result of `gke-ai rehearse --json` for the same change")
 @options.file_option("--simulation", help="result of `gke-ai simulate --json`")
@@ -51,8 +50,9 @@ gke-ai report --stack prod --prices prices.yaml --rehearsal out.json  # with cos
 @click.option("--no-policies", is_flag=True, help="run without policy packs")
 @click.option(
     "--graph",
-    type=click.Choice(("svg", "mermaid", "none")),
-    help="format of the graph: svg (file beside the page) or mermaid. Default: svg with --output, else mermaid",
+    type=click.Choice(("mermaid", "none")),
+    default="mermaid",
+    help="format of the graph in the page. Default: mermaid",
 )
 @click.option("--limit", type=int, help="maximum length in characters; 0: no limit. Default: what GitHub allows")
 @click.option("--save", type=options.FILE, help="also save the preview as JSON to this file")
@@ -66,7 +66,7 @@ def report(
     output: Path | None,
     packs: tuple[Path, ...],
     no_policies: bool,
-    graph: str | None,
+    graph: str,
     **named: Any,
 ) -> None:
     """Writes a preview of a stack as one page for reviewers. Changes nothing."""
@@ -83,7 +83,7 @@ def report(
             output = output or emulated.state("reports", f"{previewed.name}.md")
     chosen = () if no_policies else packs or None
     stated = {name: value for name, value in named.items() if value is not None}
-    sys.exit(write(Request(previewed, output, packs=chosen, graph=graph or "", **stated)))
+    sys.exit(write(Request(previewed, output, packs=chosen, graph=graph == "mermaid", **stated)))
 
 
 def _modes(text: str) -> tuple[str, ...]:

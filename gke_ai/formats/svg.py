@@ -120,21 +120,6 @@ class Canvas:
         """Draws a straight line."""
         self.path(f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}", stroke, thick, dashed)
 
-    def arrow(
-        self, points: Iterable[tuple[float, float]], stroke: str, thick: float = 1.5, dashed: bool = False
-    ) -> None:
-        """Draws a smooth line from left to right through points, with an arrowhead."""
-        (x, y), *rest = points
-        d = f"M{number(x)} {number(y)}"
-        for next_x, next_y in rest:
-            middle = (x + next_x) / 2
-            ends = [(middle, y), (middle, next_y), (next_x, next_y)]
-            d += "C" + " ".join(f"{number(a)} {number(b)}" for a, b in ends)
-            x, y = next_x, next_y
-        self.path(d, stroke, thick, dashed)
-        head = f"M{number(x + 1)} {number(y)}l-7 -3.5v7z"
-        self.parts.append(f'<path class="{self.style(stroke)}" d="{head}"/>')
-
     def style(self, fill: str | None, stroke: str | None = None) -> str:
         """Returns the classes of a shape."""
         names = [f"f-{fill}" if fill else "f-none", *([f"s-{stroke}"] if stroke else [])]

@@ -1,4 +1,4 @@
-"""Writes the generated pages of `docs/`, and checks its prose: `python -m maintain.pages`."""
+"""Writes the generated pages of `docs/`: `python -m maintain.pages`."""
 
 from __future__ import annotations
 

@@ -16,21 +16,20 @@ from maintain.pages import (
     policies_page,
     proven_page,
     settings_page,
-    toolkit_page,
     write,
 )
+from maintain.pages.pictures import RECORDINGS
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "docs"
 PAGES: dict[str, Callable[[], str]] = {
-    "cluster-toolkit.md": toolkit_page.page,
     "command.md": command_page.page,
     "components.md": components_page.page,
     "costs.md": costs_page.page,
     "outputs.md": outputs_page.page,
     "policies.md": policies_page.page,
     "proven.md": proven_page.page,
-    "rehearsal-comment.md": lambda: rehearsal_page(read(FOLDER / "pictures" / "rehearsal.json"), None),
+    "rehearsal-comment.md": lambda: rehearsal_page(read(RECORDINGS / "rehearsal.json"), None),
     **{f"settings/{name}": page for name, page in settings_page.pages().items()},
     "stack.schema.json": lambda: json.dumps(schema(), indent=1) + "\n",
 }

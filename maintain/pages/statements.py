@@ -1,4 +1,4 @@
-"""Statements of pages that the code can confirm or refute: commands, paths, keys, names, counts and durations."""
+"""Statements of pages that the code can confirm or refute: commands, paths, keys and names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_snake
 
-from gke_ai.catalog.engines.engine import ENGINES
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.cli.verbs import gke_ai
-from gke_ai.components import every_component
-from gke_ai.review.policy.rules import POLICIES
 from gke_ai.settings.model import Section, Settings
 from gke_ai.settings.reading import section_types
 from gke_ai.settings.schema import schema
@@ -35,21 +32,6 @@ PROGRAMS = {"helm", "kubectl", "pulumi", "pytest", "python", "CMD…"}
 FOREIGN_MODULES = {"venv", "pip", "sglang", "vllm", "ensurepip"}
 # Dotted names that begin like a key and are none: a role.
 FOREIGN_PATHS = {"monitoring.editor"}
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-NUMBER = rf"(\d+|{'|'.join(NUMBERS)})"
-# How long commands take on two cores, in the words that pages use. The figures of `make test` are the last record in
-# CONTRIBUTING.md.
-DURATIONS: Mapping[str, Sequence[str]] = {
-    "make setup": ("about half an hour",),
-    "make up": ("ten to fifteen minutes", "less than a minute"),
-    "make check": ("about two minutes",),
-    "make test": ("about 13 minutes",),
-    "test_worked_cases.py": ("about 2 minutes",),
-    "test_start.py": ("about half an hour",),
-    "test_forecasts_and_outcomes.py": ("about half an hour",),
-}
-_AMOUNT = r"(?:an?|half an|\d+|" + "|".join(NUMBERS[1:]) + r"|fifteen|twenty|thirty)"
-DURATION = re.compile(rf"\b(?:about |under |less than )?{_AMOUNT}(?: to {_AMOUNT})? (?:minutes?|hours?)\b", re.I)
 
 
 @dataclass(frozen=True)
@@ -252,63 +234,6 @@ def _validator() -> jsonschema.protocols.Validator:
     return jsonschema.Draft202012Validator(schema())
 
 
-def counts(page: Page) -> Iterator[str]:
-    """Numbers of things that differ from what there is."""
-    for noun, count in _totals().items():
-        total = rf"\b(?:the|all|all the) {NUMBER} {noun}\b(?! (?:of|that|which|with|in|for)\b)"
-        for match in re.finditer(total, FENCE.sub("", page.text), re.I):
-            if _value(match[1]) != count:
-                yield f"{match[0]}: there are {count}"
-    paragraphs = [paragraph for paragraph in re.split(r"\n\n+", page.text) if paragraph]
-    for index, paragraph in enumerate(paragraphs):
-        yield from _wrong_length(paragraph, paragraphs[index + 1 : index + 4])
-
-
-def _wrong_length(paragraph: str, following: Sequence[str]) -> Iterator[str]:
-    """A heading "… with two commands" before a block of three, or "four steps:" before a list of five."""
-    block = next((part for part in following if part.startswith("```")), "")
-    if (stated := re.search(rf"^#+ .*\b{NUMBER} commands$", paragraph, re.I)) and block:
-        lines = len(block.splitlines()) - 2
-        if lines != _value(stated[1]):
-            yield f"{stated[0]}: the block has {lines}"
-    items = len(re.findall(r"^(?:\d+\.|-) ", following[0], re.M)) if following else 0
-    stated = re.search(rf"\b{NUMBER} ([a-z]+s)\b[^.:]*:$", paragraph, re.I)
-    if stated and items and items != _value(stated[1]):
-        yield f"{stated[0]} the list has {items}"
-
-
-@cache
-def _totals() -> dict[str, int]:
-    """How many of a thing this project has, by its noun."""
-    return {
-        "tutorials": len(repository.tracked("docs/tutorials/[0-9]*.md")),
-        "examples": len(repository.examples()),
-        "engines": len(ENGINES),
-        "components": len(list(every_component())),
-        "policies": len(POLICIES),
-        "decisions": len(repository.tracked("docs/decisions/[0-9]*.md")),
-        "sections": sum(bool(section_types(field.annotation)) for field in Settings.model_fields.values()),
-    }
-
-
-def _value(word: str) -> int:
-    return int(word) if word.isdigit() else NUMBERS.index(word.lower())
-
-
-def durations(page: Page) -> Iterator[str]:
-    """Durations of commands in other words than those of DURATIONS."""
-    for line in re.split(r"(?<=[.])\s+(?=[A-Z`])|\n\n|\n(?=\||[a-z./]+ .*#)", page.text):
-        for command, words in _timed(line):
-            yield from (f"{command}: {match[0]}" for match in DURATION.finditer(line) if match[0].lower() not in words)
-
-
-def _timed(line: str) -> Iterator[tuple[str, Sequence[str]]]:
-    """The first command that a sentence, a row or a line of a block names, with the words for its duration."""
-    named = re.search(r"\bmake [a-z-]+|\btest_\w+\.py", line)
-    if named:
-        yield named[0], DURATIONS.get(named[0], ())
-
-
 def names(page: Page) -> Iterator[str]:
     """Names such as `nodesPerZone` that no file of code or configuration has, as written or in snake_case."""
     for span in page.spans:
@@ -329,6 +254,4 @@ CHECKS: Mapping[str, Callable[[Page], Iterator[str]]] = {
     "paths": paths,
     "keys": keys,
     "names": names,
-    "counts": counts,
-    "durations": durations,
 }

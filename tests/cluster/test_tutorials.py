@@ -130,8 +130,12 @@ def simulated(file: Path) -> Any:
 
 # The recordings of which pages show pictures: the file that a tutorial writes, and what must be equal in both.
 RECORDED: dict[str, tuple[Path, Path, Callable[[Path], Any]]] = {
-    "9-rehearse-a-change": (Path("/tmp/forecast.json"), ROOT / "docs" / "pictures" / "rehearsal.json", rehearsed),
-    "10-simulate-a-day": (Path("/tmp/day.json"), ROOT / "docs" / "pictures" / "simulation.json", simulated),
+    "9-rehearse-a-change": (
+        Path("/tmp/forecast.json"),
+        ROOT / "tests" / "data" / "pictures" / "rehearsal.json",
+        rehearsed,
+    ),
+    "10-simulate-a-day": (Path("/tmp/day.json"), ROOT / "tests" / "data" / "pictures" / "simulation.json", simulated),
 }
 
 

@@ -122,14 +122,7 @@ def test_every_optional_key_of_clusters_and_pools_is_in_the_table() -> None:
 # --- upgrades -----------------------------------------------------------------------------------------------------
 
 # As docs/upgrading.md lists them: newly stated off forms, and the label of pools, all in place.
-UPGRADES = {
-    "dev": plan(update="Cluster ai-dev"),
-    "prod": plan(update="Cluster ai-prod"),
-    "mixed-training-inference": plan(update="Cluster llm-cluster"),
-    "mixed-training-inference-autopilot": plan(update="Cluster llm-cluster"),
-    "multislice-training": plan(update="Cluster multislice-cluster"),
-    "multislice-training-autopilot": plan(update="Cluster multislice-cluster"),
-}
+UPGRADES = {"dev": plan(update="Cluster ai-dev"), "prod": plan(update="Cluster ai-prod")}
 
 
 @pytest.mark.parametrize("system", recorded.systems("0.2.0"))

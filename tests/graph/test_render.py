@@ -13,8 +13,8 @@ from gke_ai.cli.deploy import TOOLS as NAMES
 from gke_ai.review.gitops.command import files
 from gke_ai.review.gitops.objects import InCluster, Stage, in_cluster
 from gke_ai.review.gitops.tools import TOOLS, Kubectl
-from maintain.pages.pictures.examples import resources
 from tests.graph.test_outputs import CONFIGURATIONS
+from tests.support.previews import resources
 from tests.support.recorder import GATEWAY_KEY, TOKEN, Record, configuration, shared_record, strings
 
 OF_TOOLS = (

@@ -9,13 +9,12 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from gke_ai.formats.markdown import block, code
 from gke_ai.registered.types import DEPLOYMENT
-from gke_ai.review.report import drawing, graph
+from gke_ai.review.report import graph
 from gke_ai.review.report.accelerators import supplies
 from gke_ai.review.report.changes import (
     CREATE,
@@ -30,26 +29,23 @@ from gke_ai.review.report.changes import (
     plan,
 )
 from gke_ai.review.report.interruptions import OUTAGE, interruptions
-from gke_ai.review.report.layout import WIDEST, box_height, laid_out
 from gke_ai.review.report.page import COMMENT_LIMIT, SHORTENED, Options, page
 from gke_ai.review.report.policies import Verdict, Violation, verdict
-from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, recorded, trimmed
-from gke_ai.terminal import Stop
+from gke_ai.review.report.preview import SECRET, SECRET_KEY, Preview, trimmed
 from gke_ai.workspace import prices
-from maintain.pages.pictures.examples import resources
-from tests.support import repository
+from tests.support import previews, repository
 from tests.support.commands import gke_ai
+from tests.support.previews import resources
 from tests.support.recorder import ROOT, configuration, shared_record
 
-FOLDER = Path(__file__).parent.parent / "data" / "recorded_reports"
-RECORDED = ["creation", "change", "deletion"]
+RECORDED = {"creation": previews.creation(), "change": previews.change(), "deletion": previews.deletion()}
 # Tokens that were given when the previews were recorded.
 CANARIES = ("hf_canary", "hf_emulator")
 
 
 def preview(name: str) -> Preview:
-    """A recorded preview."""
-    return recorded((FOLDER / f"{name}.json").read_text())
+    """A preview of three."""
+    return RECORDED[name]
 
 
 def written(found: Preview, **options: Any) -> str:
@@ -57,16 +53,23 @@ def written(found: Preview, **options: Any) -> str:
     return page(plan(found), verdict(found), Options(**options))
 
 
-# Pages and pictures of recorded previews
+# Pages of recorded previews
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_page_and_picture_equal_the_recorded_ones(name: str, tmp_path: Path) -> None:
-    source, expected = f"tests/data/recorded_reports/{name}.json", f"tests/data/recorded_reports/{name}.md"
-    gke_ai("report", "--from", ROOT / source, "--output", tmp_path / f"{name}.md")
-    renew = f"If the change is intended: emulator/run gke-ai report --from {source} --output {expected}"
-    for suffix in ("md", "svg"):
-        assert (tmp_path / f"{name}.{suffix}").read_text() == (FOLDER / f"{name}.{suffix}").read_text(), renew
+def test_page_equals_the_recorded_one(tmp_path: Path) -> None:
+    source = previews.CHANGE.relative_to(ROOT)
+    gke_ai("report", "--from", previews.CHANGE, "--output", tmp_path / "change.md")
+    renew = f"If intended: emulator/run gke-ai report --from {source} --output {source.with_suffix('.md')}"
+    assert (tmp_path / "change.md").read_text() == previews.CHANGE.with_suffix(".md").read_text(), renew
+
+
+def test_page_counts_what_is_created_and_what_is_deleted() -> None:
+    created, deleted = written(preview("creation")), written(preview("deletion"))
+    assert created.startswith("# Preview of `fresh`\n\n**22 created**. No running workload is interrupted.")
+    assert "| onDemand | `nvidia-l4` | 0 | **6** |" in created
+    assert deleted.startswith("# Preview of `mixed`\n\n**20 deleted, 2 retained**. **9 interruptions.**")
+    assert "| onDemand | `nvidia-l4` | 6 | **0** |" in deleted
+    assert "Run llm/finetune-gemma-l4 leaves the stack" in deleted
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -82,15 +85,13 @@ def test_order_of_events_does_not_matter(name: str) -> None:
         events=(*mixed.sample(events, len(events)), *ordered),
     )
     assert other != recorded_preview
-    assert written(other, picture="mermaid") == written(recorded_preview, picture="mermaid")
-    assert drawing.svg(graph.of_plan(plan(other)), "") == drawing.svg(graph.of_plan(plan(recorded_preview)), "")
+    assert written(other, graph=True) == written(recorded_preview, graph=True)
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_no_secret_is_on_the_page_in_the_picture_or_in_a_saved_preview(name: str) -> None:
+def test_no_secret_is_on_the_page_or_in_a_saved_preview(name: str) -> None:
     recorded_preview = preview(name)
-    drawn = drawing.svg(graph.of_plan(plan(recorded_preview)), "")
-    for text in (recorded_preview.written(), written(recorded_preview, picture="mermaid", limit=0), drawn):
+    for text in (recorded_preview.written(), written(recorded_preview, graph=True, limit=0)):
         assert not [canary for canary in CANARIES if canary in text]
     if name == "change":
         row_text = "| ± Secret llm/hf-secret | `data.hf_api_token` **forces replacement** | (secret) | (secret) |"
@@ -122,8 +123,8 @@ def test_page_holds_no_time_no_address_and_no_id(name: str) -> None:
 
 @pytest.mark.parametrize("limit", [COMMENT_LIMIT, 9_000, 4_000, 1_200, 400])
 def test_page_fits_in_a_comment_and_lists_omitted_sections(limit: int) -> None:
-    whole = written(preview("change"), picture="mermaid", limit=0)
-    text = written(preview("change"), picture="mermaid", limit=limit)
+    whole = written(preview("change"), graph=True, limit=0)
+    text = written(preview("change"), graph=True, limit=limit)
     assert len(text) <= limit
     assert (SHORTENED in text) == (len(whole) > limit)
     assert text.count("<details>") == text.count("</details>")
@@ -131,8 +132,8 @@ def test_page_fits_in_a_comment_and_lists_omitted_sections(limit: int) -> None:
 
 
 def test_long_page_keeps_interruptions_and_mandatory_violations_before_lists_of_names() -> None:
-    whole = written(preview("change"), picture="mermaid", limit=0)
-    text = written(preview("change"), picture="mermaid", limit=len(whole) - 1)
+    whole = written(preview("change"), graph=True, limit=0)
+    text = written(preview("change"), graph=True, limit=len(whole) - 1)
     assert "Node pool gpupool is replaced" in text
     assert "**mandatory**" in text
     assert "```mermaid" not in text
@@ -249,18 +250,17 @@ def run(*arguments: str) -> int:
 
 def test_command_fails_where_the_stack_can_not_be_deployed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "report.md")
-    assert run("--from", str(FOLDER / "creation.json"), "--output", output) == 0
-    assert run("--from", str(FOLDER / "change.json"), "--output", output) == 1
+    (tmp_path / "creation.json").write_text(preview("creation").written())
+    assert run("--from", str(tmp_path / "creation.json"), "--output", output) == 0
+    assert run("--from", str(previews.CHANGE), "--output", output) == 1
     assert "14 mandatory policy violations: the stack cannot be deployed." in capsys.readouterr().out
 
 
-def test_page_without_a_file_has_a_graph_that_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
-    run("--from", str(FOLDER / "deletion.json"))
-    shown = capsys.readouterr().out
-    assert "```mermaid" in shown
-    assert ".svg" not in shown
-    with pytest.raises(Stop, match="--output"):
-        run("--from", str(FOLDER / "deletion.json"), "--graph", "svg")
+def test_graph_is_in_the_page_unless_it_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--from", str(previews.CHANGE))
+    assert "```mermaid" in capsys.readouterr().out
+    run("--from", str(previews.CHANGE), "--graph", "none")
+    assert "Graph" not in capsys.readouterr().out
 
 
 # Capacity and cost
@@ -615,25 +615,6 @@ def test_worst_comes_first() -> None:
 # The graph
 
 
-def graphs() -> list[tuple[str, graph.Graph]]:
-    """The graphs of all recorded previews."""
-    return [(name, graph.of_plan(plan(preview(name)))) for name in RECORDED]
-
-
-@pytest.mark.parametrize(("name", "drawn"), graphs(), ids=RECORDED)
-def test_boxes_do_not_overlap_and_lines_go_forward(name: str, drawn: graph.Graph) -> None:
-    layout = laid_out(drawn)
-    boxes = [(x, y, x + wide, y + box_height(drawn.boxes[urn], wide)) for urn, (x, y, wide) in layout.places.items()]
-    for index, (left, top, right, bottom) in enumerate(boxes):
-        assert right <= layout.width
-        assert bottom <= layout.height
-        for other in boxes[index + 1 :]:
-            assert left >= other[2] or other[0] >= right or top >= other[3] or other[1] >= bottom
-    for points in layout.edges.values():
-        assert [x for x, _ in points] == sorted(x for x, _ in points)
-    assert layout.width <= WIDEST, name
-
-
 def test_changes_have_a_symbol_besides_the_color() -> None:
     drawn = graph.of_plan(plan(preview("change")))
     marks = {box.name: box.operation for box in drawn.boxes.values()}
@@ -641,12 +622,8 @@ def test_changes_have_a_symbol_besides_the_color() -> None:
     assert marks["tgi-gemma-deployment"] == UPDATE
     assert marks["datasets-emulator-project"] == CREATE
     assert marks["kueue"] is None
-    texts = [
-        element.text
-        for element in ElementTree.fromstring(drawing.svg(drawn, "t")).iter()
-        if element.tag.endswith("text")
-    ]
-    assert {"±", "~", "+", "replaced", "changed", "created"} <= set(texts)
+    for text in ("± gpupool<br/>GpuNodePool", "~ tgi-gemma-deployment<br/>TgiServer", "+ datasets-emulator-project"):
+        assert text in graph.mermaid(drawn)
 
 
 def test_edges_that_follow_from_others_are_not_drawn() -> None:

@@ -40,7 +40,7 @@ RUN: Object = {
 }
 BLUE, RED = "blue-b1", "red-b1"
 # What docs/topology.md shows.
-RECORDED = ROOT / "docs" / "pictures" / "blocks.json"
+RECORDED = ROOT / "tests" / "data" / "pictures" / "blocks.json"
 
 
 def values(runs: list[Object], **flavor: Any) -> Object:

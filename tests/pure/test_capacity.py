@@ -32,6 +32,7 @@ from gke_ai.settings.calibration import CalendarWindow, Calibration, SpotHistory
 from gke_ai.terminal import Stop
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
+from tests.support import previews
 from tests.support.commands import gke_ai
 from tests.support.repository import ROOT
 
@@ -446,7 +447,7 @@ def test_impossible_figures_are_refused_with_their_path(tmp_path: Path, section:
 # ------------------------------------------------------------------------------------------------ report and rehearsal
 def planned(folder: Path, figures: Calibration = FIGURES, per_hour: dict[str, int] | None = None) -> str:
     """The page of a plan whose pool is Spot, by a configuration that names the figures."""
-    recorded = (ROOT / "tests/data/recorded_reports/creation.json").read_text()
+    recorded = previews.creation().written()
     machine = '"machineType": "g2-standard-24"'
     assert machine in recorded
     (folder / "spot.json").write_text(recorded.replace(machine, f'{machine}, "spot": true'))

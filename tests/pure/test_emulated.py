@@ -17,6 +17,7 @@ from emulator.commands import existing, ready
 from gke_ai.terminal import Stop
 from gke_ai.workspace import emulated
 from gke_ai.workspace.stack import Stack
+from tests.support import previews
 from tests.support.commands import gke_ai
 from tests.support.repository import ROOT
 
@@ -232,9 +233,6 @@ def test_a_saved_preview_is_read_without_its_stack(
     asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stack, "pulumi", lambda *_, **__: pytest.fail("Pulumi was run"))
-    assert (
-        gke_ai("report", "--stack", "nowhere", "--from", ROOT / "tests" / "data" / "recorded_reports" / "creation.json")
-        == 0
-    )
+    assert gke_ai("report", "--stack", "nowhere", "--from", previews.CHANGE) == 1  # its policies are mandatory
     assert capsys.readouterr().out.startswith("# Preview of")
     assert asked == []

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from gke_ai.formats.svg import PALETTE
-from maintain.pages.pictures import record_loss
-from maintain.pages.pictures.__main__ import FOLDER, pictures
+from maintain.pages.pictures import FOLDER, record_loss
+from maintain.pages.pictures.__main__ import pictures
 from maintain.pages.pictures.record import RECORDING
 
 PICTURES = pictures()

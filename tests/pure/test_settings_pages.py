@@ -1,9 +1,8 @@
-"""The pages of the settings have every key of every class, each with its type, default, meaning and example."""
+"""Each key of a configuration has a type, a default, a meaning and an example, as its page shows them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,10 @@ from pydantic import Field
 from gke_ai.settings import model
 from gke_ai.settings.model import Section, Settings, descriptions
 from gke_ai.settings.reading import section_types
-from gke_ai.settings.schema import schema
-from gke_ai.settings.secrets import SECRETS
 from maintain.pages.__main__ import FOLDER
 from maintain.pages.settings_keys import rows_of, split
 from maintain.pages.settings_page import link_to, pages
 
-# tests/graph/test_documentation.py compares them with what is generated.
-PAGES = {file.name: file.read_text() for file in (FOLDER / "settings").iterdir()}
-ROWS = re.compile(r"^\| `(?P<key>[\w:-]+)`(?P<forms>, with [^|]*)? \| (?P<cells>.*) \|$", re.M)
 UNITS = {"Seconds": "seconds", "Minutes": "minutes", "Days": "days", "Gb": "GB"}
 
 
@@ -39,69 +33,14 @@ def sections() -> dict[str, type[Section]]:
     return found
 
 
-def described() -> Iterator[tuple[str, str, str]]:
-    """Each class that a page describes: the page, the class and the part of the page about it."""
-    for name, text in PAGES.items():
-        for part in re.split(r"^## ", text, flags=re.M):
-            for cls in re.findall(r"In Python: `(\w+)`\.", part):
-                yield name, cls, part
-
-
-def test_every_class_of_a_configuration_is_on_a_page() -> None:
-    classes = {cls for _, cls, _ in described()}
-    assert classes == sections().keys() - {"Settings"}
-    assert set(schema()["$defs"]) <= classes
-
-
-@pytest.mark.parametrize(
-    ("page", "cls", "part"), [pytest.param(*each, id=f"{each[0]}-{each[1]}") for each in described()]
-)
-def test_table_of_a_class_has_all_its_keys(page: str, cls: str, part: str) -> None:
-    section = getattr(model, cls)
-    others = {field.alias for other in re.findall(r"In Python: `(\w+)`\.", part) for field in fields_of(other)}
-    keys = {row["key"] for row in ROWS.finditer(part)}
-    assert {field.alias for field in section.model_fields.values()} <= keys, page
-    assert keys <= others, page
-
-
-def fields_of(cls: str) -> list[Any]:
-    return list(getattr(model, cls).model_fields.values())
-
-
-def test_every_key_of_the_stack_is_on_the_front_page() -> None:
-    keys = re.findall(r"^\| \[?`(?:gke-ai:)(\w+)`", PAGES["README.md"], re.M)
-    assert sorted(keys) == sorted(
-        [*(str(field.alias) for field in Settings.model_fields.values()), *(secret.key for secret in SECRETS)]
-    )
-    for key in ("gcp:project", "gcp:region"):
-        assert f"`{key}`" in PAGES["README.md"]
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_every_key_has_a_type_a_default_a_meaning_and_an_example(name: str) -> None:
-    for row in ROWS.finditer(PAGES[name]):
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row["cells"])]
-        if len(cells) != 4:  # the secrets, which have no example
-            continue
-        value_type, default, meaning, example = cells
-        assert all((value_type, default, meaning)), row["key"]
-        assert example or "](#" in value_type, row["key"]
-
-
-def test_types_have_the_names_of_json_schema() -> None:
-    words = re.compile(r"`[^`]*`|\[objects?\]\(#[a-z]+\)|\b(IPv4 range|map|list|of|or|to|more)\b|-?\d[\d.]*|,")
-    types = {re.split(r"(?<!\\)\|", row["cells"])[0] for text in PAGES.values() for row in ROWS.finditer(text)}
-    plain = {word for value_type in types for word in words.sub(" ", value_type).split()}
-    assert plain - {"HF_TOKEN", "GATEWAY_API_KEY"} == {"string", "integer", "number", "boolean", "quantity"}
-
-
-def test_a_section_without_a_guide_has_an_example_of_a_configuration() -> None:
-    """Every page begins with an example, but for waivers: no configuration of this project needs one."""
-    assert [name for name, text in PAGES.items() if "```yaml\n" not in text] == ["waivers.md"]
+def test_every_key_has_a_type_a_default_a_meaning_and_an_example() -> None:
+    rows = {(name, row.key): row for name, section in sections().items() for row in rows_of([section], lambda _: "#")}
+    assert [key for key, row in rows.items() if not (row.type and row.default and row.meaning)] == []
+    assert [key for key, row in rows.items() if not row.example and "](#" not in row.type] == []
 
 
 def test_folder_has_no_other_pages() -> None:
-    assert PAGES.keys() == pages().keys()
+    assert {file.name for file in (FOLDER / "settings").iterdir()} == pages().keys()
 
 
 def mistakes(field: Any, description: str) -> list[str]:

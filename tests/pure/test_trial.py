@@ -38,8 +38,8 @@ from gke_ai.trial.outcome import (
 from gke_ai.trial.record import Process, Record, read, refusal
 from gke_ai.workspace import prices
 from gke_ai.workspace.stack import Stack
-from maintain.pages.pictures.examples import resources
 from tests.support.commands import gke_ai
+from tests.support.previews import resources
 from tests.support.recorder import ROOT, configuration, shared_record
 
 TIMES = Times(up=600, verify=100, down=500)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from gke_ai.forecast.result import forecast as forecasts
 from gke_ai.forecast.result import simulation as simulations
-from gke_ai.review.report import drawing, graph
 from gke_ai.review.report.changes import PlannedUpdate, plan
 from gke_ai.review.report.page import COMMENT_LIMIT, Options, page, summary
 from gke_ai.review.report.policies import Verdict, verdict
 from gke_ai.review.report.preview import Preview, recorded, take
 from gke_ai.settings.calibration import Calibration
-from gke_ai.terminal import Stop, echo
+from gke_ai.terminal import echo
 from gke_ai.workspace import prices
 from gke_ai.workspace.configuration_file import read_calibration, read_prices
 from gke_ai.workspace.stack import ROOT, Stack
@@ -27,12 +26,12 @@ class Request:
 
     Attributes:
         stack: The stack that is previewed.
-        output: File of the page; the graph is written beside it. Default: standard output.
+        output: File of the page. Default: standard output.
         prices: Price table in YAML.
         rehearsal: Result of a rehearsal of the same change, as JSON.
         simulation: Result of a simulation, as JSON.
         packs: Folders of the policy packs. Default: `policy`, if it exists.
-        graph: `svg` (file beside the page), `mermaid` or `none`. Empty: svg with an output, else mermaid.
+        graph: Whether the page has the graph, as Mermaid.
         limit: Maximum length of the page in characters; 0: no limit.
         save: File to which the preview is written as JSON too.
         preview: File of a saved preview, which is read instead of running Pulumi.
@@ -44,7 +43,7 @@ class Request:
     rehearsal: Path | None = None
     simulation: Path | None = None
     packs: Sequence[Path] | None = None
-    graph: str = ""
+    graph: bool = True
     limit: int = COMMENT_LIMIT
     save: Path | None = None
     preview: Path | None = None
@@ -68,24 +67,17 @@ def write(request: Request) -> int:
     table = prices.with_google(read_prices(request.prices), measured)
     forecast = forecasts.read(request.rehearsal) if request.rehearsal else None
     days = simulations.read(request.simulation) if request.simulation else None
-    output, graph_format = request.output, request.graph or ("svg" if request.output else "mermaid")
-    if graph_format == "svg" and not output:
-        raise Stop("--graph svg writes a file beside the page. Add --output report.md, or use --graph mermaid.")
     preview = request.taken()
     if request.save:
         request.save.write_text(preview.written())
     planned, results = plan(preview), verdict(preview)
-    address = {"svg": f"{output.stem}.svg" if output else "", "mermaid": "mermaid", "none": ""}[graph_format]
-    text = page(planned, results, Options(table, address, request.limit, forecast, days, measured))
-    if not output:
+    text = page(planned, results, Options(table, request.graph, request.limit, forecast, days, measured))
+    if output := request.output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text)
+        echo(f"{summary(planned, results, forecast).replace('**', '')}\nThe page is {output}.")
+    else:
         sys.stdout.write(text)
-        return exit_code(planned, results)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text)
-    echo(f"{summary(planned, results, forecast).replace('**', '')}\nThe page is {output}.")
-    if graph_format == "svg" and not planned.errors:
-        title = f"The components of {planned.stack}, with changes marked"
-        output.with_suffix(".svg").write_text(drawing.svg(graph.of_plan(planned), title))
     return exit_code(planned, results)
 
 

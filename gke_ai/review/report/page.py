@@ -39,13 +39,12 @@ Item = TypeVar("Item")
 class Options:
     """Options of a page.
 
-    `picture` is the address of the SVG, `mermaid` for a graph in the page, or empty. `rehearsal` is the result of
-    `make rehearse` for the same change, and `simulation` that of `make simulate`. `measured` has the figures of the
-    calibration file.
+    `graph` adds the graph as Mermaid. `rehearsal` is the result of `make rehearse` for the same change, and
+    `simulation` that of `make simulate`. `measured` has the figures of the calibration file.
     """
 
     prices: Prices | None = None
-    picture: str = ""
+    graph: bool = False
     limit: int = COMMENT_LIMIT
     rehearsal: Forecast | None = None
     simulation: Simulation | None = None
@@ -84,7 +83,7 @@ def page(plan: PlannedUpdate, verdict: Verdict, options: Options) -> str:
         bullets("Not checked", alike(plan, plan.unchecked), 1),
         bullets("Cold starts", alike(plan, plan.cold_starts), 9),
         *changed(plan),
-        picture(plan, options.picture),
+        *([drawn(plan)] if options.graph and not plan.errors else []),
     ]
     head = [f"# Preview of `{plan.stack}`", summary(plan, verdict, options.rehearsal)]
     if plan.errors:
@@ -345,11 +344,7 @@ def name_rows(changes: Sequence[Change]) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def picture(plan: PlannedUpdate, address: str) -> Section:
+def drawn(plan: PlannedUpdate) -> Section:
     """Shows the graph, with changes marked."""
-    if not address or plan.errors:
-        return Section("Graph")
-    drawn = f"```mermaid\n{graph.mermaid(graph.of_plan(plan))}\n```"
-    if address == "mermaid":
-        return Section("Graph", [], [folded("Components and their dependencies", drawn)], 8)
-    return Section("Graph", [f"![The components of {plan.stack}, with changes marked]({address})"])
+    text = f"```mermaid\n{graph.mermaid(graph.of_plan(plan))}\n```"
+    return Section("Graph", [], [folded("Components and their dependencies", text)], 8)

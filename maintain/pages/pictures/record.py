@@ -22,9 +22,9 @@ from gke_ai.catalog.versions import KUEUE_API
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.objects import Object
 from gke_ai.workspace.stack import Stack
-from tests.support.repository import ROOT
+from maintain.pages.pictures import RECORDINGS
 
-RECORDING = ROOT / "docs" / "pictures" / "mixed_preemption.json"
+RECORDING = RECORDINGS / "mixed_preemption.json"
 SERVER, NAMESPACE, QUEUE = "gemma", "llm", "gpus"
 KUEUE = f"/apis/{KUEUE_API}"
 # Replicas of each step, and the seconds without a change after which the next step starts.

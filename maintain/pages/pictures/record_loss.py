@@ -28,9 +28,10 @@ from typing import Any
 
 import yaml
 
+from maintain.pages.pictures import RECORDINGS
 from tests.support.repository import ROOT
 
-RECORDING = ROOT / "docs" / "pictures" / "training_resumes.json"
+RECORDING = RECORDINGS / "training_resumes.json"
 EXAMPLE, RUN, SERVER, NAMESPACE = "examples/training-job.yaml", "pretrain", "gemma", "llm"
 # Steps before the preemption and after the resumption, and the seconds between the two.
 BEFORE, AFTER, PAUSE_SECONDS = 120, 150, 15.0

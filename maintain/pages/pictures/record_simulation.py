@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 from gke_ai.forecast.result.simulation import read
-from tests.support.repository import ROOT
+from maintain.pages.pictures import RECORDINGS
 
-RECORDING = ROOT / "docs" / "pictures" / "simulation.json"
+RECORDING = RECORDINGS / "simulation.json"
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Compares the blueprints of Cluster Toolkit with the examples of the same machines."""
