@@ -17,7 +17,7 @@ from gke_ai.components.support.retry import kueue_hook
 from gke_ai.components.support.rollout import wait_for_rollout
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from gke_ai.settings.model import ClusterQueue, PriorityClass
+from gke_ai.settings.model import ClusterQueue, FlavorQuota, PriorityClass
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -191,7 +191,7 @@ class KueueStack(Component):
                 api_version=KUEUE_API,
                 kind="ClusterQueue",
                 metadata={"name": queue.name},
-                spec=cluster_queue(queue, queued),
+                spec=cluster_queue(queue, [amounts(quota) for quota in queue.flavors], queued),
                 opts=pulumi.ResourceOptions(
                     parent=self,
                     # Kueue keeps a flavor while a queue uses it.
@@ -328,6 +328,13 @@ class KueueStack(Component):
             },
             opts=pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook),
         )
+
+
+def amounts(quota: FlavorQuota) -> dict[str, str]:
+    """The amounts of a quota. Raises ValueError for one that is still to be derived."""
+    if isinstance(quota.quota, str):
+        raise ValueError(f"flavor {quota.flavor}: a KueueStack needs the amounts of a quota, not {quota.quota!r}")
+    return quota.quota
 
 
 def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:

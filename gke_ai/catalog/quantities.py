@@ -7,6 +7,7 @@ an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponen
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil
@@ -76,12 +77,25 @@ def readable(resource: str, amount: Fraction) -> str:
     return str(amount // 1)
 
 
+# The smallest amount that `format_quantity` writes. Other resources are whole pieces.
+_UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}
+
+
 def round_up(resource: str, amount: Fraction) -> Fraction:
     """Rounds an amount up to the next one that `format_quantity` formats exactly."""
-    unit = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}.get(
-        resource, Fraction(1)
-    )
+    unit = _UNITS.get(resource, Fraction(1))
     return ceil(amount / unit) * unit
+
+
+def round_down(resource: str, amount: Fraction) -> Fraction:
+    """Rounds an amount down to the next one that `format_quantity` formats exactly."""
+    unit = _UNITS.get(resource, Fraction(1))
+    return amount // unit * unit
+
+
+def format_quantities(amounts: Mapping[str, Fraction]) -> dict[str, str]:
+    """Formats amounts by resource."""
+    return {resource: format_quantity(resource, amount) for resource, amount in amounts.items()}
 
 
 def format_quantity(resource: str, amount: Fraction) -> str:

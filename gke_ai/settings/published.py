@@ -14,7 +14,7 @@ from typing import Any
 from gke_ai.catalog import documents
 from gke_ai.catalog.fabric.gpudirect import GPUDIRECT
 from gke_ai.catalog.fabric.rdma import NICS
-from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
@@ -144,7 +144,7 @@ def _with_limits(queue: Queue) -> dict[str, Any]:
         "flavors": [
             {
                 "flavor": quota.section.flavor,
-                "quota": {resource: format_quantity(resource, amount) for resource, amount in limits.items()},
+                "quota": format_quantities(limits),
             }
             for quota, limits in queue.limits()
         ],

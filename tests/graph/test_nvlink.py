@@ -16,7 +16,7 @@ from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IM
 from gke_ai.catalog.machines import metal
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import ARM_TAINT, allocatable, capacity_of, free
-from gke_ai.catalog.quantities import GI, KI, parse_quantity
+from gke_ai.catalog.quantities import GI, KI
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.registered.registration import RegisteredStack
@@ -277,15 +277,12 @@ def test_an_agent_on_nodes_of_a4x_max_alone_sets_up_their_nics() -> None:
 
 def test_derived_quota_leaves_out_the_memory_of_the_agent() -> None:
     shape = load_stack(stack_of("bare_metal")).node_pools[0].shape
-    assert capacity_of(shape)["hugepages-2Mi"] == str(8 * GI)
+    assert capacity_of(shape)["hugepages-2Mi"] == 8 * GI
     assert "hugepages-2Mi" not in free(shape)
     agents = agent_requests(gpu=True, tpu=False)["memory"] + GI
-    assert 0 <= parse_quantity(allocatable(shape)["memory"]) - parse_quantity(free(shape)["memory"]) - agents < KI
+    assert 0 <= allocatable(shape)["memory"] - free(shape)["memory"] - agents < KI
     vm = replace(shape, machine_type="a4x-highgpu-4g", gpu="nvidia-gb200")
-    kept = [
-        parse_quantity(capacity_of(node)["memory"]) - parse_quantity(allocatable(node)["memory"])
-        for node in (shape, vm)
-    ]
+    kept = [capacity_of(node)["memory"] - allocatable(node)["memory"] for node in (shape, vm)]
     assert kept[0] - kept[1] > 8 * GI
 
 

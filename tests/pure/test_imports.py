@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "registered": {"catalog", "kube"},
     "workspace": {"catalog", "kube", "registered", "settings", "terminal"},
     "ops": {"catalog", "formats", "kube", "manifests", "registered", "settings", "terminal", "workspace"},
-    "forecast": {"catalog", "formats", "kube", "manifests", "ops", "program", "settings", "terminal", "workspace"},
+    "forecast": {"catalog", "formats", "kube", "manifests", "ops", "settings", "terminal", "workspace"},
     "review": {"catalog", "forecast", "formats", "kube", "registered", "settings", "terminal", "workspace"},
     "policy": {"review"},
     "trial": {"catalog", "formats", "kube", "ops", "registered", "review", "settings", "terminal", "workspace"},

@@ -12,7 +12,6 @@ from fractions import Fraction
 
 from gke_ai.catalog.machines.types import machine
 from gke_ai.catalog.nodes.shape import NodeShape, free
-from gke_ai.catalog.quantities import parse_quantity
 
 DEFAULT_GB, MAX_GB = 100, 64 * 1024
 
@@ -28,7 +27,7 @@ def autopilot_disk(shape: NodeShape, storage: Fraction) -> int:
         return DEFAULT_GB
 
     def left(disk_gb: int) -> Fraction:
-        return parse_quantity(free(replace(shape, disk_gb=disk_gb))["ephemeral-storage"])
+        return free(replace(shape, disk_gb=disk_gb))["ephemeral-storage"]
 
     size = DEFAULT_GB + bisect_left(range(DEFAULT_GB, MAX_GB), storage, key=left)
     return size if size == DEFAULT_GB else size + min(size // 20, 100)

@@ -20,7 +20,6 @@ from gke_ai.catalog.nodes.durations import (
     NODE_READY,
 )
 from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.settings.model.compute_classes import ClassFlexStart, ComputeClass
 from gke_ai.settings.resolved import NodePool, ResolvedStack, ResourceFlavor
@@ -238,14 +237,13 @@ class Nodes:
         shape = NodeShape(
             pool, machine.name, machine.gpu, machine.gpus, "default", mode, zones[0], BOOT_DISK_GB, {}, True
         )
-        room = {name: parse_quantity(text) for name, text in self.stack.measured.room(shape).items()}
         return NodeKind(
             pool,
             machine.name,
             _accelerator(machine),
             mode,
             zones,
-            _room(room),
+            _room(self.stack.measured.room(shape)),
             hosts,
             0,
             None,

@@ -12,7 +12,6 @@ from gke_ai.catalog.fabric.gpudirect import GPUDIRECT
 from gke_ai.catalog.fabric.rdma import NICS
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.shape import NodeShape
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import ComputeClass, FineTune, GpuPool, Pool, Run, TrainingRun
 
@@ -41,7 +40,7 @@ class NodePool:
     @cached_property
     def room(self) -> Mapping[str, Fraction]:
         """Resources of a node for pods of workloads, measured or computed, by resource."""
-        return {resource: parse_quantity(text) for resource, text in self.measured.room(self.shape).items()}
+        return self.measured.room(self.shape)
 
 
 def with_networks(pools: list[Pool], runs: Sequence[Run], classes: Sequence[ComputeClass]) -> list[Pool]:

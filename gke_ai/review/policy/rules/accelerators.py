@@ -14,7 +14,6 @@ from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import ACCELERATORS, COMPUTE_CLASS, NodeShape
 from gke_ai.catalog.quantities import readable
-from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
 from gke_ai.registered.pools import capacity_mode, flavor_pools
@@ -123,7 +122,7 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
 def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:
     """Room of a node for pods, with its NICs and channels if pods can claim them."""
     devices = nvlink.devices(shape.gpu or "") if DRIVER_LABEL in shape.labels else {}
-    return {**amounts(measured.room(shape)), **{name: Fraction(count) for name, count in devices.items()}}
+    return {**measured.room(shape), **{name: Fraction(count) for name, count in devices.items()}}
 
 
 def _calibration(stack: RegisteredStack) -> calibration.Calibration:
