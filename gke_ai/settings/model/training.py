@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import ClassVar, Literal
 
@@ -133,7 +134,7 @@ class TrainingRun(GpuRun):
     token_secret: TokenSecret | None = Field(default=None, examples=[{"name": "hf-secret"}])
     """Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token."""
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         return hash_suffix(self, _PLACE)
 
