@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.fabric.gpudirect import GpuDirect
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric
 from gke_ai.catalog.fabric.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
-from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, TrainingRun, Workload
+from gke_ai.settings.model import FineTune, FuseVolume, GpuRun, Multislice, Run, TpuBatch, Workload
 from gke_ai.settings.runs import grace_period, ignores_disruptions
 
 Object = dict[str, Any]
@@ -32,8 +32,7 @@ class Place:
     chips_per_host: int = 0
     only_pools: Sequence[str] = ()
     pool_of_slice: Sequence[str] = ()
-    claims_nics: bool = False
-    gpudirect: GpuDirect | None = None
+    fabric: Fabric = DEFAULT_NETWORK
 
 
 def service_of(run: FineTune | TpuBatch) -> str:
@@ -124,7 +123,7 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
     return {"metadata": known} if known else {}
 
 
-def topology_annotations(run: FineTune | TrainingRun) -> dict[str, str]:
+def topology_annotations(run: GpuRun) -> dict[str, str]:
     """Annotations of the pod template by which Kueue places the pods. Empty without a topology."""
     if run.topology is None:
         return {}

@@ -10,6 +10,7 @@ import pulumi
 import pytest
 import yaml
 
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK
 from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
@@ -104,7 +105,7 @@ def test_a_run_on_one_node_is_accepted(gpus: int, expected: int) -> None:
     values = stack_of()
     values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
     placed = load_stack(values).placed[0]
-    assert (placed.accelerators, placed.claims_nics) == (expected, False)
+    assert (placed.accelerators, placed.fabric) == (expected, DEFAULT_NETWORK)
 
 
 def test_pods_of_two_nodes_claim_their_nics_and_a_channel_and_install_the_plugin_for_arm() -> None:
@@ -218,7 +219,7 @@ def test_a_member_places_a_run_on_the_published_domain() -> None:
     values = for_a_tenant()
     run = values[f"{PREFIX}training"][0]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.claims, problems) == (("rdma-4", DOMAIN), [])
+    assert (placed and placed.fabric.claims, problems) == (("rdma-4", DOMAIN), [])
     assert placed
     (jobset,) = objects_of(placed.section, place_of(placed))
     assert DOMAIN in str(jobset["spec"])

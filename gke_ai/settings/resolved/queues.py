@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from gke_ai.catalog.fabric import nvlink
+from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import RESOURCE
 from gke_ai.catalog.fabric.topology import is_supported
 from gke_ai.catalog.nodes import quota as quotas
@@ -73,7 +73,7 @@ class Quota:
         pools = self.flavor.pools if self.flavor else ()
         derived = quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
         for name in self.devices if derived else ():
-            derived[name] = Fraction(sum(pool.devices.get(name, 0) * pool.max_nodes for pool in pools))
+            derived[name] = Fraction(sum(pool.section.fabric.devices.get(name, 0) * pool.max_nodes for pool in pools))
         return derived
 
     @property
@@ -101,7 +101,7 @@ class Queue:
     def claims(self) -> set[str]:
         """The templates by which its workloads claim NICs of an RDMA network and channels, if it may use any."""
         flavors = [quota.flavor for quota, limits in self.limits() if quota.flavor and limits.get(RESOURCE)]
-        return {name for flavor in flavors for name in nvlink.claims(flavor.labels.get(GKE_ACCELERATOR, ""))}
+        return {name for flavor in flavors for name in fabric_of_gpu(flavor.labels.get(GKE_ACCELERATOR)).claims}
 
     @property
     def places_all_by_topology(self) -> bool:
@@ -167,7 +167,9 @@ def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibrati
     own = []
     for queue in queues.cluster_queues:
         used = [by_name.get(quota.flavor) for quota in queue.flavors]
-        devices = tuple({name: None for flavor in used if flavor for pool in flavor.pools for name in pool.devices})
+        devices = tuple(
+            {name: None for flavor in used if flavor for pool in flavor.pools for name in pool.section.fabric.devices}
+        )
         pairs = zip(queue.flavors, used, strict=True)
         own.append((queue, tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)))
     return [

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.fabric import nvlink
+from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
@@ -121,7 +121,7 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
 
 def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:
     """Room of a node for pods, with its NICs and channels if pods can claim them."""
-    devices = nvlink.devices(shape.gpu or "") if DRIVER_LABEL in shape.labels else {}
+    devices = fabric_of_gpu(shape.gpu).devices if DRIVER_LABEL in shape.labels else {}
     return {**measured.room(shape), **{name: Fraction(count) for name, count in devices.items()}}
 
 
