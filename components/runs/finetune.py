@@ -6,7 +6,6 @@ import pulumi
 
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.manifests import finetune, network
-from gke_ai.manifests.job import Place
 from gke_ai.settings.model import FineTune
 
 
@@ -60,6 +59,5 @@ class FinetuneJob(RunComponent):
         """
         super().__init__(name, opts)
         created = options(args, name, self, [self.create_service(args)], kubeconfig, last_in_queue)
-        fabric = network.fabric_of_nodes(node_selector or {}, claims_nics, gpudirect)
-        place = Place(node_selector or {}, queued_seconds, fabric=fabric)
+        place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         self.create_job(finetune.job(args, place), created)

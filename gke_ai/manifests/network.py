@@ -21,12 +21,15 @@ def annotations_of(run: GpuRun, place: Place) -> dict[str, str]:
     return {**fuse_annotations(run), **topology_annotations(run), **networks}
 
 
-def fabric_of_nodes(node_selector: Mapping[str, str], claims_nics: bool, technology: str | None) -> Fabric:
-    """The network of a run, from the arguments of its component. Without a GPU in the selector: eight NICs."""
-    if not claims_nics:
-        return Fabric(technology=NAMED[technology]) if technology else DEFAULT_NETWORK
-    of_gpu = fabric_of_gpu(node_selector.get(GKE_ACCELERATOR))
-    return of_gpu if of_gpu.nics else EIGHT_NICS
+def place_on_gpus(
+    node_selector: Mapping[str, str], queued_seconds: int | None, claims_nics: bool, technology: str | None
+) -> Place:
+    """The nodes of a run, from the arguments of its component. Without a GPU in the selector: eight NICs."""
+    fabric = Fabric(technology=NAMED[technology]) if technology else DEFAULT_NETWORK
+    if claims_nics:
+        of_gpu = fabric_of_gpu(node_selector.get(GKE_ACCELERATOR))
+        fabric = of_gpu if of_gpu.nics else EIGHT_NICS
+    return Place(node_selector, queued_seconds, fabric=fabric)
 
 
 def nodes_of(place: Place) -> Object:

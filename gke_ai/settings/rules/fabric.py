@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from gke_ai.catalog.machines.types import Machine
 from gke_ai.settings.model import FineTune, GpuRun, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import NodePool, Placed, ResolvedStack
 from gke_ai.settings.rules.common import join_names
 
 SLOW = "acceptSlowNetwork: true"
-
-
-def network_needed(run: GpuRun, machine: Machine) -> str:
-    """Why a run needs the network between nodes of a machine, in words. Empty if it needs none."""
-    if not run.needs_fabric(machine):
-        return ""
-    return (
-        f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}, which communicate over "
-        f"{machine.fabric}"
-    )
 
 
 def runs_over_several_nodes(
@@ -30,8 +19,9 @@ def runs_over_several_nodes(
     for placed in stack.gpu_workloads:
         run = placed.section
         machine = next((machine for machine in placed.machines if machine.name in machines), None)
-        if isinstance(run, GpuRun) and machine and (why := network_needed(run, machine)):
-            yield placed, run, why
+        if isinstance(run, GpuRun) and machine and run.needs_fabric(machine):
+            pods = f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}"
+            yield placed, run, f"{pods}, which communicate over {machine.fabric}"
 
 
 def outside_pools(run: GpuRun, why: str) -> Problem:
