@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from math import ceil
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -30,6 +31,19 @@ def parse_quantity(text: str) -> Fraction:
     Raises ValueError, with a message for the user, for text that Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, no text).
     """
     return _parsed(text)
+
+
+def parse_quantities(texts: Mapping[str, str]) -> dict[str, Fraction]:
+    """Returns the exact values of quantities by resource."""
+    return {resource: parse_quantity(text) for resource, text in texts.items()}
+
+
+def added(*amounts: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Adds amounts by resource."""
+    total: dict[str, Fraction] = {}
+    for resource, amount in chain.from_iterable(own.items() for own in amounts):
+        total[resource] = total.get(resource, Fraction(0)) + amount
+    return total
 
 
 @lru_cache(4096)  # a configuration has few distinct quantities, and its rules read each many times

@@ -14,7 +14,7 @@ from gke_ai.manifests.job import (
     restart_policy,
     service_of,
 )
-from gke_ai.manifests.network import annotations_of, connected, nodes_of
+from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
 from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
@@ -89,8 +89,7 @@ def pod(run: FineTune, place: Place) -> Object:
     }
     if run.priority_class:
         spec["priorityClassName"] = run.priority_class
-    spec |= {key: value for key, value in nodes_of(place).items() if value}
-    return connected(spec, place.fabric)
+    return connected(spec, place)
 
 
 def launch(run: FineTune, rendezvous: str, with_plugin: bool = False) -> str:

@@ -24,7 +24,7 @@ MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 @dataclass(frozen=True)
 class Place:
-    """The nodes of a run: keyword arguments of its component."""
+    """The nodes of a run, and the network between them."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     queued_seconds: int | None = None
@@ -144,13 +144,8 @@ def fuse_annotations(workload: Workload) -> dict[str, str]:
     """Annotations that add the FUSE sidecar to a pod that mounts a bucket. A limit is also the request."""
     if workload.sidecar is None:
         return {}
-    sidecar = workload.sidecar
-    limits = {
-        "memory-limit": sidecar.memory,
-        "cpu-limit": sidecar.cpu,
-        "ephemeral-storage-limit": sidecar.ephemeral_storage,
-    }
-    return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{limit}": amount for limit, amount in limits.items() if amount}}
+    limits = workload.sidecar.stated
+    return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{name}-limit": amount for name, amount in limits.items()}}
 
 
 def fuse_volume(volume: FuseVolume) -> Any:

@@ -41,8 +41,9 @@ def nodes_of(place: Place) -> Object:
     return {"nodeSelector": selector, "tolerations": tolerations}
 
 
-def connected(spec: Object, fabric: Fabric) -> Object:
-    """A pod's spec, which has one container, with the network between nodes."""
+def connected(spec: Object, place: Place) -> Object:
+    """A pod's spec, which has one container, with its nodes and the network between them."""
+    fabric = place.fabric
     (container,), volumes = spec["containers"], list(spec["volumes"])
     resources, mounts, network = container["resources"], list(container["volumeMounts"]), {}
     if fabric.nics:
@@ -60,6 +61,7 @@ def connected(spec: Object, fabric: Fabric) -> Object:
         "containers": [{**container, "resources": resources, "volumeMounts": mounts}],
         "volumes": volumes,
         **network,
+        **{key: value for key, value in nodes_of(place).items() if value},
     }
 
 

@@ -12,7 +12,7 @@ from gke_ai.catalog.fabric.rdma import RESOURCE
 from gke_ai.catalog.fabric.topology import is_supported
 from gke_ai.catalog.nodes import quota as quotas
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
-from gke_ai.catalog.quantities import format_quantities, parse_quantity
+from gke_ai.catalog.quantities import format_quantities, parse_quantities, parse_quantity
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import ClusterQueue, Flavor, FlavorQuota, PriorityClass, Queues, Workload
 from gke_ai.settings.resolved.pools import NodePool
@@ -69,7 +69,7 @@ class Quota:
     def amounts(self) -> Mapping[str, Fraction]:
         """Nominal quota by resource: as configured, or derived from the flavor's pools at their maximum size."""
         if not isinstance(self.section.quota, str):
-            return {resource: parse_quantity(text) for resource, text in self.section.quota.items()}
+            return parse_quantities(self.section.quota)
         pools = self.flavor.pools if self.flavor else ()
         derived = quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
         for name in self.devices if derived else ():

@@ -14,7 +14,7 @@ from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines.tpus import Slice
 from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS, Machine, machines_with
-from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.quantities import added, parse_quantities
 from gke_ai.settings.model import GpuRun, GpuWorkload, Nodes, Server, TpuWorkload, Workload
 from gke_ai.settings.resolved.pools import NodePool
 from gke_ai.settings.resolved.queues import Queue
@@ -125,28 +125,18 @@ class Placed(Generic[AnyWorkload]):
     @cached_property
     def pod_request(self) -> Mapping[str, Fraction]:
         """Requests of one pod's containers by resource."""
-        resources = self.section.resources
-        stated = {"cpu": resources.cpu, "memory": resources.memory, "ephemeral-storage": resources.ephemeral_storage}
-        request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
-        for resource in request.keys() & self.section.further_request.keys():
-            request[resource] += parse_quantity(self.section.further_request[resource])
-        for resource, text in (DAEMON_REQUESTS if self.fabric.technology else {}).items():
-            request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
-        request[self.section.accelerator_resource] = Fraction(self.accelerators)
-        return request
+        request = parse_quantities(self.section.resources.stated)
+        further = {name: text for name, text in self.section.further_request.items() if name in request}
+        daemon = DAEMON_REQUESTS if self.fabric.technology else {}
+        request = added(request, parse_quantities(further), parse_quantities(daemon))
+        return {**request, self.section.accelerator_resource: Fraction(self.accelerators)}
 
     @cached_property
     def node_request(self) -> Mapping[str, Fraction]:
         """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it mounts a bucket."""
-        request = dict(self.pod_request)
-        if (stated := self.section.sidecar) is not None:
-            sidecar = dict(fuse.SIDECAR_DEFAULTS)
-            sidecar["cpu"] = stated.cpu or sidecar["cpu"]
-            sidecar["memory"] = stated.memory or sidecar["memory"]
-            sidecar["ephemeral-storage"] = stated.ephemeral_storage or sidecar["ephemeral-storage"]
-            for resource, text in sidecar.items():
-                request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
-        return request
+        sidecar = self.section.sidecar
+        texts = {**fuse.SIDECAR_DEFAULTS, **sidecar.stated} if sidecar else {}
+        return added(self.pod_request, parse_quantities(texts))
 
     @cached_property
     def fabric(self) -> Fabric:
