@@ -109,7 +109,7 @@ class GpuNodePool(NodePoolComponent):
                 **huge_pages(args),
             },
             placement=domain or ({"type": "COMPACT"} if args.compact_placement else None),
-            network_profile=PROFILE if args.nics else None,
+            network_profile=PROFILE if args.fabric.nics else None,
             networks=networks,
         )
         # If the drain fails, the program fails and Pulumi keeps the old pool.
@@ -156,8 +156,8 @@ def digits(spec: GpuPool, place: Place, zone: str) -> str:
     }
     placement = {"placement": "COMPACT"} if spec.compact_placement else {}
     placement |= {"zone": zone} if zone else {}
-    network = {"network": f"{PROFILE}, private: {place.private_nodes}"} if spec.nics else {}
-    if technology := spec.gpudirect_networks:
+    network = {"network": f"{PROFILE}, private: {place.private_nodes}"} if spec.fabric.nics else {}
+    if technology := spec.fabric.technology:
         network = {"network": technology.name}
     stated = {key: value for key, value in nodes.items() if value is not None} | placement | network
     return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:6]

@@ -18,7 +18,7 @@ from gke_ai.components.support.polling import Pauses, poll_until
 from gke_ai.components.support.retry import kueue_hook
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
 from gke_ai.manifests.kueue_chart import chart_values, manager_configuration
-from gke_ai.settings.model import ClusterQueue, PriorityClass
+from gke_ai.settings.model import ClusterQueue, FlavorQuota, PriorityClass
 
 NAMESPACE = KUEUE
 RELEASE = "kueue"
@@ -189,7 +189,8 @@ class KueueStack(Component):
             created = [resource_flavors[quota.flavor] for quota in queue.flavors if quota.flavor in resource_flavors]
             # Kueue keeps a flavor while a queue uses it.
             after = pulumi.ResourceOptions(parent=self, depends_on=[*ready, *checks, *created], hooks=hook)
-            custom_object(KUEUE_API, "ClusterQueue", queue.name, cluster_queue(queue, queued), after)
+            spec = cluster_queue(queue, [amounts(quota) for quota in queue.flavors], queued)
+            custom_object(KUEUE_API, "ClusterQueue", queue.name, spec, after)
 
         self.register_outputs({"version": self.version})
 
@@ -256,6 +257,13 @@ class KueueStack(Component):
         check = {"controllerName": PROVISIONING, "parameters": parameters}
         last = pulumi.ResourceOptions(parent=self, depends_on=[configuration], hooks=hook)
         return custom_object(KUEUE_API, "AdmissionCheck", flavor, check, last, suffix="-check")
+
+
+def amounts(quota: FlavorQuota) -> dict[str, str]:
+    """The amounts of a quota. Raises ValueError for one that is still to be derived."""
+    if isinstance(quota.quota, str):
+        raise ValueError(f"flavor {quota.flavor}: a KueueStack needs the amounts of a quota, not {quota.quota!r}")
+    return quota.quota
 
 
 def refuse_other_nodes(args: pulumi.ResourceHookArgs) -> None:

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.catalog.fabric.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
-from gke_ai.manifests import finetune
-from gke_ai.manifests.job import Place
+from gke_ai.manifests import finetune, network
 from gke_ai.settings.model import FineTune
 
 
@@ -61,10 +59,5 @@ class FinetuneJob(RunComponent):
         """
         super().__init__(name, opts)
         created = options(args, name, self, [self.create_service(args)], kubeconfig, last_in_queue)
-        place = Place(
-            node_selector or {},
-            queued_seconds,
-            claims_nics=claims_nics,
-            gpudirect=NAMED[gpudirect] if gpudirect else None,
-        )
+        place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         self.create_job(finetune.job(args, place), created)

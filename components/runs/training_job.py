@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 import pulumi
 
-from gke_ai.catalog.fabric.gpudirect import NAMED
 from gke_ai.components.runs.job import RunComponent, options
 from gke_ai.components.runs.run_record import moves, only_once, record
 from gke_ai.manifests import network, training_job
-from gke_ai.manifests.job import Place
 from gke_ai.settings.model import TrainingRun
 
 
@@ -81,12 +79,7 @@ class TrainingJob(RunComponent):
         if kubeconfig is not None:
             binding = only_once(f"jobset {name}", run.namespace, jobset, kubeconfig)
             created.hooks = pulumi.ResourceHookBinding.merge(created.hooks, binding)
-        place = Place(
-            node_selector or {},
-            queued_seconds,
-            claims_nics=claims_nics,
-            gpudirect=NAMED[gpudirect] if gpudirect else None,
-        )
+        place = network.place_on_gpus(node_selector or {}, queued_seconds, claims_nics, gpudirect)
         resource = self.create_jobset(training_job.jobset(run, place), created)
 
         recorded = pulumi.ResourceOptions(parent=self, depends_on=[resource])

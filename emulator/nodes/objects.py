@@ -26,6 +26,7 @@ from gke_ai.catalog.nodes.shape import (
     node_labels,
     node_taints,
 )
+from gke_ai.catalog.quantities import format_quantities
 from gke_ai.kube.objects import holds
 from gke_ai.workspace.emulation import CAPACITY
 
@@ -63,8 +64,8 @@ def node_object(cluster: ClusterRecord, shape: NodeShape, name: str, taints: Ite
             "addresses": [{"type": "InternalIP", "address": address(name)}],
             # As a kubelet registers its node. Kubernetes keeps pods from it until KWOK sets it to True.
             "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "it starts"}],
-            "capacity": capacity_of(shape),
-            "allocatable": allocatable(shape),
+            "capacity": format_quantities(capacity_of(shape)),
+            "allocatable": format_quantities(allocatable(shape)),
             "nodeInfo": {
                 "architecture": node_labels(shape)["kubernetes.io/arch"],
                 "operatingSystem": "linux",

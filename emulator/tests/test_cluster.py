@@ -34,6 +34,7 @@ from emulator.nodes.requests import PROVISIONING_REQUEST
 from emulator.pods import controllers
 from gke_ai.catalog.fabric.rdma import DEVICE_API, NICS_PER_POD, PROFILE, TEMPLATE, claim_template
 from gke_ai.catalog.nodes.shape import free
+from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.versions import KUEUE_VERSION
 
 pytestmark = pytest.mark.cluster
@@ -317,7 +318,7 @@ def test_a_pod_that_the_program_accepts_is_scheduled_beside_gkes_agents(api: htt
     """All that `fit` counts on of a node is there for a pod, and no more."""
     pool = replace(GPU_POOL, name="whole", nodes_per_zone=1)
     cluster.set_pool(STANDARD.name, pool)
-    left = free(pool.shape(ZONE))
+    left = format_quantities(free(pool.shape(ZONE)))
     selector = {"cloud.google.com/gke-nodepool": pool.name}
 
     def put(name: str, cpu: str) -> Object:

@@ -7,8 +7,10 @@ an SI suffix (n u m k M G T P E), a binary one (Ki Mi Gi Ti Pi Ei) or an exponen
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from math import ceil
 
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -29,6 +31,19 @@ def parse_quantity(text: str) -> Fraction:
     Raises ValueError, with a message for the user, for text that Kubernetes refuses (`4GB`, `4 Gi`, `4gi`, no text).
     """
     return _parsed(text)
+
+
+def parse_quantities(texts: Mapping[str, str]) -> dict[str, Fraction]:
+    """Returns the exact values of quantities by resource."""
+    return {resource: parse_quantity(text) for resource, text in texts.items()}
+
+
+def added(*amounts: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Adds amounts by resource."""
+    total: dict[str, Fraction] = {}
+    for resource, amount in chain.from_iterable(own.items() for own in amounts):
+        total[resource] = total.get(resource, Fraction(0)) + amount
+    return total
 
 
 @lru_cache(4096)  # a configuration has few distinct quantities, and its rules read each many times
@@ -76,12 +91,25 @@ def readable(resource: str, amount: Fraction) -> str:
     return str(amount // 1)
 
 
+# The smallest amount that `format_quantity` writes. Other resources are whole pieces.
+_UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}
+
+
 def round_up(resource: str, amount: Fraction) -> Fraction:
     """Rounds an amount up to the next one that `format_quantity` formats exactly."""
-    unit = {"cpu": Fraction(1, 1000), "memory": Fraction(KI), "ephemeral-storage": Fraction(KI)}.get(
-        resource, Fraction(1)
-    )
+    unit = _UNITS.get(resource, Fraction(1))
     return ceil(amount / unit) * unit
+
+
+def round_down(resource: str, amount: Fraction) -> Fraction:
+    """Rounds an amount down to the next one that `format_quantity` formats exactly."""
+    unit = _UNITS.get(resource, Fraction(1))
+    return amount // unit * unit
+
+
+def format_quantities(amounts: Mapping[str, Fraction]) -> dict[str, str]:
+    """Formats amounts by resource."""
+    return {resource: format_quantity(resource, amount) for resource, amount in amounts.items()}
 
 
 def format_quantity(resource: str, amount: Fraction) -> str:

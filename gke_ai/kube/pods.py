@@ -9,6 +9,7 @@ from typing import Any
 
 from gke_ai.catalog.kueue.operators import BY_KIND
 from gke_ai.catalog.nodes.shape import ACCELERATORS
+from gke_ai.catalog.quantities import added
 from gke_ai.kube.objects import Object
 from gke_ai.kube.values import items, mapping, quantity, value
 
@@ -47,9 +48,7 @@ def requests(spec: Spec) -> dict[str, Fraction]:
         resource: max(Fraction(together[resource]), peak.get(resource, _NOTHING)) for resource in {*together, *peak}
     }
     total |= {resource: amount for resource, amount in container_requests(spec).items() if _of_whole_pod(resource)}
-    for resource, amount in amounts(mapping(spec, "overhead")).items():
-        total[resource] = total.get(resource, _NOTHING) + amount
-    return total
+    return added(total, amounts(mapping(spec, "overhead")))
 
 
 def limited_only(spec: Spec) -> Iterator[tuple[str, list[str]]]:

@@ -1,6 +1,6 @@
 """Specs of resource flavors and cluster queues."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +40,17 @@ def flavor_spec(flavor: NodeFlavor) -> dict[str, Any]:
     return spec
 
 
-def cluster_queue(queue: ClusterQueue, queued: set[str]) -> dict[str, Any]:
+def cluster_queue(
+    queue: ClusterQueue, quotas: Sequence[Mapping[str, str]], queued: Collection[str] = ()
+) -> dict[str, Any]:
     """Spec of a ClusterQueue. Flavors with the same resources form a group, which Kueue tries in list order.
 
-    Kueue admits to a flavor of `queued` only after its admission check, which has the same name, has passed.
+    `quotas` are the nominal quotas of its flavors, by resource. Kueue admits to a flavor of `queued` only after its
+    admission check, which has the same name, has passed.
     """
-    groups: dict[frozenset[str], list[FlavorQuota]] = {}
-    for flavor in queue.flavors:
-        groups.setdefault(frozenset(amounts(flavor)), []).append(flavor)
+    groups: dict[frozenset[str], list[tuple[FlavorQuota, Mapping[str, str]]]] = {}
+    for flavor, nominal in zip(queue.flavors, quotas, strict=True):
+        groups.setdefault(frozenset(nominal), []).append((flavor, nominal))
     checks = [{"name": quota.flavor, "onFlavors": [quota.flavor]} for quota in queue.flavors if quota.flavor in queued]
     return {
         "namespaceSelector": {},
@@ -58,35 +61,30 @@ def cluster_queue(queue: ClusterQueue, queued: set[str]) -> dict[str, Any]:
             "withinClusterQueue": queue.preemption.within_cluster_queue,
             "reclaimWithinCohort": queue.preemption.reclaim_within_cohort,
         },
-        "resourceGroups": [
+        "resourceGroups": [resource_group(flavors) for flavors in groups.values()],
+    }
+
+
+def resource_group(flavors: Sequence[tuple[FlavorQuota, Mapping[str, str]]]) -> dict[str, Any]:
+    """Flavors with quota for the same resources. Kueue requires one order of resources in all of them."""
+    covered = list(flavors[0][1])
+    return {
+        "coveredResources": covered,
+        "flavors": [
             {
-                "coveredResources": list(amounts(flavors[0])),
-                "flavors": [
-                    {
-                        "name": flavor.flavor,
-                        # Kueue requires the group's order of resources in every flavor.
-                        "resources": [resource_quota(flavor, resource) for resource in amounts(flavors[0])],
-                    }
-                    for flavor in flavors
-                ],
+                "name": flavor.flavor,
+                "resources": [resource_quota(flavor, resource, nominal[resource]) for resource in covered],
             }
-            for flavors in groups.values()
+            for flavor, nominal in flavors
         ],
     }
 
 
-def amounts(flavor: FlavorQuota) -> dict[str, str]:
-    """Nominal quota by resource. Raises ValueError for a quota that is still to be derived."""
-    if isinstance(flavor.quota, str):
-        raise ValueError(f"flavor {flavor.flavor}: a KueueStack needs the amounts of a quota, not {flavor.quota!r}")
-    return flavor.quota
-
-
-def resource_quota(flavor: FlavorQuota, resource: str) -> dict[str, str]:
+def resource_quota(flavor: FlavorQuota, resource: str, nominal: str) -> dict[str, str]:
     """Quota of one resource of a flavor. Kueue sets no limit if one is omitted."""
     limits = {
         "borrowingLimit": flavor.borrowing_limit.get(resource),
         "lendingLimit": flavor.lending_limit.get(resource),
     }
     stated = {name: limit for name, limit in limits.items() if limit is not None}
-    return {"name": resource, "nominalQuota": amounts(flavor)[resource], **stated}
+    return {"name": resource, "nominalQuota": nominal, **stated}

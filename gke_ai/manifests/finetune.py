@@ -14,7 +14,7 @@ from gke_ai.manifests.job import (
     restart_policy,
     service_of,
 )
-from gke_ai.manifests.network import annotations_of, claims_of, connected, network_variables, nodes_of
+from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
 from gke_ai.settings.model import FineTune
 from gke_ai.settings.runs import model_path, removes_incomplete_checkpoints
@@ -67,7 +67,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "EPOCHS": str(run.epochs),
         "GRADIENT_ACCUMULATION_STEPS": str(run.gradient_accumulation_steps),
         "CHECKPOINT_SAVE_STEPS": str(run.checkpoint_steps),
-        **network_variables(claims_of(place), place.gpudirect),
+        **place.fabric.variables,
     }
     container = {
         "name": "gpu-job",
@@ -75,7 +75,7 @@ def pod(run: FineTune, place: Place) -> Object:
         "imagePullPolicy": "Always",
         "ports": [{"containerPort": run.rendezvous_port}],
         "resources": resources(run, run.gpus_per_pod),
-        "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}", place.claims_nics)],
+        "command": ["bash", "-c", launch(run, f"{run.object_name}-0.{service}", bool(place.fabric.nics))],
         "env": environment(run, variables, ["HF_TOKEN"]),
         "volumeMounts": [SHARED_MEMORY_MOUNT, fuse_mount(run.volume)],
     }
@@ -89,8 +89,7 @@ def pod(run: FineTune, place: Place) -> Object:
     }
     if run.priority_class:
         spec["priorityClassName"] = run.priority_class
-    spec |= {key: value for key, value in nodes_of(place).items() if value}
-    return connected(spec, claims_of(place), place.gpudirect)
+    return connected(spec, place)
 
 
 def launch(run: FineTune, rendezvous: str, with_plugin: bool = False) -> str:

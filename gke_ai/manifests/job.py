@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.fabric.gpudirect import GpuDirect
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric
 from gke_ai.catalog.fabric.topology import GROUP_SIZE, GROUPS, LEVELS, PREFERRED, REQUIRED
 from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL
 from gke_ai.catalog.versions import JOBSET_API
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, queue_label, resources, shared_memory
-from gke_ai.settings.model import FineTune, FuseVolume, Multislice, Run, TpuBatch, TrainingRun, Workload
+from gke_ai.settings.model import FineTune, FuseVolume, GpuRun, Multislice, Run, TpuBatch, Workload
 from gke_ai.settings.runs import grace_period, ignores_disruptions
 
 Object = dict[str, Any]
@@ -24,7 +24,7 @@ MAX_RUN_DURATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
 
 @dataclass(frozen=True)
 class Place:
-    """The nodes of a run: keyword arguments of its component."""
+    """The nodes of a run, and the network between them."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     queued_seconds: int | None = None
@@ -32,8 +32,7 @@ class Place:
     chips_per_host: int = 0
     only_pools: Sequence[str] = ()
     pool_of_slice: Sequence[str] = ()
-    claims_nics: bool = False
-    gpudirect: GpuDirect | None = None
+    fabric: Fabric = DEFAULT_NETWORK
 
 
 def service_of(run: FineTune | TpuBatch) -> str:
@@ -124,7 +123,7 @@ def template_metadata(run: Multislice | TpuBatch) -> dict[str, Any]:
     return {"metadata": known} if known else {}
 
 
-def topology_annotations(run: FineTune | TrainingRun) -> dict[str, str]:
+def topology_annotations(run: GpuRun) -> dict[str, str]:
     """Annotations of the pod template by which Kueue places the pods. Empty without a topology."""
     if run.topology is None:
         return {}
@@ -145,13 +144,8 @@ def fuse_annotations(workload: Workload) -> dict[str, str]:
     """Annotations that add the FUSE sidecar to a pod that mounts a bucket. A limit is also the request."""
     if workload.sidecar is None:
         return {}
-    sidecar = workload.sidecar
-    limits = {
-        "memory-limit": sidecar.memory,
-        "cpu-limit": sidecar.cpu,
-        "ephemeral-storage-limit": sidecar.ephemeral_storage,
-    }
-    return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{limit}": amount for limit, amount in limits.items() if amount}}
+    limits = workload.sidecar.stated
+    return {fuse.VOLUMES: "true", **{f"{fuse.PREFIX}{name}-limit": amount for name, amount in limits.items()}}
 
 
 def fuse_volume(volume: FuseVolume) -> Any:

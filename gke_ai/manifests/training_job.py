@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.fabric.gpudirect import GpuDirect
 from gke_ai.manifests.job import (
     Object,
     Place,
@@ -18,7 +16,7 @@ from gke_ai.manifests.job import (
     queued_annotations,
 )
 from gke_ai.manifests.multislice import ignored_failures
-from gke_ai.manifests.network import annotations_of, claims_of, connected, network_variables, nodes_of
+from gke_ai.manifests.network import annotations_of, connected
 from gke_ai.manifests.workload import SHARED_MEMORY_MOUNT, environment, resources, shared_memory
 from gke_ai.settings.model import TrainingRun
 from gke_ai.settings.runs import WORKERS, checkpoint_folder, ignores_disruptions, pod_host
@@ -36,7 +34,6 @@ COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-ind
 
 def jobset(run: TrainingRun, place: Place) -> Object:
     """The JobSet of a training job."""
-    nodes = {key: value for key, value in nodes_of(place).items() if value}
     job = {
         **pod_failures(run),
         "completionMode": "Indexed",
@@ -45,7 +42,7 @@ def jobset(run: TrainingRun, place: Place) -> Object:
         "backoffLimit": 0,
         "template": {
             "metadata": {"labels": run.labels, "annotations": annotations_of(run, place)},
-            "spec": {**pod(run, claims_of(place), place.gpudirect), **nodes},
+            "spec": pod(run, place),
         },
     }
     spec = {
@@ -66,10 +63,9 @@ def pod_failures(run: TrainingRun) -> dict[str, Any]:
     return policy
 
 
-def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | None = None) -> dict[str, Any]:
-    """Spec of the run's pods except their nodes, with the API's field names: the SDK has no types for a JobSet."""
+def pod(run: TrainingRun, place: Place) -> dict[str, Any]:
+    """Spec of the run's pods, with the API's field names: the SDK has no types for a JobSet."""
     volumes = buckets(run)
-    network = network_variables(claims, technology)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": run.image,
@@ -77,7 +73,7 @@ def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | No
         "resources": resources(run, run.gpus_per_pod),
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": COMPLETION_INDEX}}} for name in RANKS),
-            *environment(run, {**rendezvous(run), **checkpoint_variables(run), **network}, ["HF_TOKEN"]),
+            *environment(run, {**rendezvous(run), **checkpoint_variables(run), **place.fabric.variables}, ["HF_TOKEN"]),
         ],
         "volumeMounts": [SHARED_MEMORY_MOUNT, *(mount for _, mount in volumes)],
     }
@@ -89,7 +85,7 @@ def pod(run: TrainingRun, claims: Sequence[str] = (), technology: GpuDirect | No
         "volumes": [shared_memory(run.shared_memory), *(volume for volume, _ in volumes)],
         **priority_and_account(run),
     }
-    return connected(spec, claims, technology)
+    return connected(spec, place)
 
 
 def rendezvous(run: TrainingRun) -> dict[str, str]:

@@ -49,14 +49,8 @@ def variables(values: dict[str, str]) -> list[Any]:
 
 def resources(workload: Workload, count: int, accelerator: str = NVIDIA_GPU) -> Any:
     """Equal requests and limits of the container: accelerators can't be shared, and Autopilot bills requests."""
-    requests = {
-        "cpu": workload.resources.cpu,
-        "memory": workload.resources.memory,
-        "ephemeral-storage": workload.resources.ephemeral_storage,
-        accelerator: str(count),
-    }
-    known = {resource: amount for resource, amount in requests.items() if amount is not None}
-    return {"requests": known, "limits": known}
+    requests = {**workload.resources.stated, accelerator: str(count)}
+    return {"requests": requests, "limits": requests}
 
 
 def queue_label(workload: Workload) -> dict[str, str]:

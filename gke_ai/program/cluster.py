@@ -42,7 +42,7 @@ def create_cluster(stack: ResolvedStack, project: str, apis: Apis) -> GkeCluster
         gateway_api=stack.settings.gateway is not None,
         ray_operator=stack.queues.ray == "addon",
         rdma=needs.has_rdma(stack),
-        gpudirect=any(pool.gpudirect_networks for pool in stack.pools),
+        gpudirect=any(pool.fabric.technology for pool in stack.pools),
         bare_metal=needs.has_bare_metal(stack),
         registry_reader=needs.reads_registry(stack, project),
     )

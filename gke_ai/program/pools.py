@@ -62,7 +62,7 @@ def create_pools(stack: ResolvedStack, project: str, cluster: GkeCluster, apis: 
 
 def create_networks(stack: ResolvedStack, project: str, cluster: GkeCluster) -> GpuDirectNetworks | None:
     """The networks of GPUDirect, if a pool has any. All pools share them."""
-    used = {pool.gpudirect_networks.name for pool in stack.pools if pool.gpudirect_networks}
+    used = {pool.fabric.technology.name for pool in stack.pools if pool.fabric.technology}
     if not used:
         return None
     name, region = f"{stack.cluster.name}-gpudirect", region_of(stack.cluster.location)
@@ -89,8 +89,8 @@ def create_pool(
     """A node pool with the cluster's settings for all nodes. Its zones default to those of the system pool."""
     streaming = apis.enabled(CONTAINER_FILE_SYSTEM) if pool.image_streaming else []
     # In an existing cluster, nothing else makes a pool wait for the roles of its account.
-    grants = [grant for grant in (cluster.node_account, cluster.network_grant if pool.nics else None) if grant]
-    technology = pool.gpudirect_networks
+    grants = [grant for grant in (cluster.node_account, cluster.network_grant if pool.fabric.nics else None) if grant]
+    technology = pool.fabric.technology
     further = [networks] if networks and technology else []
     opts = ResourceOptions(depends_on=[*grants, *streaming, *further])
     shared: OfEveryPool = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 import pulumi
 
 from gke_ai.components import FinetuneJob, GkeCluster, MultisliceJob, TpuBatchJob, TrainingJob
 from gke_ai.components.runs.job import RunComponent
+from gke_ai.manifests.runs import place_of
 from gke_ai.program.cluster import in_cluster
 from gke_ai.program.prerequisites import Prerequisites
 from gke_ai.settings import model
@@ -34,42 +36,52 @@ def create_runs(
     return components
 
 
-class Placement(TypedDict):
-    """Keyword arguments of every run's component: the nodes that it runs on, and its place in its queue."""
+class OfEveryRun(TypedDict):
+    """The arguments that the components of all runs take."""
 
-    node_selector: dict[str, str]
+    node_selector: Mapping[str, str]
     queued_seconds: int | None
     kubeconfig: pulumi.Output[str]
     last_in_queue: bool
+
+
+class OfGpuRun(OfEveryRun):
+    """The arguments of a run on GPUs: the network between its nodes."""
+
+    claims_nics: bool
+    gpudirect: str | None
+
+
+class OfTpuRun(OfEveryRun):
+    """The arguments of a run on TPUs: its slices."""
+
+    hosts: int
+    chips_per_host: int
+    only_pools: Sequence[str]
 
 
 def create_run(
     placed: Placed[model.Run], cluster: GkeCluster, opts: pulumi.ResourceOptions, last_in_queue: bool
 ) -> RunComponent:
     """The component of a run, with the nodes that it runs on."""
-    run = placed.section
-    name = f"{run.namespace}/{run.name}"
-    placement: Placement = {
-        "node_selector": placed.node_selector,
-        "queued_seconds": placed.queued_seconds,
+    run, place = placed.section, place_of(placed)
+    name, technology = f"{run.namespace}/{run.name}", place.fabric.technology
+    shared: OfEveryRun = {
+        "node_selector": place.node_selector,
+        "queued_seconds": place.queued_seconds,
         "kubeconfig": cluster.kubeconfig,
         "last_in_queue": last_in_queue,
     }
-    nics, technology = placed.claims_nics, placed.gpudirect.name if placed.gpudirect else None
-    if isinstance(run, model.FineTune):
-        return FinetuneJob(name, run, opts, **placement, claims_nics=nics, gpudirect=technology)
-    if isinstance(run, model.TrainingRun):
-        return TrainingJob(name, run, opts, **placement, claims_nics=nics, gpudirect=technology)
-    hosts, chips, only_pools = placed.slice.hosts, placed.slice.chips_per_host, placed.only_pools
-    if isinstance(run, model.TpuBatch):
-        return TpuBatchJob(name, run, opts, hosts=hosts, chips_per_host=chips, only_pools=only_pools, **placement)
-    return MultisliceJob(
-        name,
-        run,
-        opts,
-        hosts=hosts,
-        chips_per_host=chips,
-        only_pools=only_pools,
-        pool_of_slice=placed.pool_of_slice,
-        **placement,
-    )
+    network = technology.name if technology else None
+    gpus: OfGpuRun = {**shared, "claims_nics": bool(place.fabric.nics), "gpudirect": network}
+    hosts, chips = place.hosts, place.chips_per_host
+    tpus: OfTpuRun = {**shared, "hosts": hosts, "chips_per_host": chips, "only_pools": place.only_pools}
+    match run:
+        case model.FineTune():
+            return FinetuneJob(name, run, opts, **gpus)
+        case model.TrainingRun():
+            return TrainingJob(name, run, opts, **gpus)
+        case model.TpuBatch():
+            return TpuBatchJob(name, run, opts, **tpus)
+        case model.Multislice():
+            return MultisliceJob(name, run, opts, **tpus, pool_of_slice=place.pool_of_slice)

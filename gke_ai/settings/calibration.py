@@ -177,19 +177,21 @@ class Calibration(Figures):
     spot_prices: list[SpotPrice] = []
     windows: list[CalendarWindow] = []
 
-    def allocatable(self, shape: NodeShape) -> dict[str, str]:
+    def allocatable(self, shape: NodeShape) -> dict[str, Fraction]:
         """Allocatable resources of such a node, for all pods and DaemonSets: measured, else computed."""
         return allocatable(shape) | {
-            resource: text for figures, resource in self._of(shape) if (text := figures.allocatable.get(resource))
+            resource: parse_quantity(text)
+            for figures, resource in self._of(shape)
+            if (text := figures.allocatable.get(resource))
         }
 
-    def room(self, shape: NodeShape) -> dict[str, str]:
+    def room(self, shape: NodeShape) -> dict[str, Fraction]:
         """Free resources of such a node: allocatable minus the requests of DaemonSets; measured, else computed."""
         room = free(shape)
         for figures, resource in self._of(shape):
             if resource in figures.allocatable:
                 taken = parse_quantity(figures.daemon_sets.get(resource, "0"))
-                room[resource] = format_quantity(resource, parse_quantity(figures.allocatable[resource]) - taken)
+                room[resource] = parse_quantity(figures.allocatable[resource]) - taken
         return room
 
     def duration(self, step: Step, of: str) -> Duration | None:

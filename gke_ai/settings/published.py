@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gke_ai.catalog import documents
-from gke_ai.catalog.fabric.gpudirect import GPUDIRECT
-from gke_ai.catalog.fabric.rdma import NICS
-from gke_ai.catalog.quantities import format_quantity
+from gke_ai.catalog.fabric.fabrics import fabric_of
+from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.catalog.versions import PROJECT_VERSION
 from gke_ai.settings.calibration import Calibration
@@ -126,8 +125,9 @@ def _listed(section: Section, kind: type[Section]) -> dict[str, Any]:
 
 def _pool(pool: Pool, cluster: Cluster) -> dict[str, Any]:
     """A pool with its zones, and whether it has a network between nodes: runs of others decide that too."""
-    network = {"rdma": bool(pool.nics)} if pool.node_machine_type in NICS else {}
-    network |= {"gpuDirect": pool.gpudirect_networks is not None} if pool.node_machine_type in GPUDIRECT else {}
+    possible = fabric_of(pool.node_machine_type)
+    network = {"rdma": bool(pool.fabric.nics)} if possible.nics else {}
+    network |= {"gpuDirect": pool.fabric.technology is not None} if possible.technology else {}
     return {**_listed(pool, Pool), "zones": list(pool.zones_in(cluster)), **network}
 
 
@@ -142,11 +142,7 @@ def _with_limits(queue: Queue) -> dict[str, Any]:
     return {
         "name": queue.section.name,
         "flavors": [
-            {
-                "flavor": quota.section.flavor,
-                "quota": {resource: format_quantity(resource, amount) for resource, amount in limits.items()},
-            }
-            for quota, limits in queue.limits()
+            {"flavor": quota.section.flavor, "quota": format_quantities(limits)} for quota, limits in queue.limits()
         ],
     }
 

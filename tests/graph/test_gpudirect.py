@@ -137,7 +137,7 @@ def test_without_the_networks_nothing_of_them_is_registered() -> None:
 def test_a_key_keeps_the_networks_without_a_run() -> None:
     values = stack_of(gpuDirect=True)
     values[f"{PREFIX}training"] = []
-    assert load_stack(values).pools[0].gpudirect_networks is not None
+    assert load_stack(values).pools[0].fabric.technology is not None
 
 
 def test_a_change_of_multi_networking_keeps_the_cluster_and_its_objects() -> None:

@@ -10,13 +10,14 @@ import pulumi
 import pytest
 import yaml
 
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK
 from gke_ai.catalog.fabric.nvlink import CHANNEL_CLASS, CHANNELS, DOMAIN
 from gke_ai.catalog.fabric.nvlink import OF_CLASS as CHANNELS_OF_CLASS
 from gke_ai.catalog.fabric.rdma import CLAIMS, DEVICE_CLASS, OF_CLASS, PLUGIN_IMAGE_ARM, PROFILE_LABEL, RESOURCE
 from gke_ai.catalog.machines import metal
 from gke_ai.catalog.nodes.daemonsets import agent_requests
 from gke_ai.catalog.nodes.shape import ARM_TAINT, allocatable, capacity_of, free
-from gke_ai.catalog.quantities import GI, KI, parse_quantity
+from gke_ai.catalog.quantities import GI, KI
 from gke_ai.catalog.section_files import PREFIX
 from gke_ai.manifests.runs import objects_of, place_of
 from gke_ai.registered.registration import RegisteredStack
@@ -104,7 +105,7 @@ def test_a_run_on_one_node_is_accepted(gpus: int, expected: int) -> None:
     values = stack_of()
     values[f"{PREFIX}training"][0]["gpusPerPod"] = gpus
     placed = load_stack(values).placed[0]
-    assert (placed.accelerators, placed.claims_nics) == (expected, False)
+    assert (placed.accelerators, placed.fabric) == (expected, DEFAULT_NETWORK)
 
 
 def test_pods_of_two_nodes_claim_their_nics_and_a_channel_and_install_the_plugin_for_arm() -> None:
@@ -218,7 +219,7 @@ def test_a_member_places_a_run_on_the_published_domain() -> None:
     values = for_a_tenant()
     run = values[f"{PREFIX}training"][0]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.claims, problems) == (("rdma-4", DOMAIN), [])
+    assert (placed and placed.fabric.claims, problems) == (("rdma-4", DOMAIN), [])
     assert placed
     (jobset,) = objects_of(placed.section, place_of(placed))
     assert DOMAIN in str(jobset["spec"])
@@ -277,15 +278,12 @@ def test_an_agent_on_nodes_of_a4x_max_alone_sets_up_their_nics() -> None:
 
 def test_derived_quota_leaves_out_the_memory_of_the_agent() -> None:
     shape = load_stack(stack_of("bare_metal")).node_pools[0].shape
-    assert capacity_of(shape)["hugepages-2Mi"] == str(8 * GI)
+    assert capacity_of(shape)["hugepages-2Mi"] == 8 * GI
     assert "hugepages-2Mi" not in free(shape)
     agents = agent_requests(gpu=True, tpu=False)["memory"] + GI
-    assert 0 <= parse_quantity(allocatable(shape)["memory"]) - parse_quantity(free(shape)["memory"]) - agents < KI
+    assert 0 <= allocatable(shape)["memory"] - free(shape)["memory"] - agents < KI
     vm = replace(shape, machine_type="a4x-highgpu-4g", gpu="nvidia-gb200")
-    kept = [
-        parse_quantity(capacity_of(node)["memory"]) - parse_quantity(allocatable(node)["memory"])
-        for node in (shape, vm)
-    ]
+    kept = [capacity_of(node)["memory"] - allocatable(node)["memory"] for node in (shape, vm)]
     assert kept[0] - kept[1] > 8 * GI
 
 

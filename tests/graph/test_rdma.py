@@ -72,14 +72,14 @@ def test_only_a_run_over_several_nodes_needs_the_network(pods: int, expected: bo
     values = stack_of()
     values[f"{PREFIX}training"][0] |= {"pods": pods, "topology": None}
     stack = load_stack(values)
-    assert (stack.pools[0].nics > 0, stack.placed[0].claims_nics) == (expected, expected)
+    assert (stack.pools[0].fabric.nics > 0, stack.placed[0].fabric.nics > 0) == (expected, expected)
     assert stack.claims["llm"] == ((TEMPLATE,) if expected else ())
 
 
 def test_a_key_keeps_the_network_without_a_run() -> None:
     values = stack_of(rdma=True)
     values[f"{PREFIX}training"] = []
-    assert load_stack(values).pools[0].nics == 8
+    assert load_stack(values).pools[0].fabric.nics == 8
 
 
 def test_pods_claim_the_nics_of_a_node_and_install_the_plugin() -> None:
@@ -121,7 +121,7 @@ def test_a_fine_tuning_run_on_one_node_claims_no_nics() -> None:
     values = copy.deepcopy(base("rdma", "tuned"))
     values["training"][0] |= {"pods": 2, "gpusPerPod": 4}
     stack = load_stack({f"{PREFIX}{key}": value for key, value in values.items()})
-    assert (stack.pools[0].nics, stack.placed[0].claims_nics) == (0, False)
+    assert (stack.pools[0].fabric.nics, stack.placed[0].fabric.nics) == (0, 0)
 
 
 def on_a_class(**cluster: Any) -> Object:
@@ -172,7 +172,7 @@ def test_a_member_places_a_run_on_the_network_of_a_class() -> None:
     values[f"{PREFIX}tenants"] = [{"name": "llm", "priorityClasses": ["low"], "buckets": ["datasets", "checkpoints"]}]
     run = values[f"{PREFIX}training"][0]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.claims_nics, problems) == (True, [])
+    assert (placed and placed.fabric.nics, problems) == (8, [])
 
 
 def test_without_the_network_nothing_of_it_is_registered() -> None:
@@ -206,7 +206,7 @@ def test_a_member_places_a_run_on_the_published_network() -> None:
     values = with_tenant()
     run = values[f"{PREFIX}training"][0]
     placed, problems = place(published(values, "llm"), "training", {**run, "name": "mine"})
-    assert (placed and placed.claims_nics, problems) == (True, [])
+    assert (placed and placed.fabric.nics, problems) == (8, [])
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_node_has_the_labels_of_its_slice() -> None:
         }.items()
     )
     assert node_taints(node) == [TPU_TAINT]
-    assert allocatable(node)[GOOGLE_TPU] == "4"
+    assert allocatable(node)[GOOGLE_TPU] == 4
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

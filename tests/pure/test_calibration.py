@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.nodes.shape import NodeShape, allocatable
-from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.quantities import GI, parse_quantity
 from gke_ai.registered.registration import RegisteredStack, Resource
 from gke_ai.review.policy.rules.accelerators import quota_within_capacity
 from gke_ai.settings import BadConfiguration, load
@@ -103,15 +104,17 @@ def test_file_reads_as_it_was_written(tmp_path: Path) -> None:
 def test_room_of_a_node_is_its_measured_allocatable_less_daemon_sets(tmp_path: Path) -> None:
     measured = read(written(tmp_path, {"nodes": [NODE]}))
     room = measured.room(L4)
-    assert (room["cpu"], room["memory"], room["ephemeral-storage"]) == ("21500m", "80Gi", "40Gi")
-    assert room["nvidia.com/gpu"] == "2"
-    assert measured.allocatable(L4)["cpu"] == "22"
+    assert room["cpu"] == Fraction("21.5")
+    assert room["memory"] == 80 * GI
+    assert room["ephemeral-storage"] == 40 * GI
+    assert room["nvidia.com/gpu"] == 2
+    assert measured.allocatable(L4)["cpu"] == 22
 
 
 def test_figures_of_another_disk_do_not_apply_to_ephemeral_storage(tmp_path: Path) -> None:
     measured = read(written(tmp_path, {"nodes": [{**NODE, "diskSizeGb": 500}]}))
     room = measured.room(L4)
-    assert room["cpu"] == "21500m"
+    assert room["cpu"] == Fraction("21.5")
     assert room["ephemeral-storage"] == Calibration().room(L4)["ephemeral-storage"]
 
 

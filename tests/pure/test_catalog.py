@@ -175,17 +175,18 @@ def test_boot_disk_is_one_that_the_family_boots_from(machine_type: str, disk: st
 
 def test_g2_standard_24_gives_pods_the_known_amounts() -> None:
     free = allocatable(L4)
-    assert free["cpu"] == "23870m"
-    assert abs(float(parse_quantity(free["memory"]) / GI) - 86.8) < 0.05
-    assert abs(float(parse_quantity(free["ephemeral-storage"]) / GI) - 97.4) < 0.05
-    assert (free[NVIDIA_GPU], free["pods"]) == ("2", "110")
+    assert free["cpu"] == Fraction("23.87")
+    assert abs(float(free["memory"] / GI) - 86.8) < 0.05
+    assert abs(float(free["ephemeral-storage"] / GI) - 97.4) < 0.05
+    assert free[NVIDIA_GPU] == 2
+    assert free["pods"] == 110
 
 
 def test_three_such_nodes_hold_less_than_their_raw_size() -> None:
     total = quota.derive([(L4, 3)])
-    assert parse_quantity(total["cpu"]) < 72
-    assert parse_quantity(total["memory"]) < 288 * GI
-    assert total[NVIDIA_GPU] == "6"
+    assert total["cpu"] < 72
+    assert total["memory"] < 288 * GI
+    assert total[NVIDIA_GPU] == 6
 
 
 def test_no_node_gives_pods_more_than_it_has() -> None:
@@ -193,19 +194,18 @@ def test_no_node_gives_pods_more_than_it_has() -> None:
         shape = shape_of(listed.name, listed.gpu, listed.gpus)
         have, free = capacity_of(shape), allocatable(shape)
         assert have.keys() == free.keys(), listed
-        for resource, text in free.items():
-            amount = parse_quantity(text)
-            assert 0 < amount <= parse_quantity(have[resource]), listed
+        for resource, amount in free.items():
+            assert 0 < amount <= have[resource], listed
             if resource in ("cpu", "memory", "ephemeral-storage"):
-                assert amount < parse_quantity(have[resource]), listed
-        assert have.get(NVIDIA_GPU, "0") == free.get(NVIDIA_GPU, "0") == str(listed.gpus), listed
+                assert amount < have[resource], listed
+        assert have.get(NVIDIA_GPU, 0) == free.get(NVIDIA_GPU, 0) == listed.gpus, listed
 
 
 def test_a_disk_of_100_gb_has_the_capacity_that_nodes_of_gke_show() -> None:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes"""
     shape = shape_of("e2-standard-4", disk_gb=100)
-    assert capacity_of(shape)["ephemeral-storage"] == "98831908Ki"
-    assert allocatable(shape)["ephemeral-storage"] == f"{47_060_071_478 // KI}Ki"
+    assert capacity_of(shape)["ephemeral-storage"] == 98831908 * KI
+    assert allocatable(shape)["ephemeral-storage"] == 47_060_071_478 // KI * KI
 
 
 @pytest.mark.parametrize(("disk_gb", "reserved_gi"), [(10, 5), (100, 41), (200, 76), (1000, 100)])
@@ -214,7 +214,7 @@ def test_scratch_space_is_reserved_of_the_raw_disk_and_evicted_of_the_formatted_
 ) -> None:
     """Reserved: the minimum of 50 %, 6 GiB + 35 % and 100 GiB of the disk. Evicted: 10 % of the file system."""
     shape = shape_of("e2-standard-4", disk_gb=disk_gb)
-    have, free = (parse_quantity(amounts["ephemeral-storage"]) for amounts in (capacity_of(shape), allocatable(shape)))
+    have, free = (amounts["ephemeral-storage"] for amounts in (capacity_of(shape), allocatable(shape)))
     assert have < disk_gb * GI
     assert abs(have * Fraction(9, 10) - free - reserved_gi * GI) < 3 * KI
 
@@ -224,7 +224,7 @@ def test_memory_of_a_small_node_is_near_googles_example() -> None:
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes
     """
-    free = parse_quantity(allocatable(shape_of("n2-standard-4"))["memory"])
+    free = allocatable(shape_of("n2-standard-4"))["memory"]
     assert 0 <= free - 13498416 * KI <= 91.1 * MI
 
 
@@ -238,7 +238,7 @@ def test_memory_of_a_node_is_at_most_what_others_measured(machine_type: str, cap
     What GKE reserves of the installed memory is the same to the byte.
     """
     shape = shape_of(machine_type)
-    have, left = (parse_quantity(amounts["memory"]) for amounts in (capacity_of(shape), allocatable(shape)))
+    have, left = (amounts["memory"] for amounts in (capacity_of(shape), allocatable(shape)))
     assert 0 <= capacity - have < 32 * MI
     assert abs((have - left) - (capacity - free)) < KI
 
@@ -255,7 +255,7 @@ def test_local_ssds_that_come_with_a_machine_are_its_scratch_space(machine_type:
         allocatable(shape_of(machine_type, spec.gpu, spec.gpus, disk_gb=disk))["ephemeral-storage"]
         for disk in (100, 900)
     }
-    assert [int(parse_quantity(text) / GI) for text in amounts] == [free_gi]
+    assert [int(amount / GI) for amount in amounts] == [free_gi]
 
 
 @pytest.mark.parametrize("machine_type", GPU_MACHINES, ids=lambda machine: f"{machine.name}-{machine.gpus}")
@@ -411,9 +411,8 @@ def test_derived_quota_is_the_sum_over_nodes_of_different_pools() -> None:
     total = quota.derive([(L4, 3), (big, 1)])
     assert list(total) == ["cpu", "memory", NVIDIA_GPU, "ephemeral-storage"]
     for resource in total:
-        parts = 3 * parse_quantity(free(L4)[resource]) + parse_quantity(free(big)[resource])
-        assert parse_quantity(total[resource]) == parts
-    assert total[NVIDIA_GPU] == "10"
+        assert total[resource] == 3 * free(L4)[resource] + free(big)[resource]
+    assert total[NVIDIA_GPU] == 10
 
 
 @pytest.mark.parametrize(
@@ -426,7 +425,7 @@ def test_workloads_get_the_rest_of_a_node_after_gkes_agents(machine_type: str, a
     left, have = free(shape), allocatable(shape)
     for resource in ("cpu", "memory"):
         taken = sum(parse_quantity(getattr(agent, resource)) for agent in there)
-        assert abs(parse_quantity(have[resource]) - parse_quantity(left[resource]) - taken) < KI
+        assert abs(have[resource] - left[resource] - taken) < KI
     assert {resource: left[resource] for resource in have.keys() - {"cpu", "memory"}} == {
         resource: have[resource] for resource in have.keys() - {"cpu", "memory"}
     }

@@ -121,9 +121,9 @@ def test_node_has_the_capacity_and_allocatable_of_the_table(row: Row) -> None:
         (free, "cpu", "free_cpu"),
         (free, "memory", "free_memory"),
     ):
-        assert parse_quantity(amounts[resource]) == parse_quantity(row[column]), column
+        assert amounts[resource] == parse_quantity(row[column]), column
     # The table deducts exactly 10 % for eviction; the kubelet computes with a float that is a little larger.
-    below = parse_quantity(row["free_disk"]) - parse_quantity(free["ephemeral-storage"])
+    below = parse_quantity(row["free_disk"]) - free["ephemeral-storage"]
     assert 0 <= below <= 20 * KI
 
 

@@ -52,13 +52,11 @@ def test_queue_without_a_cohort_borrows_nothing() -> None:
 
 
 def test_cluster_queue_has_only_the_configured_limits() -> None:
+    nominal = {"cpu": "20", GPU: "2", "memory": "80Gi"}
     quota = model.FlavorQuota(
-        flavor="l4",
-        quota={"cpu": "20", GPU: "2", "memory": "80Gi"},
-        borrowing_limit={GPU: "4"},
-        lending_limit={GPU: "0", "cpu": "10"},
+        flavor="l4", quota=nominal, borrowing_limit={GPU: "4"}, lending_limit={GPU: "0", "cpu": "10"}
     )
-    spec = cluster_queue(model.ClusterQueue(name="training", cohort="l4", flavors=[quota]), queued=set())
+    spec = cluster_queue(model.ClusterQueue(name="training", cohort="l4", flavors=[quota]), [nominal])
     assert spec["cohortName"] == "l4"
     assert spec["resourceGroups"][0]["flavors"][0]["resources"] == [
         {"name": "cpu", "nominalQuota": "20", "lendingLimit": "10"},

@@ -616,9 +616,8 @@ def test_a_run_is_followed_by_what_changes_until_it_ends(
     ]
 
 
-def test_submit_loads_nothing_of_pulumi() -> None:
-    program = (
-        "import sys, gke_ai.cli.verbs, gke_ai.ops.submit.command\nprint([m for m in sys.modules if 'pulumi' in m])"
-    )
+@pytest.mark.parametrize("command", ["ops.submit.command", "forecast.simulate.command"])
+def test_submit_and_simulate_load_nothing_of_pulumi(command: str) -> None:
+    program = f"import sys, gke_ai.cli.verbs, gke_ai.{command}\nprint([m for m in sys.modules if 'pulumi' in m])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

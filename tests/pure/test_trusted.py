@@ -32,6 +32,7 @@ from gke_ai.catalog.kueue.namespaces import MODEL_CACHE
 from gke_ai.catalog.project.identities import principal
 from gke_ai.components.serving.model_download import FILES, PROGRAMS
 from gke_ai.components.serving.model_download import pod as download_pod
+from gke_ai.manifests.job import Place
 from gke_ai.manifests.training_job import pod as run_pod
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.model.training import TrainingRun
@@ -207,7 +208,7 @@ def test_a_variable_that_nobody_allowed_stops_the_container(
 
 def test_the_run_of_the_tutorial_needs_no_more_than_the_command_that_the_tutorial_names(tmp_path: Path) -> None:
     config = yaml.safe_load((paths.ROOT / "examples" / "training-job.yaml").read_text())["config"]
-    (spec,) = run_pod(TrainingRun.model_validate(config["gke-ai:training"][0]))["containers"]
+    (spec,) = run_pod(TrainingRun.model_validate(config["gke-ai:training"][0]), Place())["containers"]
     named = LocalProgram("pretrain", str(tmp_path), "/app", sys.prefix, ["python", "train_jax.py", "..."])
     assert trusted.arguments(spec, named) == spec["args"]
     trusted.check_folder(spec, named)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from gke_ai.catalog.nodes.shape import GKE_NODEPOOL, NodeShape
+from gke_ai.catalog.quantities import format_quantities
 from gke_ai.catalog.versions import JOBSET_CHART, KUEUE_CHART
 from gke_ai.kube.client import Answer
 from gke_ai.ops.verify import command as verify
@@ -94,7 +95,7 @@ def resources_of(name: str) -> list[Object]:
 def node(name: str, shape: NodeShape, labels: Mapping[str, str], taints: list[Object]) -> Object:
     """A node in the form of the API, with the size of the catalog, ready after 95 seconds."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:01:35Z"}
-    sizes = Calibration().allocatable(shape)
+    sizes = format_quantities(Calibration().allocatable(shape))
     return {
         "metadata": {"name": name, "labels": dict(labels), "creationTimestamp": "2026-11-21T10:00:00Z"},
         "spec": {"taints": taints},

@@ -17,12 +17,10 @@ Never run on Google Cloud.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gke_ai.catalog.fabric import rdma
 from gke_ai.catalog.kueue.namespaces import NVIDIA_DRIVER
-from gke_ai.catalog.machines import metal
 from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS
 
 # 72 GPUs, four in each node.
@@ -50,32 +48,13 @@ def has_domain(machine_type: str) -> bool:
     return machine_type in ONLY_IN_POOLS
 
 
-# NICs of a node by its GPU type.
-_NICS: Mapping[str, int] = {str(MACHINES[name].gpu): nics for name, nics in rdma.NICS.items()}
-NODE_NICS = min(_NICS.values())
+NODE_NICS = min(rdma.NICS.values())
 GPUS: frozenset[str] = frozenset(str(MACHINES[name].gpu) for name in ONLY_IN_POOLS)
-
-
-def devices(gpu: str) -> dict[str, int]:
-    """Returns the devices that a pod with a whole node claims, by the resource by which Kueue counts them."""
-    return {rdma.RESOURCE: _NICS[gpu], **({CHANNELS: 1} if gpu in GPUS else {})} if gpu in _NICS else {}
-
-
-def claims(gpu: str) -> tuple[str, ...]:
-    """Returns the templates by which a pod with a whole node claims its devices. None for GPUs without such devices."""
-    return (rdma.template_name(_NICS[gpu]), *((DOMAIN,) if gpu in GPUS else ())) if gpu in _NICS else ()
-
-
-def plugin_image(claims: Sequence[str]) -> str:
-    """Returns the image with the plug-in of NCCL for pods with these claims."""
-    if DOMAIN not in claims:
-        return rdma.PLUGIN_IMAGE
-    return metal.PLUGIN_IMAGE if rdma.TEMPLATE in claims else rdma.PLUGIN_IMAGE_ARM
 
 
 def written_objects(namespace: str, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Returns the objects by which pods of a namespace have these templates."""
-    templates = [rdma.claim_template(namespace, nics) for nics in sorted({*_NICS.values()}, reverse=True)]
+    templates = [rdma.claim_template(namespace, nics) for nics in sorted({*rdma.NICS.values()}, reverse=True)]
     return [item for item in [*templates, compute_domain(namespace)] if item["metadata"]["name"] in names]
 
 

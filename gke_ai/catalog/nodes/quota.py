@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU, NodeShape, free
-from gke_ai.catalog.quantities import format_quantity, parse_quantity
+from gke_ai.catalog.quantities import added
 
 # Name of the ResourceQuota of a tenant's namespace.
 TENANT_QUOTA = "tenant"
@@ -20,15 +20,14 @@ _COVERED = ("cpu", "memory", NVIDIA_GPU, GOOGLE_TPU, "ephemeral-storage")
 
 
 def derive(
-    shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, str]] = free
-) -> dict[str, str]:
-    """Returns the resources of these nodes for pods of workloads, as Kubernetes quantities.
+    shapes_with_counts: Iterable[tuple[NodeShape, int]], room: Callable[[NodeShape], Mapping[str, Fraction]] = free
+) -> dict[str, Fraction]:
+    """Returns the resources of these nodes for pods of workloads.
 
     `room` returns them for one node, computed or measured, without the requests of GKE's DaemonSets. Kueue counts
     quota, not nodes: a sum hides that a pod must fit on one node (https://kueue.sigs.k8s.io/docs/tasks/manage/administer_cluster_quotas/).
     """
-    total: dict[str, Fraction] = {}
-    for shape, count in shapes_with_counts:
-        for resource, text in room(shape).items():
-            total[resource] = total.get(resource, Fraction(0)) + parse_quantity(text) * count
-    return {resource: format_quantity(resource, total[resource]) for resource in _COVERED if resource in total}
+    total = added(
+        *({resource: amount * count for resource, amount in room(shape).items()} for shape, count in shapes_with_counts)
+    )
+    return {resource: total[resource] for resource in _COVERED if resource in total}

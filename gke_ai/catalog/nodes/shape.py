@@ -23,7 +23,7 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU
 from gke_ai.catalog.machines.types import ATTACHABLE, MACHINES, Machine, machine, machines_with, size
 from gke_ai.catalog.machines.zones import region_of
 from gke_ai.catalog.nodes.daemonsets import agent_requests
-from gke_ai.catalog.quantities import GI, KI, MI, format_quantity, parse_quantity, readable
+from gke_ai.catalog.quantities import GI, KI, MI, readable, round_down
 
 GKE_NODEPOOL = "cloud.google.com/gke-nodepool"
 # A label of this program on the nodes of each pool. The name of a pool in Google Cloud can change with a replacement.
@@ -176,13 +176,13 @@ def node_taints(shape: NodeShape) -> list[Taint]:
     return taints
 
 
-def capacity_of(shape: NodeShape) -> dict[str, str]:
-    """Returns the capacity of such a node, as Kubernetes quantities."""
-    return _written(_capacity(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
+def capacity_of(shape: NodeShape) -> dict[str, Fraction]:
+    """Returns the capacity of such a node, by resource."""
+    return _capacity(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb)
 
 
-def allocatable(shape: NodeShape) -> dict[str, str]:
-    """Returns the allocatable resources of such a node, as Kubernetes quantities: its capacity less what GKE reserves.
+def allocatable(shape: NodeShape) -> dict[str, Fraction]:
+    """Returns the allocatable resources of such a node: its capacity less what GKE reserves.
 
     The formulas are those of GKE before 1.37; later versions may reserve less. Pods of GKE's DaemonSets use a part of
     the result: `gke_ai.catalog.nodes.daemonsets`. Ephemeral storage is that of the Local SSDs if the machine has them,
@@ -191,27 +191,26 @@ def allocatable(shape: NodeShape) -> dict[str, str]:
     return dict(_allocatable(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb))
 
 
-def free(shape: NodeShape) -> dict[str, str]:
+def free(shape: NodeShape) -> dict[str, Fraction]:
     """Returns what such a node has for pods of workloads: its allocatable less the requests of DaemonSets."""
     return dict(_free(shape.machine_type, shape.gpu, shape.gpus, shape.disk_gb, GPUDIRECT_LABEL in shape.labels))
 
 
 @cache
-def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int, gpudirect: bool) -> dict[str, str]:
-    texts = _allocatable(machine_type, gpu, gpus, disk_gb)
-    amounts = {resource: parse_quantity(text) for resource, text in texts.items()}
+def _free(machine_type: str, gpu: str | None, gpus: int, disk_gb: int, gpudirect: bool) -> dict[str, Fraction]:
+    amounts = dict(_allocatable(machine_type, gpu, gpus, disk_gb))
     amounts.pop(HUGE_PAGES_RESOURCE, None)  # the agent of bare-metal nodes takes them
     spec = machine(machine_type)
     agents = agent_requests(gpu=gpu is not None, tpu=spec.tpu is not None, gpudirect=gpudirect, metal=spec.bare_metal)
-    return _written(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
+    return _quantities(amounts | {resource: amounts[resource] - amount for resource, amount in agents.items()})
 
 
 @cache
-def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, str]:
+def _allocatable(machine_type: str, gpu: str | None, gpus: int, disk_gb: int) -> dict[str, Fraction]:
     have = _capacity(machine_type, gpu, gpus, disk_gb)
     disk, spec = have["ephemeral-storage"], machine(machine_type)
     installed = Fraction(spec.memory_gb) * (GI // MI)
-    return _written(
+    return _quantities(
         {
             **have,
             "cpu": have["cpu"] - _reserved(have["cpu"], _CPU_RESERVED),
@@ -309,7 +308,7 @@ def _first_with_room(
     machine_types: list[Machine], gpu: str | None, gpus: int, cpu: Fraction, memory: Fraction
 ) -> Machine:
     for machine_type in machine_types:
-        left = {resource: parse_quantity(text) for resource, text in free(bare_shape(machine_type)).items()}
+        left = free(bare_shape(machine_type))
         if machine_type.gpus >= gpus and left["cpu"] >= cpu and left["memory"] >= memory:
             return machine_type
     wanted = f"{gpus} {gpu}, " if gpu is not None else ""
@@ -322,9 +321,7 @@ def _first_with_room(
 
 
 def _size_of(machine_type: Machine) -> str:
-    left = {
-        resource: readable(resource, parse_quantity(text)) for resource, text in free(bare_shape(machine_type)).items()
-    }
+    left = {resource: readable(resource, amount) for resource, amount in free(bare_shape(machine_type)).items()}
     gpus = f"{machine_type.gpus} {machine_type.gpu}, " if machine_type.gpu else ""
     return f"{gpus}{left['cpu']} CPU and {left['memory']} of memory"
 
@@ -373,8 +370,9 @@ def _reserved(amount: Fraction, steps: tuple[tuple[int, Fraction], ...]) -> Frac
     )
 
 
-def _written(amounts: Mapping[str, Fraction]) -> dict[str, str]:
-    return {resource: format_quantity(resource, amount) for resource, amount in amounts.items()}
+def _quantities(amounts: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """The amounts as Kubernetes's objects can state them."""
+    return {resource: round_down(resource, amount) for resource, amount in amounts.items()}
 
 
 # Boot disks of nodes that GKE creates by itself: https://github.com/GoogleCloudPlatform/cluster-autoscaler, at
@@ -394,7 +392,7 @@ def autopilot_disk(shape: NodeShape, storage: Fraction) -> int:
         return DEFAULT_GB
 
     def left(disk_gb: int) -> Fraction:
-        return parse_quantity(free(replace(shape, disk_gb=disk_gb))["ephemeral-storage"])
+        return free(replace(shape, disk_gb=disk_gb))["ephemeral-storage"]
 
     size = DEFAULT_GB + bisect_left(range(DEFAULT_GB, MAX_GB), storage, key=left)
     return size if size == DEFAULT_GB else size + min(size // 20, 100)

@@ -14,15 +14,13 @@ from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice
 from gke_ai.catalog.machines.types import MACHINES, Machine
 from gke_ai.catalog.machines.zones import node_zones
 from gke_ai.catalog.nodes import durations
-from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
-from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, autopilot_machine, bare_shape, smallest_machine
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.settings.model.compute_classes import ClassFlexStart, ComputeClass
 from gke_ai.settings.resolved import NodePool, ResolvedStack, ResourceFlavor
 
 # The name of nodes that GKE creates for pods, as on Autopilot, in results.
 AUTOPILOT = "autopilot"
-BOOT_DISK_GB = 100
 
 
 @dataclass(frozen=True)
@@ -230,17 +228,13 @@ class Nodes:
     ) -> NodeKind:
         """Nodes of a pool that GKE creates itself, with as many nodes as the quota allows."""
         zones = node_zones(self.stack.cluster.location)
-        shape = NodeShape(
-            pool, machine.name, machine.gpu, machine.gpus, "default", mode, zones[0], BOOT_DISK_GB, {}, True
-        )
-        room = {name: parse_quantity(text) for name, text in self.stack.measured.room(shape).items()}
         return NodeKind(
             pool,
             machine.name,
             _accelerator(machine),
             mode,
             zones,
-            _room(room),
+            _room(self.stack.measured.room(bare_shape(machine))),
             hosts,
             0,
             None,

@@ -20,7 +20,6 @@ from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.kube.blocks import assigned
 from gke_ai.kube.workloads import released_conditions
 from gke_ai.manifests.cluster_queue import NodeFlavor, cluster_queue, flavor_spec
-from gke_ai.program.queues import with_quotas
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.resolved.queues import Queue
 from gke_ai.terminal import Stop
@@ -182,7 +181,7 @@ class Queues:
             spec = flavor_spec(NodeFlavor(flavor.section.name, flavor.labels, topology=flavor.has_topology))
             yield f"{kueue}/resourceflavors", new_object("ResourceFlavor", flavor.section.name, spec)
         for name, queue in self.cluster_queues.items():
-            spec = cluster_queue(with_quotas(queue), set())
+            spec = cluster_queue(queue.section, [quota.texts for quota in queue.quotas])
             yield f"{kueue}/clusterqueues", new_object("ClusterQueue", name, spec)
         for local in self.stack.queues.local_queues:
             item = new_object("LocalQueue", local.name, {"clusterQueue": local.cluster_queue}, local.namespace)

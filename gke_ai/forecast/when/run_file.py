@@ -111,12 +111,14 @@ def _of_configuration(path: Path, content: Mapping[str, Any], stack: Stack, snap
     if run.queue is None:
         raise Stop(f"{path}: the run has no queue, so Kueue does not manage it. Set queue.")
     # Kueue counts devices by the claims of a pod.
-    counted = {name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in placed.devices}
+    counted = {
+        name: Fraction(amount) for name, amount in placed.queued_request.items() if name not in placed.fabric.devices
+    }
     requests = {name: format_quantity(name, amount) for name, amount in counted.items() if amount}
     container = {"name": "main", "image": "rehearsal.invalid/run", "resources": {"requests": requests}}
     pod = {"containers": [container], "nodeSelector": placed.node_selector, "restartPolicy": "Never"}
     templates = {_full_name(item) for item in snapshot.of("ResourceClaimTemplate")}
-    claims = [name for name in placed.claims if f"{run.namespace}/{name}" in templates]
+    claims = [name for name in placed.fabric.claims if f"{run.namespace}/{name}" in templates]
     if claims:
         pod["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in claims]
         container["resources"] = {"requests": requests, "claims": [{"name": name} for name in claims]}

@@ -135,9 +135,9 @@ class ClusterChecks(Visit):
 
         `up` grants the role of GKE's service agent once, and does not notice if somebody removes it.
         """
-        pools = [pool.section for pool in self.resolved.node_pools if pool.section.nics]
+        pools = [pool.section for pool in self.resolved.node_pools if pool.section.fabric.nics]
         users = [f"pool {pool.name}" for pool in pools]
-        users += [f"compute class {own.name}" for own in self.settings.compute_classes if own.nics]
+        users += [f"compute class {own.name}" for own in self.settings.compute_classes if own.fabric.nics]
         existing = self._existing_cluster() if users else None
         if existing is None:
             return
@@ -168,7 +168,7 @@ class ClusterChecks(Visit):
     def multi_networking(self) -> Iterator[Finding]:
         """An existing cluster has multi-networking, if pools have networks of GPUDirect."""
         cluster = self.settings.cluster
-        pools = [pool for pool in self.resolved.pools if pool.gpudirect_networks]
+        pools = [pool for pool in self.resolved.pools if pool.fabric.technology]
         existing = self._existing_cluster() if pools and cluster.mode == "existing" else None
         if existing is None or existing.get("networkConfig", {}).get("enableMultiNetworking"):
             return

@@ -23,7 +23,7 @@ from gke_ai.catalog.nodes.shape import (
     node_taints,
     smallest_machine,
 )
-from gke_ai.catalog.quantities import readable
+from gke_ai.catalog.quantities import added, readable
 from gke_ai.catalog.selectors import matches
 from gke_ai.kube.objects import Object, annotation
 from gke_ai.kube.pods import amounts, pod_sets, requests
@@ -259,7 +259,7 @@ def _requested(template: Object) -> Amounts:
     if annotation(meta, fuse.VOLUMES) == "true":
         defaults = fuse.SIDECAR_DEFAULTS.items()
         sidecar = {name: annotation(meta, f"{fuse.PREFIX}{name}-limit") or default for name, default in defaults}
-        total |= {name: total.get(name, NONE) + amount for name, amount in amounts(sidecar).items()}
+        total = added(total, amounts(sidecar))
     return total
 
 

@@ -12,7 +12,6 @@ from gke_ai.catalog.machines.capacity import MODES
 from gke_ai.catalog.nodes.shape import ACCELERATORS, GKE_NODEPOOL
 from gke_ai.catalog.versions import KUEUE_CHART
 from gke_ai.kube.objects import holds, label
-from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import items, mapping, value
 from gke_ai.ops.verify.checks import FAIL, PASS, UNCHECKED, UNSEEN, Check, both, judged
@@ -183,7 +182,7 @@ class Verification(NodeClaims, PodClaims):
                 yield Check(UNSEEN, "quota", subject, "quota within what nodes have", "–", shows)
                 return
             free = [free_of(node, self.live.daemon_requests) for node in own]
-            planned = amounts(self.measured.allocatable(shape))
+            planned = self.measured.allocatable(shape)
             for resource in planned:
                 # The claim `accelerators` covers accelerators that a node lacks.
                 lowest = min(node_free.get(resource, Fraction(0)) for node_free in free)

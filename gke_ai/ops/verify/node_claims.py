@@ -110,11 +110,11 @@ class NodeClaims(Comparison):
         """The device plugin reports the expected number of GPUs or TPU chips."""
         for resource in ACCELERATORS:
             counts = [
-                (self.measured.allocatable(shape)[resource], str(allocatable_of(node).get(resource, "0")))
+                (planned[resource], str(allocatable_of(node).get(resource, "0")))
                 for node, shape in shaped
-                if resource in self.measured.allocatable(shape)
+                if resource in (planned := self.measured.allocatable(shape))
             ]
-            wrong = [pair for pair in counts if parse_quantity(pair[0]) != parse_quantity(pair[1])]
+            wrong = [pair for pair in counts if pair[0] != parse_quantity(pair[1])]
             for wanted, found in (wrong or counts)[:1]:
                 on = on_nodes(len(wrong) or len(counts), len(counts))
                 # GKE installs the driver after the node is ready; then the device plugin reports GPUs.
@@ -130,8 +130,8 @@ class NodeClaims(Comparison):
         for machine_type, members in by_machine.items():
             subject = f"{group.title}: {machine_type}"
             shape = members[0][1]
-            planned = amounts(self.measured.allocatable(shape))
-            room = amounts(self.measured.room(shape))
+            planned = self.measured.allocatable(shape)
+            room = self.measured.room(shape)
             accelerated = bool(shape.gpu or MACHINES[machine_type].tpu)
             requests = [requests_on(node, self.live.daemon_requests) for node, _ in members]
             for resource in MEASURED:

@@ -9,7 +9,7 @@ from functools import cache
 from ipaddress import IPv4Network
 from itertools import pairwise
 from textwrap import dedent
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import (
     AfterValidator,
@@ -126,6 +126,12 @@ class Section(BaseModel):
         for name, text in descriptions(cls).items():
             properties[cls.model_fields[name].alias]["description"] = text
         return schema
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        for computed in vars(copied).keys() - type(self).model_fields.keys():
+            del vars(copied)[computed]  # a copy may get other fields, and pydantic keeps cached properties
+        return copied
 
     # Path of this section in the configuration. gke_ai.settings.reading sets it.
     _path: str = PrivateAttr(default="")

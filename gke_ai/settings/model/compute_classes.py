@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.fabric.rdma import NICS
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric, fabric_of
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.settings.model.base import DnsLabel, Section
 from gke_ai.settings.model.capacity import CapacityMode, OnDemand, Reservation, Spot
@@ -59,6 +59,7 @@ class ComputeClass(Section):
     cluster, without such a network."""
 
     @property
-    def nics(self) -> int:
-        """NICs of each node with RDMA that a pod can claim."""
-        return NICS.get(self.priorities[0].machine_type, 0) if self.rdma_zone else 0
+    def fabric(self) -> Fabric:
+        """The network between the nodes."""
+        of_machine = fabric_of(self.priorities[0].machine_type)
+        return of_machine if self.rdma_zone and of_machine.nics else DEFAULT_NETWORK

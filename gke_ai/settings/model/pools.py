@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gke_ai.catalog.fabric.gpudirect import GPUDIRECT, GPUDIRECT_LABEL, GpuDirect
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric, fabric_of
 from gke_ai.catalog.fabric.nvlink import has_domain
-from gke_ai.catalog.fabric.rdma import DRIVER_LABEL, NICS
 from gke_ai.catalog.fabric.topology import has_labels
 from gke_ai.catalog.machines.metal import LABELS
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU, Slice, slice_of
@@ -117,14 +116,9 @@ class Pool(Section):
         return False
 
     @property
-    def nics(self) -> int:
-        """NICs of a node for the RDMA network between nodes; 0 without such a network."""
-        return 0
-
-    @property
-    def gpudirect_networks(self) -> GpuDirect | None:
-        """The technology of the pool's further VPC networks, if it has them."""
-        return None
+    def fabric(self) -> Fabric:
+        """The network between the nodes."""
+        return DEFAULT_NETWORK
 
     @property
     def node_labels(self) -> dict[str, str]:
@@ -257,7 +251,7 @@ class GpuPool(Pool):
 
     @property
     def in_one_zone(self) -> bool:
-        return super().in_one_zone or self.compact_placement or bool(self.nics) or has_domain(self.machine_type)
+        return super().in_one_zone or self.compact_placement or bool(self.fabric.nics) or has_domain(self.machine_type)
 
     @property
     def has_topology(self) -> bool:
@@ -273,18 +267,17 @@ class GpuPool(Pool):
         return self.secondary_boot_disk is not None
 
     @property
-    def nics(self) -> int:
-        return NICS.get(self.machine_type, 0) if self.rdma else 0
-
-    @property
-    def gpudirect_networks(self) -> GpuDirect | None:
-        return GPUDIRECT.get(self.machine_type) if self.gpu_direct else None
+    def fabric(self) -> Fabric:
+        of_machine = fabric_of(self.machine_type)
+        return of_machine if (self.rdma if of_machine.nics else self.gpu_direct) else DEFAULT_NETWORK
 
     @property
     def node_labels(self) -> dict[str, str]:
-        network = {GPUDIRECT_LABEL: self.gpudirect_networks.name} if self.gpudirect_networks else {}
-        network |= {DRIVER_LABEL: "true"} if self.nics else {}
-        return {**super().node_labels, **network, **(LABELS if is_bare_metal(self.machine_type) else {})}
+        return {
+            **super().node_labels,
+            **self.fabric.node_labels,
+            **(LABELS if is_bare_metal(self.machine_type) else {}),
+        }
 
     def shape(self, zone: str) -> NodeShape:
         accelerator, count = self.gpus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -90,7 +91,7 @@ class FineTune(GpuRun):
     """Use exactly `name` as the name of the Job. A changed Job then needs a new name. If false, the name ends in a hash
     of the content, and a changed Job runs beside the old one."""
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         return "" if self.fixed_name else hash_suffix(self)
 
@@ -171,7 +172,7 @@ class TpuRun(TpuWorkload):
     """Use exactly `name` as the name of the run. A changed run then needs a new name. If false, the name ends in a hash
     of the content, and a changed run runs beside the old one."""
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         return "" if self.fixed_name else hash_suffix(self)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import PurePosixPath
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
 from gke_ai.catalog import checkpoints
 from gke_ai.catalog.engines import fuse
+from gke_ai.catalog.machines.types import Machine
 from gke_ai.settings.model.base import Request, Section
 from gke_ai.settings.model.buckets import BucketMount
 from gke_ai.settings.model.nodes import Nodes
@@ -68,6 +70,13 @@ class GpuRun(GpuWorkload):
     """How close to each other Kueue places the pods, on flavors with topology. Default: anywhere."""
     accept_slow_network: bool = False
     """Run on several nodes over the default network, although the GPUs need a faster one."""
+    if TYPE_CHECKING:  # keys of its kinds, each with a default of its own
+        pods: int
+        gpus_per_pod: int
+
+    def needs_fabric(self, machine: Machine) -> bool:
+        """Whether the run needs the network between nodes of a machine type, as its GPUs are on several of them."""
+        return not self.accept_slow_network and self.pods * self.gpus_per_pod > machine.gpus
 
     @property
     def placement(self) -> Topology | None:
@@ -133,7 +142,7 @@ class TrainingRun(GpuRun):
     token_secret: TokenSecret | None = Field(default=None, examples=[{"name": "hf-secret"}])
     """Secret with the Hugging Face token, which the container reads from HF_TOKEN. Default: no token."""
 
-    @property
+    @cached_property
     def suffix(self) -> str:
         return hash_suffix(self, _PLACE)
 

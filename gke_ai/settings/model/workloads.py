@@ -34,6 +34,12 @@ class Resources(Section):
     ephemeral_storage: Request | None = None
     """Local storage of the node, in bytes."""
 
+    @property
+    def stated(self) -> dict[str, str]:
+        """The requests that are stated, by resource."""
+        requests = {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": self.ephemeral_storage}
+        return {resource: text for resource, text in requests.items() if text is not None}
+
 
 class TokenSecret(Section):
     """The Kubernetes Secret with the Hugging Face token, in the namespace of the workload."""

@@ -19,7 +19,7 @@ def claims_of(
     """The templates by namespace: those that its runs use, and those of the nodes that its queues may use."""
     names: dict[str, set[str]] = {namespace: set() for namespace in namespaces}
     for workload in placed:
-        names[workload.section.namespace].update(workload.claims)
+        names[workload.section.namespace].update(workload.fabric.claims)
     by_queue = {queue.section.name: queue.claims for queue in cluster_queues}
     for queue in local_queues:
         names[queue.namespace] |= by_queue.get(queue.cluster_queue, set())

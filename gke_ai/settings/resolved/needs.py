@@ -55,7 +55,8 @@ def makes_accounts(stack: ResolvedStack) -> bool:
 
 def has_rdma(stack: ResolvedStack) -> bool:
     """Whether nodes of the stack have an RDMA network, which GKE's service agent creates."""
-    return any(pool.nics for pool in stack.pools) or any(own.nics for own in stack.settings.compute_classes)
+    classes = stack.settings.compute_classes
+    return any(pool.fabric.nics for pool in stack.pools) or any(own.fabric.nics for own in classes)
 
 
 def has_bare_metal(stack: ResolvedStack) -> bool:

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from gke_ai.catalog.fabric import nvlink
-from gke_ai.catalog.fabric.gpudirect import GPUDIRECT
-from gke_ai.catalog.fabric.rdma import NICS
+from gke_ai.catalog.fabric.fabrics import fabric_of
 from gke_ai.catalog.machines.types import MACHINES
 from gke_ai.catalog.nodes.shape import NodeShape
-from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.settings.calibration import Calibration
-from gke_ai.settings.model import ComputeClass, FineTune, GpuPool, Pool, Run, TrainingRun
+from gke_ai.settings.model import ComputeClass, GpuPool, GpuRun, Pool, Run
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,10 @@ class NodePool:
         """Shape of a node. Nodes of different zones differ only in a label, so the first zone stands for all."""
         return self.section.shape(self.zones[0])
 
-    @property
-    def devices(self) -> dict[str, int]:
-        """Devices of a node that pods claim, by the resource by which Kueue counts them."""
-        return nvlink.devices(self.section.accelerator_type) if self.section.nics else {}
-
     @cached_property
     def room(self) -> Mapping[str, Fraction]:
         """Resources of a node for pods of workloads, measured or computed, by resource."""
-        return {resource: parse_quantity(text) for resource, text in self.measured.room(self.shape).items()}
+        return self.measured.room(self.shape)
 
 
 def with_networks(pools: list[Pool], runs: Sequence[Run], classes: Sequence[ComputeClass]) -> list[Pool]:
@@ -49,17 +41,18 @@ def with_networks(pools: list[Pool], runs: Sequence[Run], classes: Sequence[Comp
     used = {
         pool.name
         for run in runs
-        if isinstance(run, FineTune | TrainingRun) and not run.accept_slow_network
+        if isinstance(run, GpuRun)
         for pool in run.nodes_among(pools, classes).pools
-        if (machine := MACHINES.get(pool.node_machine_type)) and run.pods * run.gpus_per_pod > machine.gpus
+        if (machine := MACHINES.get(pool.node_machine_type)) and run.needs_fabric(machine)
     }
     return [_with_network(pool) if isinstance(pool, GpuPool) and pool.name in used else pool for pool in pools]
 
 
 def _with_network(pool: GpuPool) -> GpuPool:
     """The pool with the network of its machine, unless a key decides it."""
-    if pool.machine_type in NICS and pool.rdma is None:
+    fabric = fabric_of(pool.machine_type)
+    if fabric.nics and pool.rdma is None:
         return pool.model_copy(update={"rdma": True})
-    if pool.machine_type in GPUDIRECT and pool.gpu_direct is None:
+    if fabric.technology and pool.gpu_direct is None:
         return pool.model_copy(update={"gpu_direct": True})
     return pool

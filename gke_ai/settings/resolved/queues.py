@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-from gke_ai.catalog.fabric import nvlink
+from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import RESOURCE
 from gke_ai.catalog.fabric.topology import is_supported
 from gke_ai.catalog.nodes import quota as quotas
 from gke_ai.catalog.nodes.shape import GKE_ACCELERATOR
-from gke_ai.catalog.quantities import parse_quantity
+from gke_ai.catalog.quantities import format_quantities, parse_quantities, parse_quantity
 from gke_ai.settings.calibration import Calibration
 from gke_ai.settings.model import ClusterQueue, Flavor, FlavorQuota, PriorityClass, Queues, Workload
 from gke_ai.settings.resolved.pools import NodePool
@@ -66,20 +66,21 @@ class Quota:
     """Resources of devices that a flavor of the cluster queue has, so that Kueue needs quota for them in each."""
 
     @cached_property
-    def texts(self) -> dict[str, str]:
+    def amounts(self) -> Mapping[str, Fraction]:
         """Nominal quota by resource: as configured, or derived from the flavor's pools at their maximum size."""
         if not isinstance(self.section.quota, str):
-            return dict(self.section.quota)
+            return parse_quantities(self.section.quota)
         pools = self.flavor.pools if self.flavor else ()
         derived = quotas.derive(((pool.shape, pool.max_nodes) for pool in pools), self.measured.room)
         for name in self.devices if derived else ():
-            derived[name] = str(sum(pool.devices.get(name, 0) * pool.max_nodes for pool in pools))
+            derived[name] = Fraction(sum(pool.section.fabric.devices.get(name, 0) * pool.max_nodes for pool in pools))
         return derived
 
-    @cached_property
-    def amounts(self) -> Mapping[str, Fraction]:
-        """Nominal quota by resource, as numbers."""
-        return {resource: parse_quantity(text) for resource, text in self.texts.items()}
+    @property
+    def texts(self) -> dict[str, str]:
+        """The amounts as objects and messages state them: as configured, or in the shortest form."""
+        stated = self.section.quota
+        return format_quantities(self.amounts) if isinstance(stated, str) else dict(stated)
 
     def lendable(self, resource: str) -> Fraction:
         """Maximum amount of a resource that the quota lends to its cohort: the lending limit, else the whole quota."""
@@ -100,7 +101,7 @@ class Queue:
     def claims(self) -> set[str]:
         """The templates by which its workloads claim NICs of an RDMA network and channels, if it may use any."""
         flavors = [quota.flavor for quota, limits in self.limits() if quota.flavor and limits.get(RESOURCE)]
-        return {name for flavor in flavors for name in nvlink.claims(flavor.labels.get(GKE_ACCELERATOR, ""))}
+        return {name for flavor in flavors for name in fabric_of_gpu(flavor.labels.get(GKE_ACCELERATOR)).claims}
 
     @property
     def places_all_by_topology(self) -> bool:
@@ -166,7 +167,9 @@ def queues_of(queues: Queues, flavors: list[ResourceFlavor], measured: Calibrati
     own = []
     for queue in queues.cluster_queues:
         used = [by_name.get(quota.flavor) for quota in queue.flavors]
-        devices = tuple({name: None for flavor in used if flavor for pool in flavor.pools for name in pool.devices})
+        devices = tuple(
+            {name: None for flavor in used if flavor for pool in flavor.pools for name in pool.section.fabric.devices}
+        )
         pairs = zip(queue.flavors, used, strict=True)
         own.append((queue, tuple(Quota(quota, flavor, measured, devices) for quota, flavor in pairs)))
     return [

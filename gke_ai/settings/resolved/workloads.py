@@ -9,13 +9,13 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from gke_ai.catalog.engines import fuse
-from gke_ai.catalog.fabric import nvlink
-from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS, GPUS_PER_POD, GpuDirect
+from gke_ai.catalog.fabric.fabrics import DEFAULT_NETWORK, Fabric
+from gke_ai.catalog.fabric.gpudirect import DAEMON_REQUESTS
 from gke_ai.catalog.machines.disks import STORAGE_CLASSES, volume_type
 from gke_ai.catalog.machines.tpus import Slice
 from gke_ai.catalog.machines.types import MACHINES, ONLY_IN_POOLS, Machine, machines_with
-from gke_ai.catalog.quantities import parse_quantity
-from gke_ai.settings.model import FineTune, GpuWorkload, Nodes, Server, TpuWorkload, TrainingRun, Workload
+from gke_ai.catalog.quantities import added, parse_quantities
+from gke_ai.settings.model import GpuRun, GpuWorkload, Nodes, Server, TpuWorkload, Workload
 from gke_ai.settings.resolved.pools import NodePool
 from gke_ai.settings.resolved.queues import Queue
 
@@ -125,56 +125,27 @@ class Placed(Generic[AnyWorkload]):
     @cached_property
     def pod_request(self) -> Mapping[str, Fraction]:
         """Requests of one pod's containers by resource."""
-        resources = self.section.resources
-        stated = {"cpu": resources.cpu, "memory": resources.memory, "ephemeral-storage": resources.ephemeral_storage}
-        request = {resource: parse_quantity(text) for resource, text in stated.items() if text is not None}
-        for resource in request.keys() & self.section.further_request.keys():
-            request[resource] += parse_quantity(self.section.further_request[resource])
-        for resource, text in (DAEMON_REQUESTS if self.gpudirect else {}).items():
-            request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
-        request[self.section.accelerator_resource] = Fraction(self.accelerators)
-        return request
+        request = parse_quantities(self.section.resources.stated)
+        further = {name: text for name, text in self.section.further_request.items() if name in request}
+        daemon = DAEMON_REQUESTS if self.fabric.technology else {}
+        request = added(request, parse_quantities(further), parse_quantities(daemon))
+        return {**request, self.section.accelerator_resource: Fraction(self.accelerators)}
 
     @cached_property
     def node_request(self) -> Mapping[str, Fraction]:
         """Requests of one pod on its node: those of its containers, and of the FUSE sidecar if it mounts a bucket."""
-        request = dict(self.pod_request)
-        if (stated := self.section.sidecar) is not None:
-            sidecar = dict(fuse.SIDECAR_DEFAULTS)
-            sidecar["cpu"] = stated.cpu or sidecar["cpu"]
-            sidecar["memory"] = stated.memory or sidecar["memory"]
-            sidecar["ephemeral-storage"] = stated.ephemeral_storage or sidecar["ephemeral-storage"]
-            for resource, text in sidecar.items():
-                request[resource] = request.get(resource, Fraction(0)) + parse_quantity(text)
-        return request
+        sidecar = self.section.sidecar
+        texts = {**fuse.SIDECAR_DEFAULTS, **sidecar.stated} if sidecar else {}
+        return added(self.pod_request, parse_quantities(texts))
 
-    @property
-    def claims_nics(self) -> bool:
-        """Whether each pod claims the NICs of its node: those of a run over several nodes with an RDMA network."""
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The network over which the pods of a run over several nodes communicate; else the default network."""
         run, of_class = self.section, self.nodes.compute_class
-        nics = [of_class.nics] if of_class else [pool.section.nics for pool in self.pools]
-        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or not nics or not all(nics):
-            return False
-        return all(machine.gpus < run.pods * run.gpus_per_pod for machine in self.machines)
-
-    @property
-    def claims(self) -> tuple[str, ...]:
-        """The templates by which each pod claims the devices of its node."""
-        return nvlink.claims(str(self.machines[0].gpu)) if self.claims_nics else ()
-
-    @property
-    def devices(self) -> Mapping[str, int]:
-        """The devices that each pod claims, by the resource by which Kueue counts them."""
-        return nvlink.devices(str(self.machines[0].gpu)) if self.claims_nics else {}
-
-    @property
-    def gpudirect(self) -> GpuDirect | None:
-        """The technology by which the pods of a run over several nodes communicate over further VPC networks."""
-        run, technologies = self.section, {pool.section.gpudirect_networks for pool in self.pools}
-        if not isinstance(run, FineTune | TrainingRun) or run.accept_slow_network or len(technologies) != 1:
-            return None
-        (technology,) = technologies
-        return technology if run.pods * run.gpus_per_pod > GPUS_PER_POD else None
+        fabrics = {of_class.fabric} if of_class else {pool.section.fabric for pool in self.pools}
+        if not isinstance(run, GpuRun) or len(fabrics) != 1 or not all(map(run.needs_fabric, self.machines)):
+            return DEFAULT_NETWORK
+        return fabrics.pop()
 
     @property
     def queued_request(self) -> Mapping[str, Fraction]:
@@ -184,4 +155,4 @@ class Placed(Generic[AnyWorkload]):
         template: https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/
         """
         request = self.node_request if self.section.queue_counts_sidecar else self.pod_request
-        return {**request, **{name: Fraction(count) for name, count in self.devices.items()}}
+        return {**request, **{name: Fraction(count) for name, count in self.fabric.devices.items()}}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-from gke_ai.catalog.machines.types import Machine
-from gke_ai.settings.model import FineTune, GpuServer, TrainingRun
+from gke_ai.settings.model import FineTune, GpuRun, GpuServer, TrainingRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import NodePool, Placed, ResolvedStack
 from gke_ai.settings.rules.common import join_names
@@ -13,28 +12,19 @@ from gke_ai.settings.rules.common import join_names
 SLOW = "acceptSlowNetwork: true"
 
 
-def network_needed(run: FineTune | TrainingRun, machine: Machine) -> str:
-    """Why a run needs the network between nodes of a machine, in words. Empty if it needs none."""
-    if run.accept_slow_network or run.pods * run.gpus_per_pod <= machine.gpus:
-        return ""
-    return (
-        f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}, which communicate over "
-        f"{machine.fabric}"
-    )
-
-
 def runs_over_several_nodes(
     stack: ResolvedStack, machines: Container[str]
-) -> Iterator[tuple[Placed[GpuServer | FineTune | TrainingRun], FineTune | TrainingRun, str]]:
+) -> Iterator[tuple[Placed[GpuServer | FineTune | TrainingRun], GpuRun, str]]:
     """Yields each run over several nodes of these machines, with why it needs their network."""
     for placed in stack.gpu_workloads:
         run = placed.section
         machine = next((machine for machine in placed.machines if machine.name in machines), None)
-        if isinstance(run, FineTune | TrainingRun) and machine and (why := network_needed(run, machine)):
-            yield placed, run, why
+        if isinstance(run, GpuRun) and machine and run.needs_fabric(machine):
+            pods = f"{run.pods} pods of {run.gpus_per_pod} GPUs need several nodes of {machine.name}"
+            yield placed, run, f"{pods}, which communicate over {machine.fabric}"
 
 
-def outside_pools(run: FineTune | TrainingRun, why: str) -> Problem:
+def outside_pools(run: GpuRun, why: str) -> Problem:
     """A problem for a run on nodes that no pool of the stack creates."""
     cause = f"{why}. This program sets it up only in node pools of the stack, and the GPUs would wait for the network"
     return Problem(run.at("pods"), cause, f"Set pool to a pool of gke-ai:gpuPools, or set {SLOW}")

@@ -11,10 +11,9 @@ from math import ceil
 
 from gke_ai.catalog.fabric.nvlink import NODES, has_domain
 from gke_ai.catalog.machines.tpus import GOOGLE_TPU
-from gke_ai.catalog.machines.types import GPUS, MACHINES, ONLY_IN_POOLS, Machine
+from gke_ai.catalog.machines.types import GPUS, MACHINES, ONLY_IN_POOLS
 from gke_ai.catalog.nodes.shape import NVIDIA_GPU, NotOffered, autopilot_machine, bare_shape, smallest_machine
-from gke_ai.catalog.quantities import parse_quantity, readable
-from gke_ai.settings.calibration import Calibration
+from gke_ai.catalog.quantities import readable
 from gke_ai.settings.model import AnyServer, Cluster, ComputeClass, FineTune, GpuServer, Pool, TrainingRun, Workload
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import Placed, Queue, ResolvedStack
@@ -138,7 +137,7 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
     machine_types = [MACHINES.get(priority.machine_type) for priority in compute_class.priorities]
     if not users or any(machine_type is None or machine_type.tpu for machine_type in machine_types):
         return
-    left = [_free_of(machine_type, stack.measured) for machine_type in machine_types if machine_type is not None]
+    left = [stack.measured.room(bare_shape(machine_type)) for machine_type in machine_types if machine_type is not None]
     disks = {"ephemeral-storage"} if stack.cluster.is_autopilot else set()
     requests = [{name: amount for name, amount in user.node_request.items() if name not in disks} for user in users]
     gaps = [
@@ -175,10 +174,6 @@ def _misfits(compute_class: ComputeClass, stack: ResolvedStack) -> Iterator[Prob
                 "GKE would never use this choice",
                 "Remove it, or choose a larger machine",
             )
-
-
-def _free_of(machine_type: Machine, measured: Calibration) -> Amounts:
-    return {resource: parse_quantity(text) for resource, text in measured.room(bare_shape(machine_type)).items()}
 
 
 @needs("gke-ai:cluster")

@@ -43,7 +43,7 @@ def multi_networking_is_possible(cluster: Cluster) -> Iterator[Problem]:
 def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool with networks of GPUDirect is in a cluster with multi-networking, whose ranges are not theirs."""
     cluster, vpc = stack.cluster, stack.cluster.vpc
-    pools = [(pool, technology) for pool in stack.pools if (technology := pool.gpudirect_networks)]
+    pools = [(pool, technology) for pool in stack.pools if (technology := pool.fabric.technology)]
     if pools and cluster.mode == "standard" and not cluster.multi_networking:
         pool, technology = pools[0]
         yield Problem(
@@ -68,8 +68,8 @@ def runs_over_several_nodes_have_networks(stack: ResolvedStack) -> Iterator[Prob
     """A run over several nodes of A3 High or A3 Mega is in pools with networks, with whole nodes and no tenant."""
     tenants = {tenant.name for tenant in stack.settings.tenants}
     for placed, run, why in runs_over_several_nodes(stack, GPUDIRECT):
-        without = [pool.section for pool in placed.pools if not pool.section.gpudirect_networks]
-        technologies = {used for pool in placed.pools if (used := pool.section.gpudirect_networks)}
+        without = [pool.section for pool in placed.pools if not pool.section.fabric.technology]
+        technologies = {used for pool in placed.pools if (used := pool.section.fabric.technology)}
         if run.namespace in tenants:
             yield Problem(
                 run.at("namespace"),

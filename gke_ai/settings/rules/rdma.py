@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gke_ai.catalog.fabric.rdma import NICS, RESOURCE
 from gke_ai.catalog.fabric.topology import SINCE, is_supported
 from gke_ai.catalog.machines.zones import ZONES, is_ai_zone, region_of
-from gke_ai.settings.model import FineTune, GpuPool, TrainingRun
+from gke_ai.settings.model import GpuPool, GpuRun
 from gke_ai.settings.problems import Problem
 from gke_ai.settings.resolved import ResolvedStack
 from gke_ai.settings.rules.common import each_gpu_pool, join_names, needs, rule
@@ -26,7 +26,7 @@ def machines_have_nics(pool: GpuPool) -> Iterator[Problem]:
 @rule
 def networks_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
     """A pool with an RDMA network is in one zone, of a cluster with Dataplane V2."""
-    for node_pool in (pool for pool in stack.node_pools if pool.section.nics):
+    for node_pool in (pool for pool in stack.node_pools if pool.section.fabric.nics):
         pool = node_pool.section
         if len(node_pool.zones) > 1:
             yield in_several_zones(node_pool, f"the RDMA network of pool {pool.name}")
@@ -64,7 +64,7 @@ def networks_of_classes_are_possible(stack: ResolvedStack) -> Iterator[Problem]:
 def runs_over_several_nodes_claim_nics(stack: ResolvedStack) -> Iterator[Problem]:
     """A run over several nodes with such NICs is in pools with the network, and its pods have whole nodes."""
     for placed, run, why in runs_over_several_nodes(stack, NICS):
-        without = [pool.section for pool in placed.pools if not pool.section.nics]
+        without = [pool.section for pool in placed.pools if not pool.section.fabric.nics]
         node = max(placed.machines, key=lambda machine: NICS.get(machine.name, 0), default=None)
         own_class = placed.nodes.compute_class
         if own_class and not own_class.rdma_zone:
@@ -104,7 +104,7 @@ def _no_dataplane(stack: ResolvedStack, nodes: str, otherwise: str) -> Problem:
     )
 
 
-def _counted(stack: ResolvedStack, run: FineTune | TrainingRun) -> Iterator[Problem]:
+def _counted(stack: ResolvedStack, run: GpuRun) -> Iterator[Problem]:
     """The Kueue of a run counts claims."""
     queues = stack.queues
     if run.queue is None or (queues.installed_kueue and is_supported(queues.installed_kueue)):

@@ -115,7 +115,7 @@ def queue_objects(scenario: Scenario, namespace: str) -> Iterator[Object]:
         labels = {GKE_ACCELERATOR: ACCELERATOR, GKE_NODEPOOL: prefix + flavor.name} if pools else None
         yield make("ResourceFlavor", prefix + flavor.name, spec=flavor_spec(NodeFlavor(flavor.name, labels)))
     for queue in queues.cluster_queues:
-        spec = cluster_queue(queue, set())
+        spec = cluster_queue(queue, [quota.quota for quota in queue.flavors if isinstance(quota.quota, dict)])
         if queue.cohort:
             spec["cohortName"] = prefix + queue.cohort
         for group in spec["resourceGroups"]:

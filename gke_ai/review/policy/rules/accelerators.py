@@ -8,13 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gke_ai.catalog.fabric import nvlink
+from gke_ai.catalog.fabric.fabrics import fabric_of_gpu
 from gke_ai.catalog.fabric.rdma import DRIVER_LABEL
 from gke_ai.catalog.machines.capacity import MAX_RUN_SECONDS, MIN_RUN_SECONDS
 from gke_ai.catalog.nodes.quota import QUEUE_LABEL
 from gke_ai.catalog.nodes.shape import ACCELERATORS, COMPUTE_CLASS, NodeShape
 from gke_ai.catalog.quantities import readable
-from gke_ai.kube.pods import amounts
 from gke_ai.kube.queues import quotas_of
 from gke_ai.kube.values import Hidden, is_unset, items, mapping, value
 from gke_ai.registered.pools import capacity_mode, flavor_pools
@@ -122,8 +121,8 @@ def quota_within_capacity(stack: RegisteredStack) -> Iterator[tuple[Resource, st
 
 def _room(measured: calibration.Calibration, shape: NodeShape) -> dict[str, Fraction]:
     """Room of a node for pods, with its NICs and channels if pods can claim them."""
-    devices = nvlink.devices(shape.gpu or "") if DRIVER_LABEL in shape.labels else {}
-    return {**amounts(measured.room(shape)), **{name: Fraction(count) for name, count in devices.items()}}
+    devices = fabric_of_gpu(shape.gpu).devices if DRIVER_LABEL in shape.labels else {}
+    return {**measured.room(shape), **{name: Fraction(count) for name, count in devices.items()}}
 
 
 def _calibration(stack: RegisteredStack) -> calibration.Calibration:
