@@ -8,6 +8,7 @@ from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
 from gke_ai.catalog.fabric.rdma import AGENT_ROLE, agent
 from gke_ai.catalog.machines.disks import boot_disk_type
 from gke_ai.catalog.machines.zones import is_zone, region_of
+from gke_ai.catalog.project.cluster_features import ClusterFeatures
 from gke_ai.catalog.project.identities import DEFAULT_ACCOUNT, account_email
 from gke_ai.catalog.project.workload_identity import pool_name
 from gke_ai.components.base import Component
@@ -26,7 +27,7 @@ from gke_ai.components.cluster.cluster_fields import (
     warn_of_kept_networks,
 )
 from gke_ai.components.cluster.control_plane import wait_for_control_plane
-from gke_ai.components.cluster.existing_cluster import ClusterFeatures, dns_names, look_up_cluster
+from gke_ai.components.cluster.existing_cluster import dns_names, look_up_cluster
 from gke_ai.components.cluster.network import PODS_RANGE, SERVICES_RANGE, ClusterNetwork
 from gke_ai.components.cluster.node_account import NodeAccount
 from gke_ai.components.support.identity import project_number
@@ -84,7 +85,7 @@ class GkeCluster(Component):
     not at all.
 
     Refused: ValueError for a control plane that no client can reach; RunError for an existing cluster that doesn't
-    exist or lacks a feature that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
+    exist or lacks features that the stack needs, and for a cluster that keeps a removed `security_group`; by Pulumi
     and by the provider, the deletion of a protected cluster.
 
     Sources: https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity,
@@ -168,6 +169,7 @@ class GkeCluster(Component):
             rdma,
             gpudirect,
             bare_metal,
+            cluster.dns_endpoint,
         )
         if not cluster.public_endpoint and not cluster.dns_endpoint:
             raise ValueError(
