@@ -9,10 +9,11 @@ from math import inf
 
 from gke_ai.catalog.kueue.namespaces import PUBLIC
 from gke_ai.forecast.outcome.clock import Clock
-from gke_ai.forecast.outcome.cluster import controllers, is_of_interest, pool_of, replicas, workload_of
+from gke_ai.forecast.outcome.cluster import controllers, is_of_interest, replicas, workload_of
 from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Interruption
 from gke_ai.kube.names import REVISION_HASH, TEMPLATE_HASH, WorkloadName, owner_of
+from gke_ai.kube.nodes import pool_of
 from gke_ai.kube.objects import Object, annotation, condition, holds, label
 from gke_ai.kube.values import items
 from gke_ai.workspace.emulation import FORCED, UPGRADED

@@ -12,7 +12,6 @@ from gke_ai.forecast.outcome.cluster import (
     controllers,
     leaves,
     nodes,
-    pool_of,
     ready_steps,
     replicas,
     servers,
@@ -24,6 +23,7 @@ from gke_ai.forecast.outcome.timeline import Histories, History, Timeline, histo
 from gke_ai.forecast.outcome.waits import lacks_node, waits
 from gke_ai.forecast.result.forecast import Count, Duration, Forecast, Lane
 from gke_ai.kube.names import WorkloadName, owner_of
+from gke_ai.kube.nodes import pool_of
 from gke_ai.kube.objects import Object, holds
 from gke_ai.kube.pods import ended
 from gke_ai.kube.workloads import is_server

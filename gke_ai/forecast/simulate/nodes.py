@@ -19,7 +19,7 @@ from gke_ai.catalog.nodes.durations import (
     CONTAINER_START_STREAMED,
     NODE_READY,
 )
-from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, NodeShape, autopilot_machine, smallest_machine
+from gke_ai.catalog.nodes.shape import MAX_PODS, NVIDIA_GPU, autopilot_machine, bare_shape, smallest_machine
 from gke_ai.catalog.quantities import parse_quantity
 from gke_ai.forecast.simulate.trace import Submission
 from gke_ai.settings.model.compute_classes import ClassFlexStart, ComputeClass
@@ -27,7 +27,6 @@ from gke_ai.settings.resolved import NodePool, ResolvedStack, ResourceFlavor
 
 # The name of nodes that GKE creates for pods, as on Autopilot, in results.
 AUTOPILOT = "autopilot"
-BOOT_DISK_GB = 100
 
 
 @dataclass(frozen=True)
@@ -235,10 +234,8 @@ class Nodes:
     ) -> NodeKind:
         """Nodes of a pool that GKE creates itself, with as many nodes as the quota allows."""
         zones = node_zones(self.stack.cluster.location)
-        shape = NodeShape(
-            pool, machine.name, machine.gpu, machine.gpus, "default", mode, zones[0], BOOT_DISK_GB, {}, True
-        )
-        room = {name: parse_quantity(text) for name, text in self.stack.measured.room(shape).items()}
+        texts = self.stack.measured.room(bare_shape(machine))
+        room = {resource: parse_quantity(text) for resource, text in texts.items()}
         return NodeKind(
             pool,
             machine.name,
