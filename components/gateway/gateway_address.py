@@ -9,6 +9,7 @@ import pulumi
 from gke_ai.catalog.versions import GATEWAY_API
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
 from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
+from gke_ai.kube.objects import condition
 
 # GKE creates the load balancer within a few minutes. A failed one is reported long before.
 PATIENCE_SECONDS = 900.0
@@ -94,13 +95,11 @@ def address_of(gateway: Json) -> tuple[str, str | None]:
     https://gateway-api.sigs.k8s.io/reference/api-types/gateway/
     """
     status = gateway.get("status") or {}
-    conditions = {condition["type"]: condition for condition in status.get("conditions") or []}
-    programmed = conditions.get("Programmed", {})
+    programmed, accepted = condition(gateway, "Programmed"), condition(gateway, "Accepted")
     addresses = [address["value"] for address in status.get("addresses") or []]
     seen = programmed.get("observedGeneration", 0) >= gateway["metadata"].get("generation", 0)
     if programmed.get("status") == "True" and seen and addresses:
         return addresses[0], None
-    refused = conditions.get("Accepted", {})
-    cause = refused if refused.get("status") == "False" else programmed
+    cause = accepted if accepted.get("status") == "False" else programmed
     message = str(cause.get("message") or "").strip()
     return "", f"its load balancer{f': {message}' if message and cause.get('status') == 'False' else ''}"

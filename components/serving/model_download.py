@@ -24,6 +24,7 @@ from gke_ai.components.base import SKIP_AWAIT, Component
 from gke_ai.components.runs.job import SAME_RUN
 from gke_ai.components.support.cluster_client import connection, in_thread, load_client
 from gke_ai.components.support.polling import Pauses, log_waits, no_answer, poll_until
+from gke_ai.kube.objects import holds
 from gke_ai.manifests.workload import variables
 from gke_ai.settings.model import TokenSecret
 from gke_ai.settings.resolved import Download
@@ -271,7 +272,7 @@ async def wait_for(download: Download, client: JobClient, resource: pulumi.Resou
         first = last is None
         try:
             last = await in_thread(client.look)
-            if first and has(last[0], "Failed"):
+            if first and holds(last[0], "Failed"):
                 await in_thread(client.repeat, last[0])
                 return "a Job that failed before is repeated"
         except Exception as error:  # noqa: BLE001
@@ -280,7 +281,7 @@ async def wait_for(download: Download, client: JobClient, resource: pulumi.Resou
                     f"The Job {client.title} was deleted. Run refresh, then up: a new Job finds what the bucket has."
                 ) from None
             return no_answer(error)
-        return None if has(last[0], "Failed") else waits_for(*last)
+        return None if holds(last[0], "Failed") else waits_for(*last)
 
     log = log_waits(client.title, resource, QUIET_SECONDS)
     reason = await poll_until(check, download.timeout_seconds, PAUSES, log)
@@ -289,7 +290,7 @@ async def wait_for(download: Download, client: JobClient, resource: pulumi.Resou
             f"{client.title} has not filled bucket {download.bucket} after {download.timeout_seconds} s: it waits for "
             f"{reason}.\nThe Job continues. Run up again, or allow more time with `modelCache.timeoutSeconds`."
         )
-    if last is not None and has(last[0], "Failed"):
+    if last is not None and holds(last[0], "Failed"):
         said = last[2].removeprefix("error: ") or "its pods left no log"
         raise pulumi.RunError(
             f"{client.title} could not fill bucket {download.bucket} with {download.model}: {said}\n"
@@ -297,15 +298,9 @@ async def wait_for(download: Download, client: JobClient, resource: pulumi.Resou
         )
 
 
-def has(job: Json, condition: str) -> bool:
-    """Whether a Job has ended with this condition."""
-    conditions = job.get("status", {}).get("conditions") or []
-    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions)
-
-
 def waits_for(job: Json, pods: Sequence[Json], line: str) -> str | None:
     """What the model waits for, in words. None once the bucket has it."""
-    if has(job, "Complete"):
+    if holds(job, "Complete"):
         return None
     if not pods:
         return "its pod to be created"
@@ -314,7 +309,5 @@ def waits_for(job: Json, pods: Sequence[Json], line: str) -> str | None:
     if waiting := next((state["waiting"] for state in states if "waiting" in state), None):
         return f"its container to start: {waiting.get('reason', '')} {waiting.get('message', '')}".strip()
     if not states:
-        conditions = status.get("conditions") or []
-        placed = any(entry["type"] == "PodScheduled" and entry["status"] == "True" for entry in conditions)
-        return "its container to start" if placed else "a node"
+        return "its container to start" if holds(pods[-1], "PodScheduled") else "a node"
     return f"the download: {line or 'it begins'}"

@@ -25,6 +25,7 @@ from gke_ai.catalog.nodes.shape import (
     node_labels,
     node_taints,
 )
+from gke_ai.kube.objects import holds
 from gke_ai.workspace.emulation import CAPACITY
 
 Object = dict[str, Any]
@@ -148,6 +149,5 @@ def slice_size(node: Object) -> int:
 
 def is_ready(node: Object) -> bool:
     """Whether pods can be scheduled on a node: it is Ready and Kubernetes has removed its own taints."""
-    conditions = node.get("status", {}).get("conditions", [])
     tainted = any(taint["key"].startswith("node.kubernetes.io/") for taint in node["spec"].get("taints", []))
-    return not tainted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return not tainted and holds(node, "Ready")

@@ -22,6 +22,7 @@ from emulator.nodes.candidates import Candidate, candidates
 from emulator.nodes.placement import Placement
 from emulator.nodes.requests import QUEUED, consumed_by
 from gke_ai.catalog.nodes.shape import ZONE
+from gke_ai.kube.objects import condition
 from gke_ai.kube.pods import ended
 
 Object = dict[str, Any]
@@ -56,8 +57,7 @@ def is_waiting(pod: Object) -> bool:
     """
     if pod["metadata"].get("deletionTimestamp") or pod["spec"].get("nodeName"):
         return False
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+    return condition(pod, "PodScheduled").get("reason") == "Unschedulable"
 
 
 def occupies(pod: Object) -> bool:

@@ -75,8 +75,8 @@ class WorkloadName(str):
         return cls.of_object("workload", workload)
 
     @property
-    def is_server(self) -> bool:
-        """Whether it is a server: its pods are replicas, which its controller creates again."""
+    def has_replicas(self) -> bool:
+        """Whether its pods are replicas, which its controller creates again."""
         return self.partition("/")[2].partition("/")[0] in _SERVERS
 
 

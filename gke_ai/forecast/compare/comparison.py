@@ -18,6 +18,7 @@ from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.result.forecast import Forecast
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition
+from gke_ai.kube.values import items
 
 EVICTED, STARTS, WAITS = "evicted", "starts", "waits"
 AS_FORECAST, OTHERWISE, NOT_SEEN, NOT_FORECAST = "as forecast", "otherwise", "not seen", "not forecast"
@@ -73,8 +74,8 @@ def facts(forecast: Forecast) -> Counter[Fact]:
 def happened(objects: Mapping[str, Iterable[Object]], since: datetime, stack: str = "") -> Forecast:
     """Returns what happened since a time, from the objects of a cluster by kind."""
     observations = []
-    for kind, items in objects.items():
-        for item in items:
+    for kind, listed in objects.items():
+        for item in listed:
             if _moment(item["metadata"].get("creationTimestamp")) < since:
                 observations.append(Observation(-1, kind, before(item, since) if kind == "Workload" else item))
             observations.append(Observation(_UNTIL_NOW, kind, item))
@@ -86,7 +87,7 @@ def before(workload: Object, since: datetime) -> Object:
     conditions: list[Mapping[str, Any]] = []
     evicted = condition(workload, "Evicted")
     was_evicted = evicted.get("status") == "True" and _moment(evicted.get("lastTransitionTime")) >= since
-    for entry in (workload.get("status") or {}).get("conditions") or []:
+    for entry in items(workload, "status", "conditions"):
         later = entry["type"] in _WATCHED and _moment(entry.get("lastTransitionTime")) >= since
         if later and entry["status"] == "True":
             continue
@@ -128,7 +129,7 @@ def _line(
 
 def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
     """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
-    if WorkloadName(fact.workload).is_server:  # evicted replicas are deleted, too
+    if WorkloadName(fact.workload).has_replicas:  # evicted replicas are deleted, too
         return fact.outcome not in (EVICTED, *ENDED)
     if fact.outcome == EVICTED:
         return all(other.outcome != STARTS for other in seen)

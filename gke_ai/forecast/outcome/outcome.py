@@ -112,7 +112,7 @@ def _by_owner(queued: Queue) -> dict[str, History]:
     by_name = {
         name: history
         for owner, name, history in owned
-        if not (owner.get("kind") == "Pod" and WorkloadName(name).is_server)
+        if not (owner.get("kind") == "Pod" and WorkloadName(name).has_replicas)
     }
     return by_name | {str(owner.get("uid", "")): history for owner, _, history in owned}
 
@@ -121,7 +121,7 @@ def lanes(histories: Histories, queued: Queue, time: Clock, end: float, touched:
     """Yields rows of the picture: runs that the change touches, and servers whose ready replicas change."""
     pods = by_workload(histories)
     for name, history in queued.workloads.values():
-        if name in touched and not WorkloadName(name).is_server:
+        if name in touched and not WorkloadName(name).has_replicas:
             yield Lane("workload", name, _steps(time, _states(history, pods.get(name, []))))
     for name, history in sorted(controllers(histories).items(), key=lambda item: item[0].split("/")[::2]):
         if is_server(history.last):

@@ -103,7 +103,7 @@ class Queue:
         for uid, (name, history) in self.workloads.items():
             if history.before is not None and holds(history.before, "Finished"):
                 continue
-            server = WorkloadName(name).is_server
+            server = WorkloadName(name).has_replicas
             finished = next((at for at, version in history.versions if at > 0 and holds(version, "Finished")), None)
             how = ENDS.get(str(condition(history.last, "Finished").get("reason")))
             if finished is not None and how and not server:
@@ -122,7 +122,7 @@ class Queue:
         runs: dict[str, list[History]] = defaultdict(list)
         for history in self.pods.values():
             name, kind = WorkloadName.of_pod(history.last), owner_of(history.last).get("kind")
-            known = name in queued or annotation(history.last, WORKLOAD) or name.is_server
+            known = name in queued or annotation(history.last, WORKLOAD) or name.has_replicas
             if not known and kind not in ("DaemonSet", "Node") and not is_system(history.last["metadata"]["namespace"]):
                 runs[name].append(history)
         return runs
@@ -177,7 +177,7 @@ def flavor_of(workload: Object) -> str:
 
 def replicas_of(name: str, workload: Object) -> int:
     """Returns the replicas of a server that a Workload stands for: one of a Deployment, all of a StatefulSet."""
-    pod_sets = workload["spec"].get("podSets") or [] if WorkloadName(name).is_server else []
+    pod_sets = workload["spec"].get("podSets") or [] if WorkloadName(name).has_replicas else []
     return sum(int(pod_set.get("count", 1)) for pod_set in pod_sets) or 1
 
 

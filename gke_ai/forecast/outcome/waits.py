@@ -33,6 +33,7 @@ from gke_ai.forecast.outcome.timeline import Histories, History
 from gke_ai.forecast.result.forecast import Wait
 from gke_ai.formats.sentences import join_names
 from gke_ai.kube.creation import CREATORS, EVENT, OWN, children, creator, has_ended, missing
+from gke_ai.kube.events import NOT_SCALED_UP
 from gke_ai.kube.kueue import selects
 from gke_ai.kube.names import WorkloadName, owner_of
 from gke_ai.kube.objects import Object, condition, label
@@ -219,7 +220,7 @@ def _for_pods(histories: Histories, owners: Mapping[str, History]) -> Iterator[W
         named = sorted({str(gate.get("name")) for pod in pods for gate in items(pod, "spec", "schedulingGates")})
         text = f"the removal of scheduling gate {join_names(named)} from {len(pods)} of its {living[of]} pods"
         text = text if reason == GATED else f"a node: {_why_no_node(pods, events)}"
-        owner, count = workload_of(pods[0], owners), len(pods) if WorkloadName(of).is_server else 1
+        owner, count = workload_of(pods[0], owners), len(pods) if WorkloadName(of).has_replicas else 1
         queue = queue_of(owner.last) if owner else label(pods[0], QUEUE_LABEL)
         yield Wait(of, queue, priority_of(owner.last if owner else pods[0]), reason, text, before, count)
 
@@ -241,8 +242,8 @@ def _uncreated(histories: Histories, owners: Mapping[str, History]) -> Iterator[
             stated = label(item, QUEUE_LABEL) or label(mapping(item, "spec", "template"), QUEUE_LABEL)
             queue, priority = (queue_of(of.last), priority_of(of.last)) if (of := owners.get(name)) else (stated, 0)
             # Replicas of a server stay until the missing ones run. Those of a run end by themselves.
-            text, never = why_refused(messages[own], living if name.is_server else ())
-            before, count = history.before is not None and own in early, lacking if name.is_server else 1
+            text, never = why_refused(messages[own], living if name.has_replicas else ())
+            before, count = history.before is not None and own in early, lacking if name.has_replicas else 1
             yield Wait(name, queue, priority, REFUSED, text, before, count, never)
 
 
@@ -275,7 +276,7 @@ def _why_no_node(pods: list[Object], events: list[Object]) -> str:
     """The autoscaler's newest reason for one of the pods, else the scheduler's."""
     uids = {pod["metadata"]["uid"] for pod in pods}
     own = [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
-    refused = [event for event in own if event.get("reason") == "NotTriggerScaleUp"]
+    refused = [event for event in own if event.get("reason") == NOT_SCALED_UP]
     if refused:
         newest = max(refused, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))
         return str(newest.get("message", "")).removeprefix("pod didn't trigger scale-up: ")

@@ -14,8 +14,8 @@ from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.kube.client import client_of, follow
 from gke_ai.kube.creation import EVENT, creator
+from gke_ai.kube.events import AUTOSCALER_EVENTS
 from gke_ai.kube.objects import Object, holds
-from gke_ai.ops.status.command import AUTOSCALER_EVENTS
 from gke_ai.terminal import Stop
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ def _counted(runs: int, replicas: int) -> str:
 
 
 def _runs(entries: Iterable[Eviction | Start | Wait | End | Interruption]) -> set[str]:
-    return {entry.workload for entry in entries if not WorkloadName(entry.workload).is_server}
+    return {entry.workload for entry in entries if not WorkloadName(entry.workload).has_replicas}
 
 
 def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
@@ -69,14 +69,14 @@ def _counts(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
 
 
 def _replicas(entries: Iterable[Eviction | Start | End | Wait]) -> Counter[str]:
-    return _counts(entry for entry in entries if WorkloadName(entry.workload).is_server)
+    return _counts(entry for entry in entries if WorkloadName(entry.workload).has_replicas)
 
 
 def _replaced(forecast: Forecast) -> Counter[str]:
     """Replicas that a rollout or a drain replaces: they are interrupted and ready again, or end while others start."""
     interrupted: Counter[str] = Counter()
     for entry in forecast.interruptions:
-        interrupted[entry.workload] += entry.pods - entry.missing if WorkloadName(entry.workload).is_server else 0
+        interrupted[entry.workload] += entry.pods - entry.missing if WorkloadName(entry.workload).has_replicas else 0
     started = _replicas(forecast.starts) - _replicas(forecast.evictions)
     return interrupted | (started & _replicas(forecast.ends))
 

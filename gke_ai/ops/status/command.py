@@ -25,6 +25,7 @@ from gke_ai.kube.blocks import COLUMNS as BLOCK_COLUMNS
 from gke_ai.kube.blocks import block_nodes, block_rows
 from gke_ai.kube.client import list_objects
 from gke_ai.kube.creation import lacks_pods
+from gke_ai.kube.events import AUTOSCALER_EVENTS, NOT_SCALED_UP
 from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, condition, holds, label
 from gke_ai.kube.pods import accelerator_count, accelerators_on, ended
@@ -59,9 +60,6 @@ if TYPE_CHECKING:
 
 KUEUE = f"/apis/{KUEUE_API}"
 JOBSET = f"kubernetes:{JOBSET_API}:JobSet"
-# Events of GKE's autoscaler about pending pods: https://cloud.google.com/kubernetes-engine/docs/how-to/cluster-autoscaler-visibility
-AUTOSCALER_EVENTS = "involvedObject.kind=Pod,source=cluster-autoscaler"
-NOT_SCALED_UP = "NotTriggerScaleUp"
 REFUSED_EVENTS = "reason=FailedCreate"
 AUTOSCALERS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 WATCH_SECONDS = 2.0  # between two drawings of a watched status, beside the time to read it
