@@ -16,7 +16,7 @@ from gke_ai.forecast.outcome.outcome import outcome
 from gke_ai.forecast.outcome.reasons import REFUSED
 from gke_ai.forecast.outcome.timeline import Observation, Timeline
 from gke_ai.forecast.result.forecast import Forecast
-from gke_ai.kube.names import WorkloadName
+from gke_ai.kube.names import UNNAMED, WorkloadName
 from gke_ai.kube.objects import Object, condition
 from gke_ai.kube.values import items
 
@@ -31,9 +31,9 @@ ENDED = ("Succeeded", "Failed", "Deleted")
 class Fact(NamedTuple):
     """What happens to a workload. `outcome` is evicted, starts, waits, Succeeded, Failed or Deleted."""
 
-    workload: str
+    workload: WorkloadName
     outcome: str
-    preemptor: str = ""
+    preemptor: WorkloadName = UNNAMED
     flavor: str = ""
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ def before(workload: Object, since: datetime) -> Object:
     return {**workload, "status": {**(workload.get("status") or {}), "conditions": conditions}}
 
 
-def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> list[Line]:
+def beside(forecast: Forecast, later: Forecast, workloads: Iterable[WorkloadName]) -> list[Line]:
     """Returns a line for each workload and pool of a forecast, and for each other workload that changed.
 
     `workloads` are the names of all workloads that exist later.
@@ -111,11 +111,15 @@ def beside(forecast: Forecast, later: Forecast, workloads: Iterable[str]) -> lis
 
 
 def _line(
-    name: str, ours: Mapping[Fact, int], theirs: Mapping[Fact, int], present: set[str], names_preemptors: bool
+    name: WorkloadName,
+    ours: Mapping[Fact, int],
+    theirs: Mapping[Fact, int],
+    present: set[WorkloadName],
+    names_preemptors: bool,
 ) -> Line:
     expected = [fact for fact in ours if fact.workload == name]
     seen = [fact for fact in theirs if fact.workload == name]
-    comparable = expected if names_preemptors else [fact._replace(preemptor="") for fact in expected]
+    comparable = expected if names_preemptors else [fact._replace(preemptor=UNNAMED) for fact in expected]
     missing = [fact for fact in comparable if not any(_same(fact, other) for other in seen)]
     others = [fact for fact in seen if not any(_same(other, fact) for other in comparable)]
     if not expected:
@@ -124,12 +128,12 @@ def _line(
         verdict = OTHERWISE if seen or name in present else NOT_SEEN
     else:
         verdict = AS_FORECAST
-    return Line(name, verdict, _texts(expected), _texts(seen))
+    return Line(str(name), verdict, _texts(expected), _texts(seen))
 
 
-def _shows(fact: Fact, seen: Iterable[Fact], present: set[str]) -> bool:
+def _shows(fact: Fact, seen: Iterable[Fact], present: set[WorkloadName]) -> bool:
     """Whether a later state would show a fact. What is gone leaves nothing, and an admission hides the eviction."""
-    if WorkloadName(fact.workload).has_replicas:  # evicted replicas are deleted, too
+    if fact.workload.has_replicas:  # evicted replicas are deleted, too
         return fact.outcome not in (EVICTED, *ENDED)
     if fact.outcome == EVICTED:
         return all(other.outcome != STARTS for other in seen)

@@ -22,12 +22,14 @@ from gke_ai.kube.workloads import SERVERS, is_server
 from gke_ai.workspace.emulation import CAPACITY
 
 PoolKey = tuple[str, str, str]
+# Workloads by the uid of their owner, and by stable name.
+Owners = Mapping[WorkloadName | str, History]
 # A node that loses its pods within this time of its own end is drained, not idle.
 DRAINED_SECONDS = 5.0
 
 
 # ------------------------------------------------------------------------------------------------------------ servers
-def controllers(histories: Histories) -> dict[str, History]:
+def controllers(histories: Histories) -> dict[WorkloadName, History]:
     """Returns the Deployments and StatefulSets by stable name; of those with the same name the newest one."""
     return {
         WorkloadName.of_object(kind, history.last): history
@@ -172,12 +174,12 @@ def used_on_nodes(histories: Histories, second: float) -> Counter[str]:
 
 
 # --------------------------------------------------------------------------------------------------------------- pods
-def workload_of(pod: Object, workloads: Mapping[str, History]) -> History | None:
+def workload_of(pod: Object, workloads: Owners) -> History | None:
     """Returns the Workload of a pod, from those by the uid of their owner and by stable name."""
     return workloads.get(pod["metadata"]["uid"]) or workloads.get(WorkloadName.of_pod(pod))
 
 
-def is_of_interest(pod: Object, workloads: Mapping[str, History]) -> bool:
+def is_of_interest(pod: Object, workloads: Owners) -> bool:
     """Whether a pod belongs to a queue or uses accelerators. Pods of Jobs lack the label of the queue."""
     queued = label(pod, QUEUE_LABEL) or workload_of(pod, workloads)
     return bool(queued or accelerator_count(pod["spec"]))

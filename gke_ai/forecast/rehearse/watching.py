@@ -15,6 +15,7 @@ from gke_ai.forecast.rehearse.owed import owed
 from gke_ai.kube.client import client_of, follow
 from gke_ai.kube.creation import EVENT, creator
 from gke_ai.kube.events import AUTOSCALER_EVENTS
+from gke_ai.kube.names import WorkloadName
 from gke_ai.kube.objects import Object, holds
 from gke_ai.terminal import Stop
 
@@ -63,7 +64,7 @@ class Recorder:
         self._begun = time.monotonic()
         self._changed = self._begun
         self._applied = self._begun
-        self._refused: dict[str, float] = {}
+        self._refused: dict[WorkloadName, float] = {}
         self._threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in KINDS]
 
     def __enter__(self) -> Recorder:

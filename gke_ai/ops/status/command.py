@@ -307,7 +307,7 @@ def jobset_rows(snapshot: ClusterObjects) -> Iterator[tuple[str, ...]]:
         wanted = sum(job.get("replicas", 1) for job in spec["replicatedJobs"])
         ready = sum(job.get("ready", 0) for job in status.get("replicatedJobsStatus") or [])
         ended = status.get("terminalState", "")
-        kueue, why = held.get(WorkloadName.of_object("jobset", jobset), ("Waiting", ""))
+        kueue, why = held.get(str(WorkloadName.of_object("jobset", jobset)), ("Waiting", ""))
         if ended:
             state, why = ended, condition(jobset, ended).get("message", "")
         elif spec.get("suspend"):
