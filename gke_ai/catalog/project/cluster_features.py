@@ -6,7 +6,7 @@ Fields: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gke_ai.catalog.engines.gateways import GATEWAY_API_CHANNEL
@@ -92,17 +92,23 @@ def _is_enabled(section: Mapping[str, Any], key: str) -> bool:
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature that a cluster may lack. `{cluster}`, `{project}` and `{group}` stand for names."""
+    """A feature that a cluster may lack. As text, the message of an `up`.
+
+    In texts, `{cluster}`, `{project}`, `{group}` and `{update}` stand for names, and for the beginning of a command.
+    """
 
     name: str
     is_missing: Callable[[ClusterFeatures, ClusterState], bool]
     """Whether a stack needs the feature, and the cluster does not have it."""
     cause: str
     remedy: str
-    flags: tuple[str, ...] = ()
-    """Those of commands that turn it on, one command each; none if only a new cluster can have it."""
-    then: str = ""
-    """What else the commands do or need, if it is more than `remedy` says."""
+    command: str = ""
+    """What turns it on; empty if only another cluster can have it."""
+    note: str = ""
+    """What else the command does or needs, where it stands without `remedy`."""
+
+    def __str__(self) -> str:
+        return f"{self.cause}. {self.remedy} {self.command}".rstrip()
 
 
 FEATURES = (
@@ -113,7 +119,7 @@ FEATURES = (
         "the project has no workload identity pool yet",
         "Turn it on for the cluster and its node pools:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity#enable-existing-cluster
-        (f"--workload-pool={pool_name('{project}')}",),
+        f"{{update}} --workload-pool={pool_name('{project}')}",
         "its node pools also need --workload-metadata=GKE_METADATA",
     ),
     Feature(
@@ -122,7 +128,7 @@ FEATURES = (
         "Cluster {cluster} has no Cloud Storage FUSE driver. Pods of runs with a volume would wait for it forever",
         "Run:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/cloud-storage-fuse-csi-driver-setup#enable
-        ("--update-addons=GcsFuseCsiDriver=ENABLED",),
+        "{update} --update-addons=GcsFuseCsiDriver=ENABLED",
     ),
     Feature(
         "Gateway API",
@@ -130,7 +136,7 @@ FEATURES = (
         "Cluster {cluster} does not have the Gateway API. Its API server would refuse the gateway",
         "Remove gke-ai:gateway, or run:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/deploying-gateways#enable-gateway
-        ("--gateway-api=standard",),
+        "{update} --gateway-api=standard",
     ),
     Feature(
         "Ray operator",
@@ -138,7 +144,7 @@ FEATURES = (
         "Cluster {cluster} does not have GKE's Ray operator. RayJobs would never start",
         "Set ray: install in gke-ai:queues, or run:",
         # https://cloud.google.com/kubernetes-engine/docs/add-on/ray-on-gke/how-to/enable-ray-on-gke
-        ("--update-addons=RayOperator=ENABLED",),
+        "{update} --update-addons=RayOperator=ENABLED",
     ),
     Feature(
         "Dataplane V2",
@@ -168,7 +174,7 @@ FEATURES = (
         "have no data",
         "Remove gke-ai:monitoring, or run:",
         # https://cloud.google.com/stackdriver/docs/managed-prometheus/setup-managed
-        ("--enable-managed-prometheus",),
+        "{update} --enable-managed-prometheus",
     ),
     Feature(
         "Google Groups",
@@ -177,7 +183,7 @@ FEATURES = (
         "would get no rights",
         "List users instead, or run:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/google-groups-rbac#existing-cluster
-        ("--security-group={group}",),
+        "{update} --security-group={group}",
     ),
     Feature(
         "NetworkPolicies",
@@ -186,7 +192,7 @@ FEATURES = (
         "another",
         "Remove gke-ai:tenants, or run this, which recreates every node:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/network-policy
-        ("--update-addons=NetworkPolicy=ENABLED", "--enable-network-policy"),
+        "{update} --update-addons=NetworkPolicy=ENABLED && {update} --enable-network-policy",
         "recreates every node",
     ),
     Feature(
@@ -196,7 +202,7 @@ FEATURES = (
         "arrive",
         "Use gke-ai:hfToken, or run:",
         # https://cloud.google.com/secret-manager/docs/sync-k8-secrets
-        ("--enable-secret-sync --enable-secret-sync-rotation",),
+        "{update} --enable-secret-sync --enable-secret-sync-rotation",
     ),
     Feature(
         "DNS endpoint",
@@ -204,34 +210,16 @@ FEATURES = (
         "Cluster {cluster} refuses clients at its DNS name",
         "Remove dnsEndpoint from gke-ai:cluster, or run:",
         # https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation#dns-based-endpoint
-        ("--enable-dns-access",),
+        "{update} --enable-dns-access",
     ),
 )
 
 
-@dataclass(frozen=True)
-class MissingFeature:
-    """A feature that a cluster lacks, with what to change. As text, the message of an `up`."""
-
-    name: str
-    cause: str
-    remedy: str
-    command: str
-    """What turns it on, with a note behind it; empty if only another cluster can have it."""
-    note: str
-
-    def __str__(self) -> str:
-        return f"{self.cause}. {self.remedy} {self.command}".rstrip()
-
-
-def missing(
-    wanted: ClusterFeatures, has: ClusterState, cluster: str, location: str, project: str
-) -> Iterator[MissingFeature]:
-    """Yields every feature that a stack needs of a cluster, and the cluster lacks."""
+def missing(wanted: ClusterFeatures, has: ClusterState, cluster: str, location: str, project: str) -> Iterator[Feature]:
+    """Yields every feature that a stack needs of a cluster, and the cluster lacks, with names in its texts."""
     names = {"cluster": cluster, "project": project, "group": wanted.security_group}
+    names["update"] = update(cluster, location, project)
     for feature in FEATURES:
         if feature.is_missing(wanted, has):
-            command = " && ".join(f"{update(cluster, location, project)} {flag}" for flag in feature.flags)
-            yield MissingFeature(
-                feature.name, feature.cause.format(**names), feature.remedy, command.format(**names), feature.then
-            )
+            cause, command = feature.cause.format(**names), feature.command.format(**names)
+            yield replace(feature, cause=cause, command=command)
